@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -228,6 +231,29 @@ async def _silent(peer: Peer) -> None:
     await peer.reader.read()
 
 
+async def test_an_address_that_does_not_answer_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first address of a name may be dead: each has a time of its own in one dial."""
+    made = await asyncio.start_server(_unanswered, "127.0.0.1", 0)
+    dead = made.sockets[0].getsockname()
+
+    async def resolved(*_: object) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", where) for where in (dead, ("127.0.0.1", port))]
+
+    monkeypatch.setattr(channel, "_addresses", resolved)
+    options = [("grpc.min_reconnect_backoff_ms", 100), ("grpc.initial_reconnect_backoff_ms", 100)]
+    async with served() as port, transport.insecure_channel(f"a.test:{port}", options) as dialled:
+        answer = await dialled.unary_unary("/it/Echo")(b"x", timeout=10)
+    made.close()
+
+    assert answer == b"x"
+
+
+async def _unanswered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        await reader.read()
+    writer.close()
+
+
 async def test_what_accepts_and_says_nothing_is_no_connection() -> None:
     """A stopped process is not READY: the dial ends after its time, and says so."""
     options = (("grpc.min_reconnect_backoff_ms", 100), ("grpc.initial_reconnect_backoff_ms", 100))
@@ -246,6 +272,33 @@ async def test_a_peer_that_answers_no_ping_is_given_up() -> None:
 
     assert code is CODE.UNAVAILABLE
     assert "did not answer a ping" in details
+
+
+async def test_a_busy_loop_gives_up_no_dial_and_no_peer() -> None:
+    """What came while the loop did something else is looked at before a time-out is believed."""
+    options = [("grpc.min_reconnect_backoff_ms", 40), ("grpc.initial_reconnect_backoff_ms", 40)]
+    pings = [("grpc.keepalive_time_ms", 40), ("grpc.keepalive_timeout_ms", 40)]
+    served_pings = ("grpc.http2.max_ping_strikes", 0)
+    loop = asyncio.get_running_loop()
+    async with (
+        served(served_pings) as port,
+        transport.insecure_channel(f"127.0.0.1:{port}", options + pings) as dialled,
+    ):
+        method = dialled.unary_unary("/it/Echo")
+        first = method(b"a", timeout=10)
+        time.sleep(0.1)  # noqa: ASYNC251 - the loop is to be held
+        answers = [await first]
+        call = dialled.unary_unary("/it/Never")(b"", timeout=10)
+        for delay in range(10):
+            loop.call_later(delay * 0.05, time.sleep, 0.1)
+        busy = loop.create_future()
+        loop.call_later(0.6, busy.set_result, None)
+        await busy
+        is_alive = not call.done()
+        answers.append(await method(b"b", timeout=10))
+
+    assert answers == [b"a", b"b"]
+    assert is_alive
 
 
 async def test_a_call_that_is_dropped_is_cancelled() -> None:

@@ -6,10 +6,12 @@ import asyncio
 import gzip
 import random
 import struct
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
+import hpack
 import pytest
 from raw_frames import (
     DATA,
@@ -32,7 +34,7 @@ from raw_frames import (
 
 from strandline import transport
 from strandline.rpc.channels import MAX_MESSAGE_BYTES
-from strandline.transport import flow, serving
+from strandline.transport import flow, headers, serving
 from strandline.transport.options import options_of
 
 CANCEL = struct.pack(">I", 8)
@@ -184,12 +186,12 @@ async def test_cancelled_calls_leak_no_window() -> None:
         answer = await peer.answer(number)
 
     assert answer == message(b"on")
-    assert flow.PROCESS.held == 0
+    assert flow.OF_THREAD.process.held == 0
 
 
 async def test_the_process_ends_who_holds_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """When what waits for readers is above the process's limit, the largest holder goes and the others stay."""
-    monkeypatch.setattr(flow.PROCESS, "limit", 150_000)
+    monkeypatch.setattr(flow.OF_THREAD.process, "limit", 150_000)
     large, small = bytes(99_000), bytes(40_000)
 
     def unread(content: bytes) -> bytes:
@@ -295,6 +297,41 @@ async def _each(requests: Any, context: Any) -> None:
 _ECHOES = {"Each": grpc.stream_stream_rpc_method_handler(_each)}
 
 
+async def test_pings_beside_calls_are_no_strikes() -> None:
+    """grpcio and grpc-go probe the bandwidth by pings: each answer of ours begins the count again."""
+    numbers = range(1, 61, 2)
+    async with served() as port, connected(port) as peer:
+        for n in numbers:
+            peer.send(call(n, path=b"/it/None", flags=5))
+            await peer.status(n)
+            peer.send(frame(PING, bytes(8)))
+            await peer.until(PING)
+
+    assert not [one for one in peer.seen if one.kind == GOAWAY]
+
+
+@pytest.mark.parametrize(("bytes_of_details", "comes"), [(3_000, True), (7_000, False)])
+def test_a_status_fits_into_the_headers_that_its_peer_takes(bytes_of_details: int, comes: bool) -> None:
+    """A long text is cut for the details that programs read; details that are too long themselves stay behind."""
+    block = headers.trailers_block(9, "ä%" * 9_000, (("grpc-status-details-bin", bytes(bytes_of_details)),), 8 << 10)
+    fields = hpack.Decoder().decode(headers.RESPONSE + block, raw=True)
+    given = dict(fields)
+
+    assert headers.size_of(fields) <= 8 << 10
+    assert (b"grpc-status-details-bin" in given) is comes
+    assert headers.read_message(given[b"grpc-message"]).startswith("ä%ä%")
+
+
+def test_threads_share_no_count() -> None:
+    """Two loops of one program, each in its thread, hold what arrives in counts and buffers of their own."""
+    found: list[object] = [flow.OF_THREAD.process, flow.OF_THREAD.buffers]
+    other = threading.Thread(target=lambda: found.extend((flow.OF_THREAD.process, flow.OF_THREAD.buffers)))
+    other.start()
+    other.join()
+
+    assert len(set(map(id, found))) == 4
+
+
 async def test_a_connection_that_is_cancelled_as_it_is_made_is_over() -> None:
     """uvloop closes it without a word to its protocol, which would count it, and what it holds, for ever."""
     made = serving.Server([], [], options_of(()), None)
@@ -312,13 +349,13 @@ async def test_a_connection_that_is_cancelled_as_it_is_made_is_over() -> None:
             ),
         )
     )
-    counted = connection in port.connections and connection in flow.PROCESS.holders
+    counted = connection in port.connections and connection in flow.OF_THREAD.process.holders
     connection.drop()
     await made.stop(None)
 
     assert counted
     assert connection.lost.done()
-    assert connection not in port.connections | flow.PROCESS.holders
+    assert connection not in port.connections | flow.OF_THREAD.process.holders
 
 
 async def test_a_status_before_the_end_of_the_requests_is_followed_by_a_reset() -> None:

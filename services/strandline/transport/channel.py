@@ -11,9 +11,9 @@ import random
 import socket
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partialmethod
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
@@ -26,12 +26,15 @@ from strandline.transport.options import Argument, Options, Security, options_of
 from strandline.transport.stream import Ended, Stream
 
 _CLOSE_S = 1.0
+_NAME_S = 5.0
+"""For the addresses of a name."""
 _GROWTH, _JITTER = 1.6, 0.2
 """Of the waits between dials (gRPC, connection-backoff)."""
 _SLACK_STREAMS = 1_000
 """So many stream ids before the last a connection is replaced."""
 
 State = grpc.ChannelConnectivity
+_T = TypeVar("_T")
 
 
 class DialFailed(OSError):
@@ -290,8 +293,7 @@ class Channel(grpc.aio.Channel):
         begun_s = self.loop.time()
         backoff_s, options = self._backoff_s, self.options
         try:
-            async with asyncio.timeout(max(options.dial_s, backoff_s)):
-                connection = await self._connect()
+            connection = await self._connect(max(options.dial_s, backoff_s))
         except (OSError, ValueError, RuntimeError) as error:
             # The second and third: a name that is none, a loop that ends. A time-out is one of the first.
             self._dialling = None
@@ -320,12 +322,15 @@ class Channel(grpc.aio.Channel):
         if self._waiting:
             self._dial_when_due()
 
-    async def _connect(self) -> ClientConnection:
+    async def _connect(self, limit_s: float) -> ClientConnection:
+        """A connection to the first address that makes one; each may take ``limit_s``, and the name its own time."""
         failure: OSError = DialFailed(f"no address is known for {self._host}")
-        for family, kind, protocol, _, address in await self._resolved():
+        async with asyncio.timeout(_NAME_S):
+            addresses = await self._resolved()
+        for family, kind, protocol, _, address in addresses:
             dialled = socket.socket(family, kind, protocol)
             try:
-                return await self._connect_to(dialled, address)
+                return await _within(limit_s, self._connect_to(dialled, address))
             except OSError as error:
                 dialled.close()
                 failure = error
@@ -463,6 +468,21 @@ class Channel(grpc.aio.Channel):
     unary_stream: Any = partialmethod(_method, (False, True))
     stream_unary: Any = partialmethod(_method, (True, False))
     stream_stream: Any = partialmethod(_method, (True, True))
+
+
+async def _within(limit_s: float, work: Coroutine[Any, Any, _T]) -> _T:
+    """``work`` if it takes no longer. A loop that was busy for so long is no reason to give up: between two of four
+    timers it looks at its sockets."""
+    task = asyncio.ensure_future(work)
+    try:
+        for _ in range(4):
+            if (await asyncio.wait([task], timeout=limit_s / 4))[0]:
+                return task.result()
+        raise TimeoutError
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:

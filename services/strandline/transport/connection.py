@@ -27,6 +27,8 @@ _OUR_WINDOW = 32 << 20
 SETTINGS_S = 10.0
 INCOMPLETE_S = 60.0
 """How long a peer may take to acknowledge SETTINGS, and to complete a header block or a message."""
+_BUSY_S = 0.02
+"""A timer that is so late says that the loop did something else."""
 _LINGER_S = 0.25
 """Between GOAWAY and the end of the connection, so that the peer can read why."""
 _REMEMBERED = 256
@@ -41,11 +43,11 @@ class Connection(asyncio.BufferedProtocol):
 
     is_client = False
 
-    def __init__(self, options: Options, process: flow.Process = flow.PROCESS) -> None:
+    def __init__(self, options: Options) -> None:
         self.loop = asyncio.get_running_loop()
         self.options = options
         self.outgoing = Outgoing(self.loop)
-        self.arriving = flow.Arriving(process)
+        self.arriving = flow.Arriving(flow.OF_THREAD.process)
         self.calm = flow.Calm(self.loop.time)
         self.streams: dict[int, Stream] = {}
         self.held = 0
@@ -60,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self._settled = False
         self._left_preface = 0 if self.is_client else len(frames.PREFACE)
+        self._buffers = flow.OF_THREAD.buffers
         self._buffer: memoryview | None = None
         self._rest = b""
         self._uncredited = 0
@@ -117,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop writes what arrives."""
         if self._buffer is None:
-            self._buffer = flow.BUFFERS.lend(len(self._rest))
+            self._buffer = self._buffers.lend(len(self._rest))
             self._buffer[: len(self._rest)] = self._rest
         return self._buffer[len(self._rest) :]
 
@@ -135,7 +138,7 @@ class Connection(asyncio.BufferedProtocol):
         except ConnectionFailed as failed:
             self.fail(failed.code, str(failed))
         finally:
-            flow.BUFFERS.take_back(buffer)
+            self._buffers.take_back(buffer)
 
     def pause_writing(self) -> None:
         """The socket takes no more."""
@@ -154,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
         for timer in self._timers.values():
             timer.cancel()
         if self._buffer is not None:
-            flow.BUFFERS.lost(self._buffer)
+            self._buffers.lost(self._buffer)
         process = self.arriving.process
         process.holders.discard(self)
         process.forget(self.arriving)
@@ -573,11 +576,16 @@ class Connection(asyncio.BufferedProtocol):
             self.after("keepalive", every_s, self.keep_alive)
         else:
             self.ping(b"keepaliv", lambda: None)
-            self.after("keepalive", self.options.ping_timeout_s, self._answered_since, self.heard_s)
+            due_s = self.loop.time() + self.options.ping_timeout_s
+            self.after("keepalive", self.options.ping_timeout_s, self._answered_since, self.heard_s, due_s)
 
-    def _answered_since(self, heard_s: float) -> None:
+    def _answered_since(self, heard_s: float, due_s: float) -> None:
+        late_s = self.loop.time() - due_s
         if self.heard_s > heard_s:
             self.keep_alive()
+        elif late_s > _BUSY_S:
+            # The loop was busy, and has not looked at the socket since.
+            self.after("keepalive", _BUSY_S, self._answered_since, heard_s, self.loop.time() + _BUSY_S)
         else:
             self.why = "the peer did not answer a ping in time"
             self.fail(Code.NO_ERROR, "keepalive watchdog timeout", at_once=True)

@@ -8,6 +8,7 @@ stream gets credit, above it the connection that holds most ends.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -37,7 +38,7 @@ class Holder(Protocol):
 
 
 class Process:
-    """The bytes of arriving messages of one process; one for all its servers and channels."""
+    """The bytes of arriving messages of one process, for all servers and channels of its loop."""
 
     def __init__(self, limit: int = PROCESS_BYTES) -> None:
         self.limit = limit
@@ -149,7 +150,7 @@ class Buffers:
     """
 
     LARGE, SMALL = 256 << 10, 16 << 10
-    _MOST_LARGE = 64
+    _MOST_LARGE = 256
 
     def __init__(self) -> None:
         self._free: list[memoryview] = []
@@ -175,5 +176,13 @@ class Buffers:
             self._made -= 1
 
 
-PROCESS = Process()
-BUFFERS = Buffers()
+class _OfThread(threading.local):
+    """What the connections of one thread share: a process of ours has one loop, a program may have a client in each of
+    several threads, and no two of these may touch one count."""
+
+    def __init__(self) -> None:
+        self.process = Process()
+        self.buffers = Buffers()
+
+
+OF_THREAD = _OfThread()

@@ -123,20 +123,20 @@ def _written(key: str, value: str | bytes) -> Field:
 
 
 def trailers_block(code: int, details: str, metadata: Sequence[tuple[str, str | bytes]], most: int) -> bytes:
-    """The end of a call; cut to ``most`` bytes, of which the status comes first, then the text, then metadata.
-
-    A google.rpc.Status that does not fit is left out whole: a piece of it could not be read.
-    """
+    """The end of a call within ``most`` bytes, those of an answer's headers included: the text is cut so that metadata
+    has room, and metadata that takes more than three quarters is left out whole: a piece of it could not be read."""
     if not code and not details and not metadata:
         return OK_TRAILERS
-    block, room = literal(b"grpc-status", b"%d" % code), most - 128
+    block, room = literal(b"grpc-status", b"%d" % code), most - 256
     fields = [_written(key, value) for key, value in metadata]
     if details:
         # A value may not begin or end with a space (RFC 9113, 8.2.1).
         safe = _UNQUOTED if details.strip(" ") == details else _UNQUOTED[1:]
         text = quote_from_bytes(details.encode("utf-8", "replace"), safe=safe).encode()
-        block += literal(b"grpc-message", _cut(text, max(0, room)))
-        room -= min(len(text), max(0, room)) + 44
+        wanted = sum(len(name) + len(value) + 32 for name, value in fields)
+        text = _cut(text, max(0, room - 44 - (wanted if wanted <= room * 3 // 4 else 0)))
+        block += literal(b"grpc-message", text)
+        room -= len(text) + 44
     for name, value in fields:
         room -= len(name) + len(value) + 32
         if room >= 0:
