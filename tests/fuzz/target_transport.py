@@ -140,8 +140,9 @@ _NOT_LISTENING: Any = _NotListening()
 
 async def _fed(make: Any, content: bytes, places: Sequence[int]) -> list[raw.Frame]:
     """Give a new connection the content, cut at these places; returns the frames that it sent."""
-    held = flow.PROCESS.held
     connection, owner = make()
+    process = connection.arriving.process
+    held = process.held
     wire = Wire()
     connection.connection_made(wire)
     bounds = [0, *sorted(places), len(content)]
@@ -156,7 +157,7 @@ async def _fed(make: Any, content: bytes, places: Sequence[int]) -> list[raw.Fra
     connection.connection_lost(None)
     # Handlers that wait for their caller are cancelled with the server.
     await (owner.stop(0) if make is _server_side else owner.close())
-    assert flow.PROCESS.held == held, "what arrived was not given back"
+    assert process.held == held, "what arrived was not given back"
     return found
 
 
