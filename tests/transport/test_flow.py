@@ -210,6 +210,20 @@ async def test_the_process_ends_who_holds_most(monkeypatch: pytest.MonkeyPatch) 
     assert answer == message(b"on")
 
 
+async def test_paused_readers_stop_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as the process's limit is not reached, what some hold takes no credit from messages of others."""
+    monkeypatch.setattr(flow.OF_THREAD.process, "limit", 1_600_000)
+    held = message(bytes(120_000))
+    paused = [call(n, path=b"/it/Unread") + frame(DATA, held, 0, n) for n in range(1, 19, 2)]
+    large = bytes(400_000)
+    async with served() as port, connected(port, *paused, frame(PING, bytes(8))) as peer:
+        await peer.until(PING)
+        async with transport.insecure_channel(f"127.0.0.1:{port}") as channel:
+            answer = await channel.unary_unary("/it/Echo")(large, timeout=20)
+
+    assert answer == large
+
+
 async def test_a_port_takes_so_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more than the limit is closed at once, and those that are open go on."""
     monkeypatch.setattr(serving, "MOST_CONNECTIONS", 2)

@@ -2,8 +2,8 @@
 
 Invariant: what a connection may have waiting is at most `CONNECTION_BYTES`: every stream may send `FIRST_WINDOW`, and
 what goes beyond that, for a message that is longer or a reader that keeps up, is reserved first. So a hundred half
-messages never wait for each other's room. What the process has waiting is at most `PROCESS_BYTES`: above half of it no
-stream gets credit, above it the connection that holds most ends.
+messages never wait for each other's room. What the process has waiting is at most `PROCESS_BYTES`: above it no
+stream gets credit, and the connection that holds most ends. No earlier, or readers that are paused would stop all.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class Process:
 
     def feed(self) -> None:
         """Something was read: those that had to wait may have room now."""
-        while self.starves and self.held < self.limit // 2:
+        while self.starves and self.held < self.limit:
             starved = next(iter(self.starves))
             del self.starves[starved]
             starved.retry()
 
     def has_room(self, who: Arriving) -> bool:
         """Whether credit may be given; ``who`` is asked to try again once it may."""
-        if self.held < self.limit // 2:
+        if self.held < self.limit:
             return True
         self.starves[who] = None
         return False
