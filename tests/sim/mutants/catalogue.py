@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from mutants import (
-    elections,
-    fetches,
-    groups,
-    isr,
-    offsets,
-    reigns,
-    stores,
-    transactions,
-    truncation,
-    watermarks,
-)
-from mutants.mutant import Mutant
+from importlib import import_module
 
-_SUBJECTS = (elections, fetches, groups, isr, offsets, reigns, stores, transactions, truncation, watermarks)
+from mutants import mutant
+
+for _subject in "elections fetches groups isr offsets reigns stores transactions truncation watermarks".split():
+    import_module(f"mutants.{_subject}")
 _ORDER = """
     R1 R2 R3 R4 R5 R6a R6b R7a R7b R8 R9a R9b R10 R11 R12a R12b R51 R52 R53 R54 R55 R56 R83 R57 R58 R59 R63 R64
     R86 R60 79 80 R61 R62 78 R84 R85 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 34 29a 29b 30 31 32 33 48 35
@@ -25,11 +16,7 @@ _ORDER = """
 """.split()
 """The numbers as `docs/mutants.json` lists them; a mutant without a place here is an error."""
 
-MUTANTS: tuple[Mutant, ...] = tuple(
-    sorted(
-        (mutant for subject in _SUBJECTS for mutant in subject.MUTANTS), key=lambda mutant: _ORDER.index(mutant.number)
-    )
-)
+MUTANTS = tuple(sorted(mutant.MUTANTS, key=lambda each: _ORDER.index(each.number)))
 """``R1`` to ``R12``, then 13 to 26 and 47; 27 to 39, 48 and 50 of several controllers and of stores that forget, and 43
 to 45 of what is given twice, or believed; R51 to R56, R83 to R85 and 73 to 77 of consumer groups; R57 to R64, R86 and
 78 to 81 and 87 to 93 of transactions; from 101 on those of elections by reports and of wrong peers, and from 120 on

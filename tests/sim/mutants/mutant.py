@@ -7,7 +7,9 @@ changes nothing cannot pass for one that survived.
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -111,7 +113,7 @@ def _import_everything() -> None:
             import_module(found.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Mutant:
     """A protocol bug that must be caught.
 
@@ -154,3 +156,24 @@ class Mutant:
         """Run with this bug. Yields the real rules with their counts."""
         with ExitStack() as swaps:
             yield tuple(swaps.enter_context(swap.applied()) for swap in self.swaps)
+
+
+MUTANTS: list[Mutant] = []
+"""Every mutant of the modules that were imported so far."""
+
+
+def mutant(
+    owner: type | ModuleType, name: str, scenario: str = "", *, tests: str = "", pure: bool = True, **given: str
+) -> Callable[[Wrong], Wrong]:
+    """Declare a mutant by its wrong rule, whose docstring says ``number: name (source).`` and what is broken."""
+    named = {key: tuple(value.split()) for key, value in given.items()}
+    layers = tuple(Layer(each) for each in named.pop("layers", tuple(Layer)))
+
+    def declare(wrong: Wrong) -> Wrong:
+        head, broken = inspect.cleandoc(wrong.__doc__ or "").split("\n\n")
+        number, title, source = re.fullmatch(r"(\w+): (.*?) \((.*)\)\.", head.replace("\n", " ")).groups()  # type: ignore[union-attr]
+        swaps, texts = (Swap(owner, name, wrong, pure),), (number, title, broken, source)
+        MUTANTS.append(Mutant(*texts, swaps, scenario, tuple(tests.split()), layers=layers, **named))
+        return wrong
+
+    return declare
