@@ -49,9 +49,8 @@ def code(cluster: Cluster, request: int) -> ErrorCode | None:
 def test_an_offset_outside_the_committed_log_deletes_nothing(offset: int) -> None:
     """T61: above the HW, and below 0, OFFSET_OUT_OF_RANGE is answered at once and the log start stays."""
     cluster = leading()
-    request = cluster.delete_records(offset)
 
-    assert code(cluster, request) is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert code(cluster, cluster.delete_records(offset)) is ErrorCode.OFFSET_OUT_OF_RANGE
     assert cluster.wished(1, AdvanceLogStart) == []
     assert cluster.log(1).log_start_offset == 0
 
@@ -295,8 +294,7 @@ def test_the_log_start_is_moved_before_the_answer() -> None:
     """C100: the file effect precedes the answer, so the log start that is returned is on the leader's disk."""
     cluster = leading(isr=(1,), min_isr=1)
     part = DeletePartition(TP, Offset(2))
-    effects = cluster.step(1, events.DeleteRecordsAsked(cluster.now, 77, 30_000, (part,)))
-    kinds = [type(effect) for effect in effects]
+    kinds = [type(effect) for effect in cluster.step(1, events.DeleteRecordsAsked(cluster.now, 77, 30_000, (part,)))]
 
     assert kinds.index(AdvanceLogStart) < kinds.index(AnswerCall)
 
@@ -361,8 +359,7 @@ def test_a_leader_that_asked_recognizes_what_was_deleted(sequence: int) -> None:
 
 def test_a_leader_that_asked_takes_the_next_batch() -> None:
     """C43: the producer goes on as if the same leader had stayed."""
-    cluster = late_leader(knows_producers=True)
-    following = produced(cluster, sent(3))
+    following = produced(late_leader(knows_producers=True), sent(3))
 
     assert (following.refusal, following.base_offset) == (None, 7)
 

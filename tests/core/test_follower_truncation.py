@@ -130,8 +130,7 @@ def test_a_dead_leader_cuts_nothing() -> None:
 
 def test_a_question_is_fenced_by_the_epoch_followed() -> None:
     """KIP-320, TR7: the request names the leader epoch it is meant for and the latest epoch known."""
-    cluster = following(*history((3, 4, 0)), epoch=7)
-    (question,) = asked(cluster).questions
+    (question,) = asked(following(*history((3, 4, 0)), epoch=7)).questions
 
     assert (question.leader_epoch, question.current_leader_epoch) == (3, 7)
 
@@ -591,8 +590,7 @@ def test_a_cut_within_a_batch_takes_the_whole_batch() -> None:
 
     No request is sent before the log end is known: a fetch offset is an acknowledgement.
     """
-    parted = (batch(2, base=0, epoch=0), batch(3, base=2, epoch=1))
-    cluster = following(*parted, hw=2)
+    cluster = following(*(batch(2, base=0, epoch=0), batch(3, base=2, epoch=1)), hw=2)
     epoch_ends(cluster, 1, 4)
 
     assert cluster.ends(2) == (2, 2)

@@ -162,8 +162,7 @@ class World:
         node = self.random.choice(leaders)
         epoch = self.cluster.leader(node).image.leader_epoch
         asked = events.OffsetsAsked(self.cluster.now, self.cluster.request_id(), (OffsetQuestion(TP, LATEST),))
-        found = self.cluster.step(node, asked)
-        answer = next(e for e in found if isinstance(e, AnswerOffsets)).answers[0]
+        answer = next(e for e in self.cluster.step(node, asked) if isinstance(e, AnswerOffsets)).answers[0]
         if answer.offset is None or epoch < self.latest[0]:
             return False
         assert self.latest[1] <= answer.offset <= len(self.committed), "I13: the end of the log went back"
@@ -288,8 +287,7 @@ class World:
         assert [log.epochs.epoch_of(o) for o, _, _ in disk.records()] == [e for _, e, _ in disk.records()], "I0"
         below = [r[1:] for r in disk.records(0, log.hw)]
         assert below == self.committed[: log.hw], f"I9: node {node} has another record below its HW"
-        failed = self.cluster.emitted(node, "PARTITION_FAILED")
-        assert all(e.event.refused_to_leo is None for e in failed), "I11"
+        assert all(e.event.refused_to_leo is None for e in self.cluster.emitted(node, "PARTITION_FAILED")), "I11"
         assert not any(e.event.committed_cut for e in self.cluster.emitted(node, "TRUNCATION")), "I11"
 
     def _check_member(self, node: int) -> None:
@@ -327,7 +325,6 @@ class World:
             self.check()
             if self.cluster.now > deadline - SETTLED + 1000 and self._is_healed():
                 break
-
         assert self._is_healed(), [repr(self.cluster.log(n)) for n in NODES] + [repr(self.controller.isr)]
         waiting = [r for r, (_, node, life) in self.requests.items() if life == self.cluster.lives[node]]
         assert waiting == [], "L4: a produce was never answered"
@@ -381,9 +378,8 @@ def run(seed: int, rules: Rules) -> World:
 @pytest.mark.parametrize("setting", list(SETTINGS))
 def test_promises_hold_under_a_random_schedule(setting: str, seed: int) -> None:
     """I0, I2, I5, I8-I13, M55, M61 hold at every step; after healing all logs are equal, all nodes in sync."""
-    world = run(seed, SETTINGS[setting])
 
-    assert world.committed
+    assert run(seed, SETTINGS[setting]).committed
 
 
 def test_schedules_reach_what_they_are_for() -> None:

@@ -114,8 +114,7 @@ def test_two_records(fetch_hw: FetchHw, second_round_hw: int, durability: Durabi
 @pytest.mark.parametrize(("fetch_hw", "second_hw"), [(SNAPSHOT, 0), (UPDATED, 1)])
 def test_three_replicas(fetch_hw: FetchHw, second_hw: int, durability: Durability) -> None:
     """Three replicas: F1 takes all, F2 one record at a time; in one round the two cannot both get HW 1."""
-    rules = Rules(fetch_hw=fetch_hw, durability=durability)
-    cluster = Cluster(1, 2, 3, rules=rules)
+    cluster = Cluster(1, 2, 3, rules=Rules(fetch_hw=fetch_hw, durability=durability))
     cluster.push_all(partition_image(replicas=(1, 2, 3), isr=(1, 2, 3)))
 
     def numbers() -> tuple[int, tuple[int | None, int | None], int, tuple[int, int], tuple[int, int]]:
@@ -237,7 +236,6 @@ def test_a_fast_hw_is_reported_in_buckets() -> None:
 def test_nothing_is_lost_or_blurred(gaps_ms: list[int]) -> None:
     """The chain of HWs has no hole, the count is right, and a bucket is never longer than 100 ms."""
     reported, times = _play(gaps_ms)
-
     chain = [(one.old_hw, one.new_hw) for one in reported]
     assert [old for old, _ in chain] == [0, *(new for _, new in chain)][: len(chain)]
     assert (chain[-1][1] if chain else 0) == len(times)
@@ -253,7 +251,6 @@ def test_a_bucket_names_everybody_who_held_back() -> None:
     advances = HwAdvances()
     for number in range(EXACT_PER_S + 3):
         advances.rose(Offset(number), Offset(number + 1), "fetch", (NodeId(2 + number % 2),), number)
-
     rest = advances.rest()
     assert rest is not None
     assert rest.blocking_replicas == (2, 3)
