@@ -105,7 +105,6 @@ class Cluster:
         timings: NodeTimings | None = None,
         streams: bool = False,
         hold_flushes: bool = False,
-        max_records_per_fetch: int | None = None,
         coordinators: Coordinators | None = None,
         hold_reads: bool = False,
     ) -> None:
@@ -116,7 +115,7 @@ class Cluster:
         """Nodes that do not know FetchProducerSnapshot."""
         self.streams = streams
         self.hold_flushes = hold_flushes
-        self.max_records_per_fetch = max_records_per_fetch
+        self.max_records_per_fetch: int | None = None
         self.coordinators = coordinators
         self.hold_reads = hold_reads
         # Pieces of logs that coordinators wait for: (node, its incarnation, event).
