@@ -270,26 +270,6 @@ def test_how_many_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cluster.log(1).log_start_offset == 1
 
 
-@pytest.mark.parametrize("streams", [False, True])
-def test_deleted_records_stay_deleted_after_the_leader_died(streams: bool) -> None:
-    """TR34, I27: once a deletion is complete, any ISR member that leads next begins at or above it."""
-    cluster = Cluster(1, 2, 3, streams=streams)
-    cluster.push_all(partition_image(replicas=ALL, isr=ALL, min_isr=2))
-    cluster.produce(*[batch() for _ in range(5)])
-    cluster.advance(1_500, settle=True)
-    request = cluster.delete_records(3)
-    at_once = answer(cluster, request)
-    cluster.advance(1_500, settle=True)
-    found = answer(cluster, request)
-    cluster.crash(1)
-    for node in (2, 3):
-        cluster.push(node, partition_image(leader=2, epoch=1, version=2, replicas=ALL, isr=(2, 3), min_isr=2))
-
-    assert at_once is None
-    assert found == DeletedPartition(TP, Offset(3))
-    assert [cluster.log(node).log_start_offset for node in (2, 3)] == [3, 3]
-
-
 def test_the_log_start_is_moved_before_the_answer() -> None:
     """C100: the file effect precedes the answer, so the log start that is returned is on the leader's disk."""
     cluster = leading(isr=(1,), min_isr=1)

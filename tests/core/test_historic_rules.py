@@ -29,7 +29,6 @@ from strandline.core.types import (
 from strandline_sim.runs.historic_rules import HISTORIC_TRUNCATION
 
 A, B, C = 1, 2, 3
-SAFE = [Truncation.LEADER_EPOCH, Truncation.FETCH]
 UNSAFE = [Truncation.KIP_279, Truncation.KIP_101, Truncation.HIGH_WATERMARK]
 ASKED = [Truncation.KIP_279, Truncation.KIP_101]
 
@@ -166,7 +165,6 @@ def test_the_four_rules_combine(
 
 def test_only_history_is_refused_to_servers() -> None:
     """Of the truncation rules only the historic ones may not be served; of the other rules, all except the current."""
-
     assert {truncation for truncation in Truncation if historic_fault(Rules(truncation=truncation))} == HISTORIC
     assert "truncation=kip-101" in (historic_fault(Rules(truncation=Truncation.KIP_101)) or "")
     assert historic_fault(Rules(isr_join=IsrJoin.HW)) and historic_fault(Rules(fetch_hw=FetchHw.UPDATED))

@@ -208,21 +208,6 @@ def test_a_fetch_of_a_newer_epoch_is_unknown_here() -> None:
     assert cluster.log(1).hw == 0
 
 
-def test_a_diverging_fetch_moves_no_remote_leo() -> None:
-    """TR12: a new leader does not count a follower whose log is longer but diverged."""
-    cluster = Cluster(1)
-    cluster.preload(1, history((4, 10, 0)))
-    cluster.push(1, partition_image(epoch=5))
-    parted = cluster.result(cluster.fetch(14, by=2, lfe=4))
-    cluster.produce(*[batch() for _ in range(4)])
-    before = cluster.remote(2), cluster.log(1).hw
-    cluster.fetch(10, by=2, lfe=4)
-
-    assert diverging(parted) == (4, 10)
-    assert before == (None, 0)
-    assert (cluster.remote(2), cluster.log(1).hw) == (10, 10)
-
-
 def test_an_older_incarnation_fetches_no_more() -> None:
     """A fetch of an older node epoch than in the metadata is rejected, and the remote LEO does not move."""
     cluster = leading(2)
@@ -489,14 +474,6 @@ def test_recovery_may_trust_what_a_commit_covered_and_no_cut_took_away() -> None
     cluster.flush(1)
 
     assert cluster.wished(1, NoteDurable) == [NoteDurable(TP, Offset(6)), NoteDurable(TP, Offset(7))]
-
-
-def test_a_replica_that_does_not_name_its_leader_epoch_is_refused() -> None:
-    """M26: a replica's fetch without current_leader_epoch is not counted."""
-    cluster = leading(2)
-
-    assert code_of(cluster.result(cluster.fetch(1, by=2, part=fetch_part(1, lfe=0)))) is ErrorCode.INVALID_REQUEST
-    assert cluster.remote(2) is None
 
 
 def test_a_fetch_waits_for_min_bytes() -> None:

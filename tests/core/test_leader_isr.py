@@ -352,7 +352,6 @@ def test_a_removed_member_holds_the_high_watermark_until_the_answer() -> None:
 
 def test_alone_the_high_watermark_waits_for_nobody() -> None:
     """M17: with ISR {leader} and no follower near, the HW moves with the leader's own commit."""
-
     assert leading(isr=(1,)).ends(1) == (10, 10)
 
 

@@ -264,7 +264,6 @@ def test_a_clean_stop_saves_what_shortens_the_next_start() -> None:
 
 def test_a_new_segment_saves_the_producers() -> None:
     """M61: when a segment is rolled, the producer state up to the log end is written."""
-
     assert committed_log(2, 2).step(1, events.LogRolled(0, TP)) == [SaveProducers(TP, Offset(2), ())]
 
 

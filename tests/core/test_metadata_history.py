@@ -46,7 +46,6 @@ def test_a_change_holds_only_the_partitions_that_changed() -> None:
 )
 def test_a_topic_that_grew_or_has_other_settings_is_sent_whole(after: TopicImage) -> None:
     """What is no change of a partition's state is sent with the whole topic."""
-
     assert last(history(image(1, topic("a")), image(2, after, whole=False))).topics["id-a"].whole == after
 
 
@@ -65,7 +64,6 @@ def test_a_state_that_comes_whole_is_compared() -> None:
 
 def test_the_same_state_again_is_no_change() -> None:
     """A watch that is opened again brings the state whole; nobody is sent anything for it."""
-
     assert history(image(1, topic("a")), image(1, topic("a"))).next_number == 0
 
 
