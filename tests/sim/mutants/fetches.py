@@ -70,8 +70,7 @@ Asked = dict[tuple[TopicPartition, int], LeaderEpoch]
 
 
 def _asked(fetcher: Fetcher) -> Asked:
-    found: Asked = vars(fetcher).setdefault("asked_in_epoch", {})
-    return found
+    return vars(fetcher).setdefault("asked_in_epoch", {})
 
 
 def _remembers(

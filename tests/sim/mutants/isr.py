@@ -81,10 +81,9 @@ def _any_incarnation(
 
     The controller admits a member to the ISR whose proof was given by an earlier process of that node.
     """
-    records = [draft.node(member.node_id) for member in members]
     current = tuple(
         member._replace(node_epoch=record.image.node_epoch) if record is not None else member
-        for member, record in zip(members, records, strict=True)
+        for member, record in zip(members, [draft.node(member.node_id) for member in members], strict=True)
     )
     return real(draft, partition, current)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from mutants.mutant import MUTANTS, Mutant, Real, Swap, mutant
-from mutants.verdict import Layer
+from mutants.mutant import MUTANTS, Layer, Mutant, Real, Swap, mutant
 
 from strandline.client.consumer import Consumer
 from strandline.client.groups.committing import Positions

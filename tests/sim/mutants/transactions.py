@@ -173,8 +173,7 @@ def _begun_in_range(real: Real, self: TransactionLedger, start: Offset, end: Off
 
     The rest of an aborted transaction is given to a reader that begins within it.
     """
-    found: tuple[AbortedTransaction, ...] = real(self, start, end)
-    return tuple(transaction for transaction in found if transaction.first_offset >= start)
+    return tuple(transaction for transaction in real(self, start, end) if transaction.first_offset >= start)
 
 
 # 87 to 90: identities raised too often, not at all or past their end, and errors that end a healthy process.

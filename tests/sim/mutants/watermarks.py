@@ -196,8 +196,7 @@ def _none_if_unknown(real: Real, log: ReplicaLog, offset: Offset) -> int | None:
 
     A replica that does not know its own HW says that a cut took no committed record.
     """
-    known: int | None = real(log, offset)
-    return known or 0
+    return real(log, offset) or 0
 
 
 @mutant(ReplicaLog, "expose_hw", tests=_TESTS)
