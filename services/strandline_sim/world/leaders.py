@@ -59,8 +59,7 @@ class FetchConversation:
         Raises:
             Refused: the stream broke.
         """
-        reply: FetchReply = await self._inbox.next()
-        return reply
+        return await self._inbox.next()
 
     def cancel(self) -> None:
         """End the stream."""
@@ -183,10 +182,8 @@ class ServedStream:
 
 
 def _at_leader(stream: Stream, message: SendFetch | SendForget) -> None:
-    server: Any = stream.server
-    server.stream_of(stream).take(message)
+    stream.server.stream_of(stream).take(message)
 
 
 def _ended_at_leader(stream: Stream) -> None:
-    server: Any = stream.server
-    server.end_stream(stream)
+    stream.server.end_stream(stream)
