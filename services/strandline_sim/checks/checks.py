@@ -234,7 +234,8 @@ class Checks:
                 self._world.coverage.saw(f"fetch refused: {result.refusal.code.name}")
             if not payload:
                 continue
-            end = payload.headers[-1].next_offset
+            given: Any = payload
+            end = given.headers[-1].next_offset
             hw = process.core.state.logs[result.tp].hw
             if result.tp not in process.core.state.leaders:
                 self._world.coverage.saw("read at a follower")

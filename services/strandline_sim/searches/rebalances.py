@@ -383,7 +383,8 @@ class _Rebalances(breadth_first.Model[RebalanceWorld, str, int]):
         """One integer for a world and for all worlds that differ in which partition is which."""
         forms = zip(self._forms_of_rows(world.rows), *map(self._forms_of_client, world.clients), strict=True)
         rows, one, other = min(forms)
-        return ((world.restarts << _BITS | rows) << _BITS | one) << _BITS | other
+        found: int = ((world.restarts << _BITS | rows) << _BITS | one) << _BITS | other
+        return found
 
     def world(self, key: int) -> RebalanceWorld:
         clients = self._clients.values

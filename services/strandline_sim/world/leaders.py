@@ -59,7 +59,8 @@ class FetchConversation:
         Raises:
             Refused: the stream broke.
         """
-        return await self._inbox.next()
+        reply: FetchReply | None = await self._inbox.next()
+        return reply
 
     def cancel(self) -> None:
         """End the stream."""
@@ -182,8 +183,10 @@ class ServedStream:
 
 
 def _at_leader(stream: Stream, message: SendFetch | SendForget) -> None:
-    stream.server.stream_of(stream).take(message)
+    server: Any = stream.server
+    server.stream_of(stream).take(message)
 
 
 def _ended_at_leader(stream: Stream) -> None:
-    stream.server.end_stream(stream)
+    server: Any = stream.server
+    server.end_stream(stream)
