@@ -63,6 +63,15 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None
         raise
 
 
+@pytest.fixture(params=["asyncio", "grpcio"])
+def carried_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each transport in turn carries the calls of the test's servers and channels."""
+    from strandline.rpc import transports
+
+    monkeypatch.setattr(transports, "_chosen", transports.TRANSPORTS[request.param])
+    return str(request.param)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """One failure, and not one of every test that asks for the same."""

@@ -22,9 +22,8 @@ from strandline.cli.app import app
 from strandline.core.types import TopicPartition
 from strandline.export.schema import COLUMNS
 from strandline_analytics.commands import submit
-from strandline_sim.runs.profiles import PROFILES
 from strandline_sim.runs.run import run_world
-from strandline_sim.runs.shape import draw_shape
+from strandline_sim.runs.shape import PROFILES, draw_shape
 from strandline_sim.runs.trace import Trace
 from strandline_sim.world.disk import LogFile
 from strandline_sim.world.process import Process

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import parties
 import pytest
-import report
-from anatomy import rows_of, system_calls
 from bars import BARS, KAFKA, MET, MISSED, NATS, OURS
 from bench import Bench
 from child import output_of
 from closed_loop import latencies_ms, percentile
 from failover_gap import Acknowledgement, gap_ms
-from kept import conditions, keep_rows, read_results
-from loop_stalls import Lateness, Stall, longest_stall
 from metadata_gate import known_row
 from parties import PartyAbsent, Servers
 from plan import SMOKE
 from transaction_cost import by_turns
-
-ABOUT = conditions() | dict.fromkeys(("warm_s", "run_s", "rounds", "load_after"), 3.0)
-ABOUT |= {"date": "2026-11-24", "commit": "abc1234", "cpus": 2, "kernel": "Linux 6", "python": "3.11"}
-ABOUT |= {"kafka_warm_s": 180.0, "absent": {"Kafka": "java not installed"}}
-ABOUT |= {"repeated": 2, "dropped": ["round 4, 64 KiB, window 1, Kafka"]}
 
 
 def throughput(speeds: Mapping[str, list[float]]) -> list[dict[str, Any]]:
@@ -134,39 +122,6 @@ def test_a_subscriber_that_never_knew_misses_the_gate(one: tuple[float, int], is
     assert (row["is_met"], row["measured"]) == (is_met, said)
 
 
-async def test_a_loop_that_was_held_up_writes_down_for_how_long(tmp_path: Path) -> None:
-    """A step of 30 ms is a stall of a loop whose timer is due every 5 ms, and used a processor."""
-    found = StringIO()
-    Lateness(asyncio.get_running_loop(), found)
-    ends = time.thread_time() + 0.03
-    while time.thread_time() < ends:
-        pass
-    while not found.getvalue():  # noqa: ASYNC110 - the timer has no event
-        await asyncio.sleep(0.005)
-    (tmp_path / "7.txt").write_text(found.getvalue())
-    stall = longest_stall(tmp_path, 7, 0.0)
-
-    assert min(stall.late_ms, stall.busy_ms) >= 20
-    assert longest_stall(tmp_path, 7, time.monotonic()) == Stall(pytest.approx(time.monotonic(), abs=9), 0.0, 0.0, 0.0)
-
-
-def test_system_calls_are_added_up_over_threads() -> None:
-    """A call that two threads make counts for both; headings and totals are no calls."""
-    line = "   futex                 {}      3   454.432     0.000    10.098    15.429      2.59%\n"
-    head = " python (3464), 180 events, 60.0%\n   syscall            calls  errors  total       min       avg\n"
-
-    assert system_calls(head + line.format(45) + head + line.format(15)) == {"futex": 60}
-
-
-def test_a_count_that_one_side_lacks_is_zero_there() -> None:
-    """What only one pipeline does is shown beside 0, and what all do hardly ever is left out."""
-    ours = {"leader": {"futex": 12.0, "madvise": 0.01}, "follower0": {"futex": 4.0}}
-
-    rows = rows_of({"ours": ours, "stripped": {"leader": {"futex": 8.0}, "follower0": {}}})
-
-    assert rows == [("futex", [12.0, 8.0, 4.0, 0.0])]
-
-
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     """Means of a run without any server."""
@@ -219,19 +174,3 @@ def test_an_absent_party_is_named_once(tmp_path: Path, monkeypatch: pytest.Monke
         assert [asked.kafka, asked.kafka, not_asked.kafka] == [None] * 3
         assert asked.absent == {KAFKA: "javac not installed"}
         assert not_asked.absent == {KAFKA: "left out of this run"}
-
-
-def test_the_page_says_what_was_dropped_absent_and_measured_elsewhere(tmp_path: Path) -> None:
-    """Each measure has its own commit; another machine, steal time and absent parties are named beside the figures."""
-    keep_rows("throughput", ABOUT | {"date": "2026-11-20", "kernel": "Linux 5"}, throughput({OURS: [9.0]}), tmp_path)
-    gaps = {"fault": "vanish", "session_timeout_ms": 9_000, "heartbeat_interval_ms": 2_000, "gaps_ms": [7.0, 9.0]}
-    rows = [{**gaps, "load": {"per_s": 1_950}, "machine_percent": 130.0}]
-    keep_rows("failover", ABOUT | {"commit": "def5678", "complete": False}, rows, tmp_path)
-    page = report.page(read_results(tmp_path))
-    before, after = page.split("## Failover")
-
-    assert "Measured 2026-11-20 at commit abc1234 on 2 CPUs, Linux 5, Python 3.11;" in before
-    assert "2 measurements repeated for steal time, 1 of them dropped; dropped: round 4" in before
-    assert "Kafka is absent: java not installed" in before and "Kafka warmed" not in before
-    assert "Measured 2026-11-24 at commit def5678; load" in after and "**interrupted" in after
-    assert "| vanished address | 9000 | 2000 | 2 | 8 [7-9] | 1950 | 130.0 |" in after

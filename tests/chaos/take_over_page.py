@@ -69,8 +69,7 @@ def newest() -> dict[str, Any]:
         SystemExit: there is none.
     """
     found = sorted((_ROOT / ".run" / "chaos").glob("s28-*/result.json"), key=lambda path: path.stat().st_mtime)
-    results = [json.loads(path.read_text()) for path in found]
-    full = [result for result in results if result["form"] == "full"]
+    full = [result for result in [json.loads(path.read_text()) for path in found] if result["form"] == "full"]
     if not full:
         raise SystemExit("there is no result of scenario 28; run: make chaos SCENARIO=28")
     return full[-1]

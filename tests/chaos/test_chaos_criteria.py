@@ -201,7 +201,6 @@ def test_only_events_count(tmp_path: Path) -> None:
     lines = [json.dumps(first), json.dumps(change), '{"event":"LEAD']
     (tmp_path / "controller" / "events.jsonl").write_text("\n".join(lines))
     (tmp_path / "node" / "events.jsonl").write_text(json.dumps(cut) + "\n")
-
     found = counted([tmp_path / "controller"], [tmp_path / "node"])
 
     assert (found["elections"], found["truncations"], found["truncated_records"]) == (1, 1, 2)

@@ -28,7 +28,6 @@ def test_short_form(number: int, tmp_path: Path) -> None:
     code, said = _play(number, tmp_path / "first")
     if code == _VOID:
         code, said = _play(number, tmp_path / "second")
-
     if code == _SKIPPED:
         pytest.skip(said.strip())
     assert code == 0, said[-4000:]
@@ -39,8 +38,7 @@ def _play(number: int, directory: Path) -> tuple[int | None, str]:
     directory.mkdir()
     command = [sys.executable, str(_HERE / "chaos.py"), str(number), "--short", "--dir", str(directory)]
     with (directory / "driver.txt").open("wb") as sink:
-        driver = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT)
-        code = _ended(driver)
+        code = _ended(subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT))
     return code, (directory / "driver.txt").read_text()
 
 

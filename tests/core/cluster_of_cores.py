@@ -32,14 +32,7 @@ from strandline.core.log import events
 from strandline.core.log.node import NodeCore
 from strandline.core.log.saving_order import NodeTimings
 from strandline.core.state_events import NAME_OF
-from strandline.core.types import (
-    Acks,
-    BatchHeader,
-    NodeId,
-    Offset,
-    Rules,
-    TopicPartition,
-)
+from strandline.core.types import Acks, BatchHeader, NodeId, Offset, Rules, TopicPartition
 from strandline.observe.reporting import Reporting
 from strandline.runtime.log_performers import Found, LogPerformers
 from strandline.runtime.ports import Opened
@@ -112,7 +105,6 @@ class Cluster:
         timings: NodeTimings | None = None,
         streams: bool = False,
         hold_flushes: bool = False,
-        max_records_per_fetch: int | None = None,
         coordinators: Coordinators | None = None,
         hold_reads: bool = False,
     ) -> None:
@@ -123,7 +115,7 @@ class Cluster:
         """Nodes that do not know FetchProducerSnapshot."""
         self.streams = streams
         self.hold_flushes = hold_flushes
-        self.max_records_per_fetch = max_records_per_fetch
+        self.max_records_per_fetch: int | None = None
         self.coordinators = coordinators
         self.hold_reads = hold_reads
         # Pieces of logs that coordinators wait for: (node, its incarnation, event).
@@ -225,8 +217,7 @@ class Cluster:
         if nodes is None:
             mentioned = {n for i in images for n in (*i.replicas, *i.observers)}
             nodes = [node_image(n, life=self.lives.get(n, 1)) for n in sorted(mentioned)]
-        to = node_epoch(node, self.lives[node])
-        image = metadata(to, *images, nodes=nodes, rules=self.rules, **how)
+        image = metadata(node_epoch(node, self.lives[node]), *images, nodes=nodes, rules=self.rules, **how)
         return self.step(node, events.MetadataArrived(self.now, image))
 
     def push_all(self, *images: messages.PartitionImage, **how: Any) -> None:
@@ -403,8 +394,7 @@ class Cluster:
 
     def remote(self, follower: int, node: int = L, tp: TopicPartition = TP) -> int | None:
         """The remote LEO of ``follower`` as ``node`` knows it."""
-        leo: int | None = self.leader(node, tp).progress[follower].remote_leo
-        return leo
+        return self.leader(node, tp).progress[follower].remote_leo
 
     def wished(self, node: int, kind: type[E]) -> list[E]:
         """Every effect of a kind that ``node`` ever requested."""

@@ -64,8 +64,7 @@ class Controller:
     def step(self, event: events.ControllerEvent) -> list[events.ControllerEffect]:
         """One step; checks that the core's state equals the committed state, and is committed before it is reported."""
         effects = self.core.step(event)
-        commits = [effect for effect in effects if isinstance(effect, events.Commit)]
-        for commit in commits:
+        for commit in [effect for effect in effects if isinstance(effect, events.Commit)]:
             before = self.stored or ClusterState(header=replace(commit.transaction.header, metadata_offset=0))
             self.stored = before.apply(commit.transaction)
             assert self.stored == self.core.state

@@ -26,7 +26,7 @@ from strandline.core.types import (
 TOPIC_ID = "0b6c1c2e-6a52-4d4c-9d0e-5f5a3c1d7e10"
 TP = TopicPartition(TOPIC_ID, 0)
 TP1 = TopicPartition(TOPIC_ID, 1)
-L, F, F2 = NodeId(1), NodeId(2), NodeId(3)
+L, F = NodeId(1), NodeId(2)
 CLUSTER = "cluster-of-cores"
 BATCH_BYTES = 100
 """Size of a batch per record, so that a fetch's min_bytes can be said in records."""

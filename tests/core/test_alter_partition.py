@@ -50,9 +50,7 @@ def test_invalid_requests_are_refused_as_in_kafka(
     """T27: each broken rule has its own error, and the state stays untouched unless all rules hold."""
     before = controller.partition()
 
-    code = controller.propose(*isr, **given)
-
-    assert code is expected
+    assert controller.propose(*isr, **given) is expected
     assert (controller.partition() == before) is (expected is not ErrorCode.NONE)
 
 
@@ -65,7 +63,6 @@ def test_fences_come_before_the_shape(controller: Controller) -> None:
     for code, repair in zip(steps, repairs, strict=True):
         assert outcome(controller.ask(wrong)) is code
         wrong = replace(wrong, **repair)
-
     assert outcome(controller.ask(wrong)) is ErrorCode.NOT_CONTROLLER
 
 
@@ -74,7 +71,6 @@ def test_stale_epochs_are_distinguished(controller: Controller) -> None:
     controller.fence(0)
     before = controller.partition()
     assert before.leader == 1
-
     assert controller.propose(0, 1, sender=0, leader_epoch=0) is ErrorCode.FENCED_LEADER_EPOCH
     assert controller.propose(1, partition_epoch=before.partition_epoch - 1) is ErrorCode.INVALID_UPDATE_VERSION
     assert controller.partition() == before
@@ -84,9 +80,7 @@ def test_shrink_below_min_isr_fills_the_elr_and_expansion_empties_it(controller:
     """KIP-966: min ISR 2, ISR {0,1,2} shrinks to {0}: ELR {1,2}; the ISR reaches 2 again: no ELR."""
     assert controller.propose(0, sequence=1) is ErrorCode.NONE
     assert controller.view() == (0, {0}, {1, 2})
-
     assert controller.propose(0, 2, sequence=2) is ErrorCode.NONE
-
     assert controller.view() == (0, {0, 2}, set())
 
 
@@ -150,9 +144,8 @@ def test_retried_request_applies_once_or_never() -> None:
 
     controller.heartbeat(1)
     before = controller.partition()
-    again = controller.ask(attempt)
 
-    assert outcome(again) is ErrorCode.INELIGIBLE_REPLICA
+    assert outcome(controller.ask(attempt)) is ErrorCode.INELIGIBLE_REPLICA
     assert controller.partition() == before
 
 
@@ -161,7 +154,6 @@ def test_equal_sequence_gets_the_stored_answer(controller: Controller) -> None:
     attempt = controller.proposal(0, 1)
     first = controller.ask(attempt)
     offset = controller.core.state.header.metadata_offset
-
     second = controller.ask(attempt)
 
     assert second == first
@@ -194,8 +186,7 @@ def test_a_strangers_sequence_is_not_answered_with_the_leaders_own(controller: C
     assert outcome(stranger) is not ErrorCode.NONE
     assert (own.refusal.code, own.last_sequence) == (ErrorCode.INVALID_REQUEST, 7)
 
-    again = controller.ask(controller.proposal(0, 1, sequence=8))
-    assert outcome(again) is ErrorCode.NONE
+    assert outcome(controller.ask(controller.proposal(0, 1, sequence=8))) is ErrorCode.NONE
     assert controller.view()[1] == {0, 1}
 
 
@@ -324,7 +315,6 @@ def test_a_repeat_after_another_growth_is_answered_as_the_first_time(controller_
     create(controller_repeated, 1, TOPIC_ID)
     for number in range(KEPT_GROWTHS + 1):
         assert grow(controller_repeated, 10 + number, 3 + number) is None
-
     assert grow(controller_repeated, 10, 3) is ErrorCode.INVALID_PARTITIONS
     assert [grow(controller_repeated, 11 + number, 4 + number) for number in range(KEPT_GROWTHS)] == [
         None

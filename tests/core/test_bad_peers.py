@@ -78,7 +78,6 @@ def test_a_leader_survives_whatever_it_is_asked(data: st.DataObject) -> None:
             cluster.step(1, events.CallGone(cluster.now, data.draw(st.sampled_from(asked))))
         else:
             cluster.advance(200)
-
         log = cluster.log(1)
         log.assert_sane()
         assert log.hw >= hw
@@ -106,8 +105,7 @@ def test_a_follower_survives_whatever_it_is_answered(data: st.DataObject) -> Non
     """No answer makes a follower append an invalid batch, stop, or (fsync) truncate a committed record."""
     durability = data.draw(st.sampled_from(Durability))
     truncation = data.draw(st.sampled_from([Truncation.LEADER_EPOCH, Truncation.FETCH]))
-    rules = Rules(truncation=truncation, durability=durability)
-    cluster = Cluster(2, rules=rules)
+    cluster = Cluster(2, rules=Rules(truncation=truncation, durability=durability))
     cluster.preload(2, history((2, 3, 0), (4, 2, 3)), hw=2)
     epoch = 5
     cluster.push(2, partition_image(epoch=epoch))
@@ -128,7 +126,6 @@ def test_a_follower_survives_whatever_it_is_answered(data: st.DataObject) -> Non
             epoch += 1
             cluster.push(2, partition_image(epoch=epoch, version=epoch))
         cluster.advance(1100, tick_ms=1100)
-
         cluster.log(2).assert_sane()
         assert cluster.log(2).leo == cluster.disks[2][TP].leo
         assert cluster.log(2).leo >= cluster.log(2).log_start_offset >= 0
@@ -150,7 +147,6 @@ def test_metadata_that_cannot_be_true_is_ignored(image: messages.PartitionImage)
     """A node that receives contradictory metadata keeps its previous metadata and continues to lead."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=5))
-
     cluster.push(1, image)
 
     assert cluster.leader(1).image == partition_image(epoch=5)
@@ -162,7 +158,6 @@ def test_topics_that_cannot_be_are_ignored(change: dict[str, Any]) -> None:
     """A setting that is not a number, or a name that leads out of the data directory, does not stop a node."""
     cluster = Cluster(1)
     image = metadata(node_epoch(1), partition_image(epoch=5))
-
     cluster.step(1, events.MetadataArrived(0, replace(image, topics=(replace(image.topics[0], **change),))))
 
     assert not cluster.cores[1].state.logs
@@ -195,7 +190,6 @@ def test_a_decision_that_cannot_be_is_asked_for_again(isr: tuple[int, ...]) -> N
         partition_epoch=PartitionEpoch(2),
     )
     answer = messages.AlterPartitionAnswer(partitions=(decision,))
-
     cluster.step(1, events.AlterPartitionAnswered(cluster.now, request.request_sequence, answer))
     cluster.advance(31_000, tick_ms=1_000)
 
@@ -209,7 +203,6 @@ def test_records_of_no_epoch_are_not_appended() -> None:
     cluster.push(2, partition_image(epoch=5))
     number = cluster.follower(2).outstanding or 0
     wrong = messages.FetchedPartition(TP, high_watermark=Offset(2), batches=(batch(2, base=0),))
-
     cluster.step(2, events.FetchAnswered(cluster.now, NodeId(1), number, (wrong,)))
 
     assert cluster.ends(2) == (0, 0)

@@ -98,10 +98,7 @@ def test_a_position_that_an_answer_named_counts() -> None:
 def test_an_isr_that_branches_disagree_upon_is_what_they_share() -> None:
     """TR28: the lost transaction shrank the ISR to 1 and 2; the store that forgot it went on with 1, 2 and 3."""
     lost, kept = partition((1, 2), version=21), partition((1, 2, 3), leader=3, epoch=1_032, version=1_045)
-
-    found = recover(
-        given(image(105, R1, t=lost), image(118, R1, R2, t=kept), image(104, R1, t=partition((1, 2, 3))))
-    ).partition(P0)
+    found = recovered(lost, kept)
 
     assert found is not None
     assert (found.isr, found.elr, found.leader) == ((1, 2), (), None)
@@ -113,10 +110,7 @@ def test_an_isr_that_branches_disagree_upon_is_what_they_share() -> None:
 def test_no_member_in_common_leaves_the_partition_without_a_leader() -> None:
     """Each branch may have committed what the other lacks; only an operator may choose."""
     lost, kept = partition((1,), version=21), partition((3,), epoch=1_032, version=1_045)
-
-    found = recover(
-        given(image(105, R1, t=lost), image(118, R1, R2, t=kept), image(104, R1, t=partition((1, 2, 3))))
-    ).partition(P0)
+    found = recovered(lost, kept)
 
     assert found is not None
     assert (found.isr, found.elr, found.leader) == ((), (), None)
@@ -125,10 +119,7 @@ def test_no_member_in_common_leaves_the_partition_without_a_leader() -> None:
 def test_members_that_are_eligible_in_every_branch_stay_eligible() -> None:
     """Below min ISR the members of ISR and ELR together have all that a branch committed (KIP-966)."""
     lost, kept = partition((1,), elr=(2,), version=21), partition((), elr=(1, 2), epoch=1_032, version=1_045)
-
-    found = recover(
-        given(image(105, R1, t=lost), image(118, R1, R2, t=kept), image(104, R1, t=partition((1, 2, 3))))
-    ).partition(P0)
+    found = recovered(lost, kept)
 
     assert found is not None
     assert (found.isr, found.elr, found.unproven) == ((), (1, 2), (1, 2))
@@ -137,8 +128,7 @@ def test_members_that_are_eligible_in_every_branch_stay_eligible() -> None:
 def test_a_partition_that_no_branch_changed_keeps_its_leader() -> None:
     """A fork in the history of nodes alone changes nothing for partitions."""
     same = partition((1, 2, 3))
-
-    found = recover(given(image(105, R1, t=same), image(118, R1, R2, t=same), image(104, R1, t=same))).partition(P0)
+    found = recovered(same, same)
 
     assert found is not None
     assert (found.leader, found.isr) == (1, (1, 2, 3))
@@ -155,7 +145,6 @@ def test_a_topic_that_one_branch_never_knew_is_kept() -> None:
 def test_a_topic_that_a_branch_deleted_stays_deleted() -> None:
     """It was there before the fork, and one branch knows that it is gone."""
     old = image(104, R1, t=partition((1, 2, 3)))
-
     state = recover(given(old, image(105, R1, t=partition((1, 2, 3))), image(118, R1, R2)))
 
     assert state.topics == {}
@@ -178,7 +167,6 @@ def test_a_directory_without_metadata_counts_only_if_the_store_knows_it() -> Non
     known = recover(given(whole, whole, whole))
     empty = GivenNode(node_id=NodeId(3), directory_id="directory-3", image=None)
     fresh = replace(empty, directory_id="a new one")
-
     with_it = recover([*given(whole, whole), empty], known).partition(P0)
     without = recover([*given(whole, whole), fresh], known).partition(P0)
 
@@ -337,10 +325,8 @@ def test_nothing_committed_is_lost_with_one_loss(
             history.commit()
     past, reconciled = data.draw(st.sampled_from(history.past[victim]))
     length = data.draw(st.integers(0, len(past)))
-    whole = [n for n in range(3) if n != victim]
-    for other in whole:
-        pair = [(history.logs[other], history.reconciled[other]), (past[:length], reconciled)]
-        for order in permutations(pair):
+    for other in [n for n in range(3) if n != victim]:
+        for order in permutations([(history.logs[other], history.reconciled[other]), (past[:length], reconciled)]):
             chosen, _ = order[most_complete([history.info(*state) for state in order])]
 
             assert chosen[: len(history.committed)] == history.committed

@@ -58,7 +58,6 @@ def test_what_an_administrator_asks_waits_for_a_node(request_: messages.Controll
     """A change, or a linearizable read, is refused as retriable before the first word of a node, and served after."""
     after = next_reign(running(1, 2, 3))
     before = stored(after)
-
     refused = after.ask(request_)
 
     assert waits(refused)
@@ -95,8 +94,7 @@ def test_an_older_store_is_noticed_before_anything_was_decided_from_it() -> None
         metadata_offset=proof.metadata_offset,
         position=proof,
     )
-    effects = after.step(RequestArrived(after.now_ms, 99, beat))
-    assert any(isinstance(effect, StopServing) for effect in effects)
+    assert any(isinstance(effect, StopServing) for effect in after.step(RequestArrived(after.now_ms, 99, beat)))
     assert stored(after).topics.keys() == {TOPIC_ID}
 
 
@@ -105,7 +103,6 @@ def test_a_node_that_was_fenced_shows_too_little() -> None:
     controller = running(1, 2, 3)
     controller.fence(3)
     after = next_reign(controller)
-
     after.heartbeat(3)
     by_fenced = waits(after.ask(messages.GetMetadata(linearizable=True)))
     after.heartbeat(2)
@@ -117,7 +114,6 @@ def test_a_node_that_was_fenced_shows_too_little() -> None:
 def test_an_emptied_directory_shows_nothing() -> None:
     """A live node that registers again without a position, and its heartbeats with one of this reign, end no wait."""
     after = next_reign(running(1, 2, 3))
-
     after.fence(1)
     after.register(1, directory_id="emptied")
     registered = waits(after.ask(messages.GetMetadata(linearizable=True)))
@@ -133,7 +129,6 @@ def test_a_store_of_a_stopped_cluster_waits_for_any_node() -> None:
     controller.fence_together(1, 2)
     proof = position_of(controller, 2)
     after = next_reign(controller)
-
     before = waits(after.ask(messages.GetMetadata(linearizable=True)))
     after.ask(registration(2, position=proof))
 
@@ -150,7 +145,6 @@ def test_the_wait_ends_after_one_session(nodes: tuple[int, ...]) -> None:
         controller.create(*nodes)
     after = next_reign(controller)
     session_ms = after.timings.session_timeout_ms
-
     after.pass_ms(session_ms - 100)
     shortly_before = waits(after.ask(messages.GetMetadata(linearizable=True)))
     after.pass_ms(100)
@@ -163,7 +157,6 @@ def test_a_pause_of_the_controller_does_not_end_the_wait() -> None:
     """M59: while the process stood still, or its doors were closed, no node could speak."""
     paused, closed = next_reign(running(1, 2, 3)), next_reign(running(1, 2, 3))
     session_ms = paused.timings.session_timeout_ms
-
     paused.pass_ms(100)
     paused.step(ControllerTicked(paused.now_ms + session_ms))
     closed.step(DoorsOpened(closed.now_ms + session_ms, session_ms))
@@ -231,17 +224,14 @@ def test_a_store_that_lost_exactly_the_registration_stops_serving() -> None:
     later = Controller(state=before, now_ms=controller.now_ms)
     again = registration(1, position=answer.position, topics_position=image.place)
 
-    effects = later.core.step(RequestArrived(later.now_ms, 1, again))
-
-    assert any(isinstance(effect, StopServing) for effect in effects)
+    assert any(isinstance(effect, StopServing) for effect in later.core.step(RequestArrived(later.now_ms, 1, again)))
 
 
 def test_a_recovery_that_was_given_the_directory_knows_the_position() -> None:
     """C39: the registration is no reason to doubt the recovered store."""
     controller = running_registered(1, 2)
     image = image_for(controller, 1)
-    answer = registered(controller, 1)
-    mine = replace(image, registered=answer.position)
+    mine = replace(image, registered=registered(controller, 1).position)
     given = [GivenNode(node_id=NodeId(n), directory_id=f"directory-{n}", image=of) for n, of in ((1, mine), (2, image))]
     after = Controller(state=recover(given, stored_registered(running_registered(1, 2))), now_ms=controller.now_ms)
     again = after.ask(registration(1, position=newest_in(mine), topics_position=mine.place))
@@ -326,7 +316,6 @@ def _of_the_first_release() -> Controller:
 def test_a_node_that_names_no_position_is_served() -> None:
     """Absent is not checked: nobody is refused, and the reign goes on."""
     after = _of_the_first_release()
-
     answers = [after.heartbeat(node_id) for node_id in (1, 2, 3)]
 
     assert all(isinstance(answer, HeartbeatAnswer) and answer.refusal is None for answer in answers)
@@ -338,7 +327,6 @@ def test_the_first_reign_on_an_old_store_waits_one_session_at_most() -> None:
     after = _of_the_first_release()
     after.heartbeat(3)
     after.fence(1)
-
     after.pass_ms(after.timings.session_timeout_ms - 1_000, 3)
     before = after.partition().leader
     after.pass_ms(2_000, 3)

@@ -15,7 +15,6 @@ def test_elr_follows_kafkas_own_table() -> None:
     controller = Controller()
     controller.start(0, 1, 2, 3)
     controller.create(0, 1, 2, 3, min_insync_replicas="3")
-
     controller.fence(1, 2, 3)
 
     assert controller.view() == (0, {0}, {2, 3})
@@ -32,7 +31,6 @@ def test_sessions_that_end_together_leave_the_isr_together() -> None:
     controller = Controller()
     controller.start(0, 1, 2, 3)
     before = controller.create(0, 1, 2, 3, min_insync_replicas="3")
-
     controller.pass_ms(10_000, 0)
 
     assert controller.view() == (0, {0}, {1, 2, 3})
@@ -47,7 +45,6 @@ def test_first_of_assignment_in_the_isr_is_elected_and_both_epochs_rise() -> Non
     assert before.leader == 2
 
     controller.fence(2)
-
     after = controller.partition()
     assert (after.leader, set(after.isr)) == (3, {3, 1})
     assert after.leader_epoch == before.leader_epoch + 1
@@ -59,9 +56,7 @@ def test_fencing_a_follower_keeps_the_leader_epoch() -> None:
     controller = Controller()
     controller.start(1, 2, 3)
     before = controller.create(1, 2, 3)
-
     controller.fence(3)
-
     after = controller.partition()
     assert (after.leader_epoch, after.partition_epoch) == (before.leader_epoch, before.partition_epoch + 1)
     assert set(after.isr) == {1, 2}
@@ -99,10 +94,8 @@ def test_unclean_election_where_the_topic_allows_it() -> None:
     controller.create(1, 2, min_insync_replicas="1", unclean_leader_election_enable="true")
     controller.fence(2)
     controller.fence(1)
-
     controller.heartbeat(2)
     controller.report(2)
-
     after = controller.partition()
     assert controller.view() == (2, {2}, set())
     assert after.recovering
@@ -171,9 +164,7 @@ def test_unknown_partitions_are_refused_one_by_one() -> None:
     controller.create(1)
     refs = (PartitionsRef(TopicRef("t"), (0, 7)), PartitionsRef(TopicRef("nobody"), (0,)))
 
-    results = controller.ask(ElectLeaders(partitions=refs)).results
-
-    assert [r.refusal.code for r in results] == [
+    assert [r.refusal.code for r in controller.ask(ElectLeaders(partitions=refs)).results] == [
         ErrorCode.ELECTION_NOT_NEEDED,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -206,7 +197,6 @@ def test_automatic_preferred_leader_can_be_switched_off() -> None:
     assert controller.ask(request).results[0].refusal.code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     controller.heartbeat(1)
     controller.propose(1, 2, sender=2)
-
     controller.pass_ms(31_000, 1, 2)
     assert controller.partition().leader == 2
     (result,) = controller.ask(request).results
@@ -238,9 +228,7 @@ def test_observer_is_never_elected() -> None:
     controller.start(1)
     controller.create(1, unclean_leader_election_enable="true")
     before = controller.partition()
-
     controller.start(9, roles=frozenset({Role.FOLLOWER}))
-
     after = controller.partition()
     assert after.observers == (9,)
     assert after.partition_epoch == before.partition_epoch + 1

@@ -207,7 +207,6 @@ def test_cache_agrees_with_a_list_of_epochs(steps: list[tuple[str, int]], asked:
         elif naive.latest() is not None:
             for _ in range(number):
                 naive.append(naive.latest() or 0)
-
         leo = len(naive.records)
         assert end(built, asked, leo) == naive.end(asked)
         assert [built.epoch_of(Offset(o)) for o in range(leo)] == naive.records

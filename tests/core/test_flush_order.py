@@ -99,8 +99,7 @@ def test_the_node_is_fenced_with_the_first_part_and_what_it_led_comes_first() ->
 
 def test_a_step_that_is_not_too_large_is_one() -> None:
     """Two partitions are changed in their own order, and nothing is asked for."""
-    controller = with_topic((1, 2, 3), (3, 1, 2))
-    effects = lose(controller, 3)
+    effects = lose(with_topic((1, 2, 3), (3, 1, 2)), 3)
 
     assert changed(effects) == [0, 1]
     assert events.ContinueStep() not in effects
@@ -108,8 +107,7 @@ def test_a_step_that_is_not_too_large_is_one() -> None:
 
 def test_the_next_part_waits_for_what_is_in_front() -> None:
     """Effects that are performed in order make a part durable before the next one is asked for."""
-    controller = with_topic(*LED_BY_3)
-    effects = lose(controller, 3)
+    effects = lose(with_topic(*LED_BY_3), 3)
 
     assert isinstance(effects[0], events.Commit)
     assert effects[-1] == events.ContinueStep()
@@ -147,8 +145,7 @@ def test_nodes_that_go_one_after_the_other_leave_what_is_left_over_together() ->
     """A partition that the first one had not left yet is left by both at once, and both stay eligible (M64)."""
     controller = with_topic(*LED_BY_3, min_insync_replicas="2")
     lose(controller, 3)
-    effects = lose(controller, 2)
-    for _ in following(controller, effects):
+    for _ in following(controller, lose(controller, 2)):
         pass
     touched_twice, touched_once = controller.partition(1), controller.partition(2)
 
@@ -195,9 +192,8 @@ def test_leaders_for_many_partitions_are_elected_in_parts() -> None:
     left = [each.leader for each in partitions(controller.core.state)].count(None)
     for _ in following(controller, [events.ContinueStep()]):
         pass
-    still = [each.leader for each in partitions(controller.core.state)].count(None)
 
-    assert (left, still) == (3, 0)
+    assert (left, [each.leader for each in partitions(controller.core.state)].count(None)) == (3, 0)
 
 
 def test_an_unclean_node_loses_all_places_at_once() -> None:
@@ -212,9 +208,8 @@ def test_a_large_topic_is_changed_in_few_parts() -> None:
     """Every change of it is sent whole, so a step changes a quarter of a topic if that is more than the usual bound."""
     controller = with_topic(*([(1, 2, 3)] * 40))
     effects = lose(controller, 3)
-    sizes = [len(changed(effects)), *(len(changed(each)) for each in following(controller, effects))]
 
-    assert sizes == [10, 10, 10, 10]
+    assert [len(changed(effects)), *(len(changed(each)) for each in following(controller, effects))] == [10, 10, 10, 10]
 
 
 def test_a_deleted_topic_is_left_over_no_more() -> None:
@@ -222,9 +217,8 @@ def test_a_deleted_topic_is_left_over_no_more() -> None:
     controller = with_topic(*LED_BY_3)
     lose(controller, 3)
     controller.ask(DeleteTopics(topics=(TopicRef(TOPIC),)))
-    effects = controller.step(events.StepContinued(controller.now_ms))
 
-    assert effects == []
+    assert controller.step(events.StepContinued(controller.now_ms)) == []
 
 
 def test_a_member_that_is_gone_already_holds_back_nobody() -> None:
@@ -330,7 +324,6 @@ def test_durable_point_agrees_with_a_log_of_marks(steps: list[tuple[str, int]]) 
                 mark[0] = True
             committing = None
             point.complete(Offset(issued))
-
         durable = next((i for i, mark in enumerate(log) if not mark[0]), len(log))
         assert point.point == durable
 
@@ -370,7 +363,6 @@ def test_a_node_that_begins_to_lead_saves_first() -> None:
     cluster.push(1, *(partition_image(tp, leader=2) for tp in (TP, TP1)))
     found = cluster.push(1, *(partition_image(tp, leader=1, epoch=1, version=2) for tp in (TP, TP1)))
     kinds = [type(effect) in SAVES for effect in found]
-
     saved = [type(effect) for effect in found][: sum(kinds)]
     assert saved == [SaveMetadata, SaveEpochs, SaveEpochs, SaveReconciledEpochs, SaveHighWatermarks]
     assert kinds == sorted(kinds, reverse=True)
@@ -389,11 +381,9 @@ def test_logs_that_open_together_are_asked_for_together() -> None:
     core.step(Registered(0, "cluster-of-cores", node_epoch(2), 1))
     images = [partition_image(TopicPartition(TOPIC_ID_OPENING, index)) for index in range(PARTITIONS)]
     nodes = [node_image(1), node_image(2)]
-
     asked = core.step(MetadataArrived(0, metadata(node_epoch(2), *images, nodes=nodes)))
     opened = [effect.tp for effect in asked if isinstance(effect, OpenLog)]
     answers = [core.step(LogOpened(0, tp, Offset(0), Offset(0), Offset(0))) for tp in opened]
-
     fetches = [effect for answer in answers for effect in answer if isinstance(effect, SendFetch)]
     assert len(opened) == PARTITIONS
     assert [len(fetch.request.partitions) for fetch in fetches] == [PARTITIONS]

@@ -1,14 +1,13 @@
-"""The historic rules by name, side by side: what each loses that the default keeps (T41, TR1 to TR4)."""
+"""The historic rules by name, side by side; what each loses is in the scenarios `tr01` to `tr04` (T41)."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 from cluster_of_cores import Cluster
-from core_builders import TP, batch, fetch_part, history, partition_image
+from core_builders import TP, fetch_part, history, partition_image
 
 from strandline.core.errors import ErrorCode
 from strandline.core.log import events
@@ -30,7 +29,6 @@ from strandline.core.types import (
 from strandline_sim.runs.historic_rules import HISTORIC_TRUNCATION
 
 A, B, C = 1, 2, 3
-SAFE = [Truncation.LEADER_EPOCH, Truncation.FETCH]
 UNSAFE = [Truncation.KIP_279, Truncation.KIP_101, Truncation.HIGH_WATERMARK]
 ASKED = [Truncation.KIP_279, Truncation.KIP_101]
 
@@ -38,161 +36,6 @@ ASKED = [Truncation.KIP_279, Truncation.KIP_101]
 def records(cluster: Cluster, node: int) -> list[tuple[int, object]]:
     """(epoch, payload) of every record of a log."""
     return [r[1:] for r in cluster.disks[node][TP].records()]
-
-
-def under_way(cluster: Cluster) -> Iterator[tuple[int, int]]:
-    """Links with a message in flight."""
-    return iter([link for link, queue in cluster.links.items() if queue])
-
-
-def scenario_one(truncation: Truncation, *, min_isr: int) -> tuple[Cluster, bool]:
-    """TR1: A, its HW one round late, restarts within its session and leads because B dies.
-
-    Also returns whether m1 was acked.
-    """
-    cluster = Cluster(A, B, rules=Rules(truncation=truncation))
-    cluster.push_all(partition_image(leader=B, min_isr=min_isr))
-    cluster.produce(batch(), node=B, payload="m0")
-    cluster.settle()
-    cluster.advance(1000, settle=True)
-    request = cluster.produce(batch(), node=B, payload="m1")
-    while cluster.outcome(request) is None:
-        for link in under_way(cluster):
-            cluster.deliver(*link)
-    cluster.disks[A][TP].hw_cached = cluster.log(A).hw
-    cluster.restart(A)
-    cluster.push(A, partition_image(leader=B, min_isr=min_isr))
-    cluster.crash(B)
-    cluster.push(A, partition_image(leader=A, epoch=1, version=2, isr=(A,), min_isr=1))
-    cluster.start(B)
-    cluster.push(B, partition_image(leader=A, epoch=1, version=2, isr=(A,), min_isr=1))
-    cluster.settle()
-    cluster.advance(2000, settle=True)
-    result = cluster.outcome(request)
-    return cluster, result is not None and result.refusal is None
-
-
-@pytest.mark.parametrize("min_isr", [1, 2])
-def test_scenario_one_loses_an_acknowledged_record_under_high_watermark(min_isr: int) -> None:
-    """TR1, T41: m1 was acknowledged by acks=all on two durable logs, and is lost; fsync does not help."""
-    cluster, acknowledged = scenario_one(Truncation.HIGH_WATERMARK, min_isr=min_isr)
-
-    assert acknowledged
-    assert [records(cluster, n) for n in (A, B)] == [[(0, "m0")]] * 2
-    assert (cluster.cuts(A), cluster.cuts(B)) == ([1], [1])
-
-
-@pytest.mark.parametrize("truncation", [*SAFE, *ASKED])
-@pytest.mark.parametrize("min_isr", [1, 2])
-def test_scenario_one_loses_nothing_under_any_epoch_rule(truncation: Truncation, min_isr: int) -> None:
-    """TR1, T41: a follower that truncates by epochs keeps m1, even if the leader died before it answered."""
-    cluster, acknowledged = scenario_one(truncation, min_isr=min_isr)
-
-    assert acknowledged
-    assert [records(cluster, n) for n in (A, B)] == [[(0, "m0"), (0, "m1")]] * 2
-    assert cluster.cuts(A) == cluster.cuts(B) == []
-
-
-def scenario_two(truncation: Truncation) -> Cluster:
-    """TR2: both lost power, B had m1 in its page cache only, returns first and writes m2 in its place."""
-    rules = Rules(durability=Durability.PAGE_CACHE, truncation=truncation, fetch_hw=FetchHw.UPDATED)
-    cluster = Cluster(A, B, rules=rules)
-    cluster.preload(A, history((0, 2, 0)), hw=2)
-    cluster.preload(B, history((0, 1, 0)), hw=1)
-    cluster.push(B, partition_image(leader=B, epoch=1, version=2, isr=(B,)))
-    cluster.produce(batch(), node=B, payload="m2")
-    cluster.push(A, partition_image(leader=B, epoch=1, version=2, isr=(B,)))
-    cluster.settle()
-    cluster.advance(2000, settle=True)
-    return cluster
-
-
-def test_scenario_two_diverges_under_high_watermark() -> None:
-    """TR2, T41: two different records at offset 1, both below both HWs, and nothing ever detects it."""
-    cluster = scenario_two(Truncation.HIGH_WATERMARK)
-
-    assert records(cluster, A) == [(0, None), (0, None)]
-    assert records(cluster, B) == [(0, None), (1, "m2")]
-    assert cluster.cuts(A) == []
-    assert cluster.ends(A) == cluster.ends(B) == (2, 2)
-
-
-@pytest.mark.parametrize("truncation", [*SAFE, *ASKED])
-def test_scenario_two_agrees_under_any_epoch_rule(truncation: Truncation) -> None:
-    """TR2, T41: A receives that epoch 0 ended at 1, truncates there and fetches m2."""
-    cluster = scenario_two(truncation)
-
-    assert cluster.cuts(A) == [1]
-    assert records(cluster, A) == records(cluster, B) == [(0, None), (1, "m2")]
-
-
-def double_failover(truncation: Truncation) -> Cluster:
-    """TR3: A leads e0, B e1, A e2 in quick succession; each writes one record that nobody fetched."""
-    cluster = Cluster(A, B, rules=Rules(truncation=truncation))
-    cluster.push(A, partition_image(leader=A, epoch=0, version=1))
-    cluster.push(B, partition_image(leader=B, epoch=1, version=2))
-    cluster.produce(node=A, payload="m0")
-    cluster.push(A, partition_image(leader=A, epoch=2, version=3))
-    cluster.produce(node=A, payload="m1")
-    cluster.produce(node=B, payload="m2")
-    cluster.push(B, partition_image(leader=A, epoch=2, version=3))
-    cluster.settle()
-    cluster.advance(2000, settle=True)
-    return cluster
-
-
-def test_kip_101_keeps_a_fork_after_a_fast_double_failover() -> None:
-    """TR3: the answer for epoch 1, which A never had, is where epoch 2 begins: B keeps m2 and A's HW covers it."""
-    cluster = double_failover(Truncation.KIP_101)
-
-    assert cluster.cuts(B) == []
-    assert records(cluster, A) == [(0, "m0"), (2, "m1")]
-    assert records(cluster, B) == [(1, "m2"), (2, "m1")]
-    assert cluster.log(A).hw == 2
-
-
-@pytest.mark.parametrize("truncation", [*SAFE, Truncation.KIP_279])
-def test_an_answer_with_its_epoch_finds_the_fork(truncation: Truncation) -> None:
-    """TR3: (epoch 0, end 1) shows B that its epoch 1 is on no common lineage; it truncates to 0."""
-    cluster = double_failover(truncation)
-
-    assert cluster.cuts(B) == [0]
-    assert records(cluster, A) == records(cluster, B) == [(0, "m0"), (2, "m1")]
-
-
-def unfenced_count(truncation: Truncation) -> Cluster:
-    """TR4: A leads e2 with ISR {A,C}; C knows e0 only and fetches from A; then C receives e1, led by B."""
-    cluster = Cluster(A, B, C, rules=Rules(truncation=truncation, isr_join=IsrJoin.HW))
-    everyone = (A, B, C)
-    cluster.push(A, partition_image(leader=A, epoch=2, version=4, isr=(A, C), replicas=everyone))
-    cluster.produce(node=A, payload="m0")
-    cluster.push(C, partition_image(leader=A, epoch=0, version=1, isr=everyone, replicas=everyone))
-    cluster.settle()
-    cluster.advance(1000, settle=True)
-    cluster.push(B, partition_image(leader=B, epoch=1, version=2, isr=everyone, replicas=everyone))
-    cluster.push(C, partition_image(leader=B, epoch=1, version=2, isr=everyone, replicas=everyone))
-    cluster.settle()
-    return cluster
-
-
-@pytest.mark.parametrize("truncation", ASKED)
-def test_without_a_fence_a_member_of_the_isr_loses_what_it_confirmed(truncation: Truncation) -> None:
-    """TR4: A commits m0 because C has it; C, in the ISR, truncates it against a leader of another epoch."""
-    cluster = unfenced_count(truncation)
-
-    assert cluster.log(A).hw == 1
-    assert records(cluster, A) == [(2, "m0")]
-    assert records(cluster, C) == []
-
-
-@pytest.mark.parametrize("truncation", SAFE)
-def test_the_fence_counts_nobody_of_another_epoch(truncation: Truncation) -> None:
-    """TR4: the fetch names epoch 0, so it is rejected, C has nothing to lose and the HW stays."""
-    cluster = unfenced_count(truncation)
-
-    assert cluster.remote(C, A) is None
-    assert cluster.log(A).hw == 0
-    assert records(cluster, C) == []
 
 
 def test_every_value_has_its_strategy() -> None:
@@ -322,9 +165,7 @@ def test_the_four_rules_combine(
 
 def test_only_history_is_refused_to_servers() -> None:
     """Of the truncation rules only the historic ones may not be served; of the other rules, all except the current."""
-    refused = {truncation for truncation in Truncation if historic_fault(Rules(truncation=truncation))}
-
-    assert refused == HISTORIC
+    assert {truncation for truncation in Truncation if historic_fault(Rules(truncation=truncation))} == HISTORIC
     assert "truncation=kip-101" in (historic_fault(Rules(truncation=Truncation.KIP_101)) or "")
     assert historic_fault(Rules(isr_join=IsrJoin.HW)) and historic_fault(Rules(fetch_hw=FetchHw.UPDATED))
     assert historic_fault(Rules(durability=Durability.PAGE_CACHE)) is None

@@ -25,12 +25,7 @@ def attempts(cluster: Cluster) -> list[AlterPartitionRequest]:
 
 
 def answer(
-    cluster: Cluster,
-    attempt: int,
-    *isr: int,
-    tp: TopicPartition = TP,
-    code: ErrorCode | None = None,
-    version: int = 2,
+    cluster: Cluster, attempt: int, *isr: int, tp: TopicPartition = TP, code: ErrorCode | None = None, version: int = 2
 ) -> None:
     """The controller decides one partition of an attempt."""
     refusal = Refusal(code) if code else None
@@ -138,9 +133,8 @@ def test_the_incarnation_is_frozen_with_the_fetch() -> None:
     cluster.push(1, nodes=[node_image(2, life=2)])
     fail(cluster)
     cluster.advance(100)
-    members = [dict(r.partitions[0].new_isr) for r in attempts(cluster)]
 
-    assert [m[NodeId(2)] for m in members] == [node_epoch(2)] * 2
+    assert [m[NodeId(2)] for m in [dict(r.partitions[0].new_isr) for r in attempts(cluster)]] == [node_epoch(2)] * 2
 
 
 def test_another_controller_means_new_metadata_and_a_new_attempt() -> None:
@@ -211,11 +205,7 @@ def test_a_member_restarts_while_another_joins() -> None:
     cluster.push(1, nodes=[node_image(2, life=2)])
     cluster.fetch(0, by=3)
 
-    assert dict(attempts(cluster)[0].partitions[0].new_isr) == {
-        1: node_epoch(1),
-        2: node_epoch(2, 2),
-        3: node_epoch(3),
-    }
+    assert dict(attempts(cluster)[0].partitions[0].new_isr) == {1: node_epoch(1), 2: node_epoch(2, 2), 3: node_epoch(3)}
 
 
 def test_an_unclean_leader_stays_recovering_until_somebody_joins() -> None:

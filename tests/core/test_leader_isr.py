@@ -352,9 +352,7 @@ def test_a_removed_member_holds_the_high_watermark_until_the_answer() -> None:
 
 def test_alone_the_high_watermark_waits_for_nobody() -> None:
     """M17: with ISR {leader} and no follower near, the HW moves with the leader's own commit."""
-    cluster = leading(isr=(1,))
-
-    assert cluster.ends(1) == (10, 10)
+    assert leading(isr=(1,)).ends(1) == (10, 10)
 
 
 def test_a_catching_up_follower_is_waited_for() -> None:
@@ -401,11 +399,7 @@ def test_a_new_epoch_knows_no_remote_leo() -> None:
 def test_observers_are_served_and_not_counted() -> None:
     """M60: an observer fetches like a replica, but neither holds the HW nor joins the ISR."""
     cluster = Cluster(1)
-    cluster.push(
-        1,
-        partition_image(isr=(1, 2), observers=(9,)),
-        nodes=[node_image(2), node_image(9, observer=True)],
-    )
+    cluster.push(1, partition_image(isr=(1, 2), observers=(9,)), nodes=[node_image(2), node_image(9, observer=True)])
     cluster.produce(batch(3))
     fetched = cluster.result(cluster.fetch(0, by=9))
     cluster.fetch(3, by=2)

@@ -77,9 +77,7 @@ def test_sequences_begin_again_after_the_marker_of_a_higher_epoch() -> None:
 
 def test_a_marker_that_lost_its_epochs_batches_still_gives_a_definite_refusal() -> None:
     """A log that lost its beginning and knows the marker knows that nothing of the epoch was appended."""
-    log = Log().add(marker(A, 2))
-
-    assert log.ledger.check(sent(3, epoch=2), log_start_offset=Offset(5)).verdict is OUT_OF_ORDER
+    assert Log().add(marker(A, 2)).ledger.check(sent(3, epoch=2), log_start_offset=Offset(5)).verdict is OUT_OF_ORDER
 
 
 def test_the_first_unstable_offset_waits_for_markers_below_the_high_watermark() -> None:
@@ -236,9 +234,7 @@ def test_a_log_that_begins_within_a_transaction_knows_it() -> None:
 
 def test_a_log_without_transactions_remembers_none() -> None:
     """The state of an ordinary log is the one constant, so that it costs nothing to keep."""
-    log = Log().add(sent(plain=True), batch(2))
-
-    assert log.ledger.transactions.state() is NO_TRANSACTIONS
+    assert Log().add(sent(plain=True), batch(2)).ledger.transactions.state() is NO_TRANSACTIONS
 
 
 ACTIONS = st.lists(st.tuples(st.sampled_from((A, B)), st.sampled_from(("send", "commit", "abort"))), max_size=30)

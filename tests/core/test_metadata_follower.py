@@ -69,8 +69,7 @@ def test_an_image_of_a_lower_metadata_offset_is_ignored() -> None:
 
 def test_what_is_believed_is_handed_on_before_anything_follows_from_it() -> None:
     """Names and settings of a topic are known when its log is opened."""
-    cluster = Cluster(1)
-    found = [type(e) for e in cluster.push(1, partition_image()) if isinstance(e, BelieveMetadata | OpenLog)]
+    found = [type(e) for e in Cluster(1).push(1, partition_image()) if isinstance(e, BelieveMetadata | OpenLog)]
 
     assert found == [BelieveMetadata, OpenLog]
 
@@ -78,9 +77,8 @@ def test_what_is_believed_is_handed_on_before_anything_follows_from_it() -> None
 def test_an_image_that_cannot_be_true_is_reported_and_changes_nothing() -> None:
     """A leader outside its ISR: the node keeps its metadata and reports why."""
     cluster = Cluster(1)
-    effects = cluster.push(1, partition_image(leader=1, isr=(2,)))
 
-    assert [type(effect) for effect in effects] == [IgnoreMetadata]
+    assert [type(effect) for effect in cluster.push(1, partition_image(leader=1, isr=(2,)))] == [IgnoreMetadata]
     assert TP not in cluster.cores[1].state.images
 
 
@@ -139,8 +137,7 @@ def test_stored_metadata_never_goes_back() -> None:
 
 def test_metadata_is_stored_before_it_is_acted_upon() -> None:
     """What a node has seen is durable before it opens the log."""
-    cluster = Cluster(1)
-    found = [type(e) for e in cluster.push(1, partition_image()) if isinstance(e, SaveMetadata | OpenLog)]
+    found = [type(e) for e in Cluster(1).push(1, partition_image()) if isinstance(e, SaveMetadata | OpenLog)]
 
     assert found == [SaveMetadata, OpenLog]
 
@@ -267,10 +264,7 @@ def test_a_clean_stop_saves_what_shortens_the_next_start() -> None:
 
 def test_a_new_segment_saves_the_producers() -> None:
     """M61: when a segment is rolled, the producer state up to the log end is written."""
-    cluster = committed_log(2, 2)
-    found = cluster.step(1, events.LogRolled(0, TP))
-
-    assert found == [SaveProducers(TP, Offset(2), ())]
+    assert committed_log(2, 2).step(1, events.LogRolled(0, TP)) == [SaveProducers(TP, Offset(2), ())]
 
 
 R1 = Reign("R1", 1, 1)
@@ -281,7 +275,6 @@ def test_a_reign_that_began_without_what_this_node_knows_is_not_believed() -> No
     """C36, TR29: its store forgot offset 105, so the node keeps the topic that this snapshot lacks, and reports it."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(), offset=105, reigns=(R1,))
-
     effects = cluster.push(1, snapshot=True, controller_epoch=2, offset=118, reigns=(R1, R2))
 
     assert believed(cluster) == partition_image()
@@ -294,7 +287,6 @@ def test_a_reign_that_continues_what_this_node_knows_is_believed() -> None:
     """C36: the check keeps nobody from the next reign."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(), offset=104, reigns=(R1,))
-
     cluster.push(1, snapshot=True, controller_epoch=2, offset=118, reigns=(R1, R2))
 
     assert TP not in cluster.cores[1].state.images
@@ -304,7 +296,6 @@ def test_another_reign_of_the_same_controller_epoch_is_not_believed() -> None:
     """C36: a store that lost a whole reign gives its controller epoch again, under another id."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(), offset=4, reigns=(R1,))
-
     cluster.push(1, partition_image(epoch=9, version=9), offset=9, reigns=(Reign("R1b", 1, 5),))
 
     assert believed(cluster) == partition_image()
@@ -316,7 +307,6 @@ def test_a_restarted_node_checks_against_what_its_disk_holds() -> None:
     core = NodeCore(node_id=NodeId(1), rules=Rules(), timings=NodeTimings(), seen=seen)
     core.step(events.Registered(0, CLUSTER, node_epoch(1, life=2), 2))
     to = node_epoch(1, life=2)
-
     forgetful = core.step(
         events.MetadataArrived(0, metadata(to, snapshot=True, controller_epoch=2, offset=118, reigns=(R1, R2)))
     )

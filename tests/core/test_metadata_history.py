@@ -15,11 +15,7 @@ from strandline.core.control.state import ClusterState, ControllerTimings
 from strandline.core.control.subscriptions import MOST_TOPICS, MetadataHistory, StateChange, Subscription
 from strandline.core.errors import ControllerHint, ErrorCode, Refusal
 from strandline.core.messages import AsOf, MetadataImage, PartitionImage, TopicImage, Wanted
-from strandline.core.types import (
-    Durability,
-    NodeId,
-    Rules,
-)
+from strandline.core.types import Durability, NodeId, Rules
 
 
 def history(*images: MetadataImage, **kept: int) -> MetadataHistory:
@@ -50,9 +46,7 @@ def test_a_change_holds_only_the_partitions_that_changed() -> None:
 )
 def test_a_topic_that_grew_or_has_other_settings_is_sent_whole(after: TopicImage) -> None:
     """What is no change of a partition's state is sent with the whole topic."""
-    made = history(image(1, topic("a")), image(2, after, whole=False))
-
-    assert last(made).topics["id-a"].whole == after
+    assert last(history(image(1, topic("a")), image(2, after, whole=False))).topics["id-a"].whole == after
 
 
 def test_a_state_that_comes_whole_is_compared() -> None:
@@ -70,9 +64,7 @@ def test_a_state_that_comes_whole_is_compared() -> None:
 
 def test_the_same_state_again_is_no_change() -> None:
     """A watch that is opened again brings the state whole; nobody is sent anything for it."""
-    made = history(image(1, topic("a")), image(1, topic("a")))
-
-    assert made.next_number == 0
+    assert history(image(1, topic("a")), image(1, topic("a"))).next_number == 0
 
 
 def test_other_rules_alone_are_a_change() -> None:
@@ -107,9 +99,7 @@ def test_a_position_within_the_kept_changes_needs_no_snapshot() -> None:
     """A subscriber with a kept position gets what came after it; an older one, or another reign's, needs a snapshot."""
     changes = [image(offset, topic("a", partition("a", 0, epoch=offset)), whole=False) for offset in (2, 3, 4, 5)]
     made = history(image(1, topic("a")), *changes, changes_kept=3)
-
-    found = [made.number_after(AsOf(1, offset)) for offset in (1, 2, 3, 4, 5, 9)]
-    assert found == [None, 1, 2, 3, 4, 4]
+    assert [made.number_after(AsOf(1, offset)) for offset in (1, 2, 3, 4, 5, 9)] == [None, 1, 2, 3, 4, 4]
     assert made.number_after(AsOf(2, 3)) is None
     assert made.number_after(AsOf(1, 3, "another")) is None
 
@@ -153,8 +143,7 @@ def test_a_name_is_the_topic_of_that_name_at_each_time() -> None:
 
 def test_what_was_removed_from_a_subscription_is_sent_no_more() -> None:
     """remove_topics ends what add_topics began; all_topics is for everything."""
-    made = history(image(1, topic("a"), topic("b")))
-    subscription = Subscription(made)
+    subscription = Subscription(history(image(1, topic("a"), topic("b"))))
     subscription.want(Wanted(add=(("a", ""), ("b", ""))))
     subscription.want(Wanted(remove=(("a", ""),)))
     named = [t.name for t in subscription.snapshot().topics]
@@ -291,13 +280,11 @@ def test_invariants_hold_after_every_step(history: list[tuple[str, object]]) -> 
     controller = Controller(timings=ControllerTimings(leader_imbalance_check_interval_ms=5_000))
     controller.start(*NODES)
     controller.create(*NODES)
-
     for sequence, action in enumerate(history, 1):
         before, led = controller.core.state, controller.partition()
         epochs = dict(controller.epochs)
         controller = perform(controller, action, sequence)
         after = controller.partition()
-
         check_step(before, controller.core.state)
         check_partition(controller.core.state, after, waits=bool(controller.draft().waits_for(after)))
         if led.leader is not None and controller.epochs[led.leader] != epochs[led.leader]:

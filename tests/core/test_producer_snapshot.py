@@ -180,8 +180,7 @@ def latest(cluster: Cluster, *, committed: bool, timestamp: int = messages.LATES
     question = messages.OffsetQuestion(TP, timestamp, read_committed=committed)
     cluster.step(1, events.OffsetsAsked(cluster.now, request, (question,)))
     (answer,) = cluster.answered[request]
-    found: int | None = answer.lookup.end if answer.lookup else answer.offset
-    return found
+    return answer.lookup.end if answer.lookup else answer.offset
 
 
 def test_a_consumer_reads_up_to_the_last_stable_offset() -> None:

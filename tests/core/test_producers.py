@@ -134,7 +134,6 @@ def test_cutting_is_forgetting(batches: list[tuple[int, int]], kept: int) -> Non
     for header in headers[:kept]:
         assert header.producer is not None
         expected[header.producer.producer_id] = header.producer.base_sequence + header.record_count
-
     for producer in range(3):
         assert prefix.check(sent(expected.get(producer, 0), producer=producer)).verdict is NEXT
 
@@ -156,9 +155,7 @@ def test_no_id_is_in_two_blocks_nor_given_by_the_controller() -> None:
     second = controller.ask(allocate(controller, 2))
     again = Controller(state=controller.stored)
     again.epochs = controller.epochs
-    third = again.ask(allocate(again, 1))
-
-    blocks = [range(a.start, a.start + a.length) for a in (first, second, third)]
+    blocks = [range(a.start, a.start + a.length) for a in (first, second, again.ask(allocate(again, 1)))]
     ids = [*(producer_id for block in blocks for producer_id in block), own]
     assert [len(block) for block in blocks] == [1_000] * 3
     assert len(set(ids)) == len(ids)
@@ -172,9 +169,8 @@ def test_a_block_that_the_store_forgot_is_not_given_again() -> None:
     lost = controller.ask(allocate(controller, 1))
     again = Controller(state=before)
     again.epochs = controller.epochs
-    given = again.ask(allocate(again, 1))
 
-    assert given.start >= lost.start + lost.length
+    assert again.ask(allocate(again, 1)).start >= lost.start + lost.length
 
 
 def test_a_block_is_for_the_process_that_is_registered() -> None:

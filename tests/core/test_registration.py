@@ -18,15 +18,12 @@ OBSERVER = frozenset({Role.FOLLOWER})
 def test_node_starts_fenced_and_is_unfenced_by_its_first_heartbeat() -> None:
     """A registration alone makes no node a leader."""
     controller = Controller()
-
     answer = controller.register(1)
 
     assert (answer.refusal, answer.node_epoch, answer.cluster_id) == (None, 1, CLUSTER)
     assert controller.node(1).fenced
 
-    beat = controller.heartbeat(1)
-
-    assert not beat.is_fenced
+    assert not controller.heartbeat(1).is_fenced
     assert not controller.node(1).fenced
 
 
@@ -35,9 +32,7 @@ def test_restarted_leader_never_leads_in_its_old_epoch() -> None:
     controller = Controller()
     controller.start(1, 2)
     before = controller.create(1, 2)
-
     controller.register(1)
-
     after = controller.partition()
     assert after.leader_epoch == before.leader_epoch + 1
     assert after.partition_epoch == before.partition_epoch + 1
@@ -51,7 +46,6 @@ def test_restart_at_one_replica_bumps_the_epoch_as_well() -> None:
     controller = Controller()
     controller.start(1)
     before = controller.create(1)
-
     controller.register(1)
     assert controller.view() == (None, {1}, set())
     controller.report(1)
@@ -65,11 +59,9 @@ def test_restarted_follower_costs_no_leader_epoch() -> None:
     controller = Controller()
     controller.start(1, 2)
     before = controller.create(1, 2)
-
     controller.register(2)
     marked = controller.partition()
     assert controller.propose(1, 2) is ErrorCode.NONE
-
     assert marked == replace(before, unproven=(2,), partition_epoch=before.partition_epoch + 1)
     assert controller.partition() == replace(before, partition_epoch=before.partition_epoch + 2)
     assert controller.partition().leader_epoch == before.leader_epoch
@@ -83,9 +75,7 @@ def test_same_registration_sent_twice_is_one_incarnation() -> None:
     first = controller.register(1, incarnation_id="same")
     state = controller.partition()
 
-    second = controller.register(1, incarnation_id="same")
-
-    assert second.node_epoch == first.node_epoch
+    assert controller.register(1, incarnation_id="same").node_epoch == first.node_epoch
     assert controller.partition() == state
 
 
@@ -95,9 +85,7 @@ def test_late_copy_of_a_superseded_registration_is_refused() -> None:
     controller.register(1, incarnation_id="old")
     newer = controller.register(1, incarnation_id="new")
 
-    late = controller.register(1, incarnation_id="old")
-
-    assert late.refusal.code is ErrorCode.STALE_BROKER_EPOCH
+    assert controller.register(1, incarnation_id="old").refusal.code is ErrorCode.STALE_BROKER_EPOCH
     assert controller.node(1).node_epoch == newer.node_epoch
 
 
@@ -143,9 +131,7 @@ def test_unclean_restart_within_the_session_takes_effect_in_one_transaction() ->
     controller.start(1, 2, 3)
     before = controller.create(1, 2, 3)
     offset = controller.core.state.header.metadata_offset
-
     controller.register(1, unclean=True)
-
     after = controller.partition()
     assert (after.leader, set(after.isr), after.elr) == (2, {2, 3}, ())
     assert after.leader_epoch == before.leader_epoch + 1
@@ -157,9 +143,7 @@ def test_another_directory_within_a_live_session_is_a_duplicate() -> None:
     """DUPLICATE_BROKER_REGISTRATION while the old session lives; afterwards the new disk may register."""
     controller = Controller()
     controller.start(1)
-
-    refused = controller.register(1, directory_id="other")
-    assert refused.refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert controller.register(1, directory_id="other").refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     controller.pass_ms(10_000)
 
     assert controller.register(1, directory_id="other").refusal is None
@@ -181,9 +165,7 @@ def test_end_of_session_takes_the_places_and_a_later_return_gives_none_back() ->
 
 def test_other_rules_are_refused_with_the_field_named() -> None:
     """The four rules are the cluster's: a node with another durability is shown which and the correction."""
-    controller = Controller()
-
-    answer = controller.register(1, rules=Rules(durability=Durability.PAGE_CACHE))
+    answer = Controller().register(1, rules=Rules(durability=Durability.PAGE_CACHE))
 
     assert answer.refusal.code is ErrorCode.INVALID_CONFIG
     assert "durability=page-cache" in answer.refusal.message
@@ -194,7 +176,6 @@ def test_node_of_another_cluster_is_refused() -> None:
     """A directory of another cluster gets INCONSISTENT_CLUSTER_ID; a new one receives the id."""
     controller = Controller()
     controller.start(2)
-
     refused = controller.register(1, cluster_id="elsewhere")
 
     assert isinstance(refused, Refusal)
@@ -214,7 +195,6 @@ def test_feature_levels_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "3-3" in refused.refusal.message
     assert "1-2" in refused.refusal.message
     assert 3 not in controller.core.state.nodes
-
     assert controller.register(2, feature_min=1, feature_max=1).feature_level == 1
     assert controller.core.state.header.feature_level == 1
 
@@ -238,7 +218,6 @@ def test_feature_level_of_the_dead_does_not_count(monkeypatch: pytest.MonkeyPatc
     controller.start(1, feature_min=1, feature_max=1)
     controller.start(2, feature_min=1, feature_max=2)
     controller.pass_ms(10_000, 2)
-
     answer = controller.register(3, feature_min=2, feature_max=2)
 
     assert (answer.refusal, answer.feature_level) == (None, 2)
@@ -249,7 +228,6 @@ def test_observer_appears_in_every_partition_and_is_never_placed() -> None:
     controller = Controller()
     controller.start(1, 2)
     controller.start(9, roles=OBSERVER)
-
     partition = controller.create(1, 2)
 
     assert partition.observers == (9,)
@@ -261,7 +239,6 @@ def test_assigned_node_cannot_become_an_observer() -> None:
     controller = Controller()
     controller.start(1)
     controller.create(1)
-
     refused = controller.register(1, roles=OBSERVER)
 
     assert refused.refusal.code is ErrorCode.INVALID_REQUEST
@@ -291,9 +268,7 @@ def test_min_isr_lowered_while_the_elr_is_populated() -> None:
     assert controller.view() == (0, {0}, {1})
     before = controller.partition()
     offset = controller.core.state.header.metadata_offset
-
     controller.alter_config(min_insync_replicas="1")
-
     after = controller.partition()
     assert (after.min_isr, after.elr) == (1, ())
     assert after.partition_epoch == before.partition_epoch + 1

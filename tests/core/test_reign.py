@@ -132,7 +132,6 @@ def test_standby_without_a_lease_asks_for_one_and_does_nothing_else() -> None:
             reign.answer(effects.GrantLease, events.NoSpace)
         reign.pass_ms(10)
         assert reign.state is State.STANDBY
-
     assert [later - sooner for sooner, later in itertools.pairwise(waits)] == [200, 400, 800, 1_000, 1_000]
 
 
@@ -492,7 +491,6 @@ def test_unknown_append_that_was_not_made() -> None:
     """C9: head is the previous one and the token mine: the same bytes again, with the same comparison."""
     reign, following = _doubtful()
     reign.reads(12, reign.mine(), events.Head("r2", 2, "m2", 11))
-
     again = reign.want(effects.Append)
     assert (again.token, again.after, again.head) == (10, 11, following)
     assert not reign.wants(effects.AppendSettled)

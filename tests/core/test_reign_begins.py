@@ -83,7 +83,6 @@ def test_the_first_change_of_a_reign_skips_and_later_ones_count_by_one() -> None
     after = next_reign(controller)
     for node_id in (1, 2, 3):
         after.heartbeat(node_id)
-
     after.fence(1)
     first = after.partition()
     after.fence(2)
@@ -101,7 +100,6 @@ def test_a_change_without_an_election_skips_the_partition_epoch_alone() -> None:
     after = next_reign(controller)
     for node_id in (1, 2, 3):
         after.heartbeat(node_id)
-
     after.fence(3)
 
     assert after.partition().leader_epoch == before.leader_epoch
@@ -112,7 +110,6 @@ def test_a_topic_made_in_this_reign_skips_nothing() -> None:
     """Its id is random, so no lost transaction can have given its epochs."""
     controller = running(1, 2)
     before = controller.partition()
-
     controller.fence(2)
 
     assert controller.partition().partition_epoch == before.partition_epoch + 1
@@ -138,7 +135,6 @@ def test_an_election_waits_for_a_live_replica_that_has_not_spoken() -> None:
     """C37: node 1 is gone; node 3 could lead, but node 2 may know of a change that the store forgot."""
     after = next_reign(running(1, 2, 3))
     after.heartbeat(3)
-
     after.fence(1)
     waiting = after.partition().leader
     after.heartbeat(2)
@@ -152,7 +148,6 @@ def test_an_election_waits_one_session_at_most() -> None:
     after = next_reign(running(1, 2, 3))
     after.heartbeat(3)
     after.fence(1)
-
     after.pass_ms(after.timings.session_timeout_ms - 1_000, 3)
     before = after.partition().leader
     after.pass_ms(2_000, 3)
@@ -165,7 +160,6 @@ def test_nodes_that_go_in_one_step_do_not_wait_for_each_other() -> None:
     """C37: both are fenced by the same word of the probe; the third has spoken."""
     after = next_reign(running(1, 2, 3))
     after.heartbeat(3)
-
     after.fence_together(1, 2)
 
     assert after.partition().leader == 3
@@ -176,7 +170,6 @@ def test_an_operators_election_waits_as_well() -> None:
     after = next_reign(running(1, 2))
     after.heartbeat(1)
     after.fence(1)
-
     (result,) = after.ask(ElectLeaders(kind=ElectionKind.UNCLEAN)).results
 
     assert result.refusal is not None
@@ -192,9 +185,7 @@ def test_a_watch_from_a_forgotten_position_is_sent_nothing() -> None:
     after = next_reign(controller, backup)
     asked = WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=controller.epochs[1], position=position)
 
-    effects = after.step(WatchArrived(after.now_ms, 5, asked))
-
-    assert [type(effect) for effect in effects] == [StopServing, RefuseCall]
+    assert [type(effect) for effect in after.step(WatchArrived(after.now_ms, 5, asked))] == [StopServing, RefuseCall]
 
 
 def test_a_watch_from_a_known_position_is_served() -> None:
@@ -211,7 +202,6 @@ def test_an_unknown_position_without_a_valid_proof_refuses_one_node() -> None:
     """C35, M72: one forged position does not stop the cluster."""
     controller = running(1, 2)
     forged = position_of(controller, 1)._replace(metadata_offset=1_000)
-
     refused = controller.heartbeat(1, position=forged)
 
     assert isinstance(refused, Refusal)
@@ -235,7 +225,6 @@ def test_an_answer_about_an_isr_carries_its_position() -> None:
         request_sequence=1,
         partitions=(proposal,),
     )
-
     answer = controller.ask(request)
 
     assert isinstance(answer, AlterPartitionAnswer)
@@ -256,7 +245,6 @@ def test_a_refused_proposal_gets_no_proof() -> None:
         request_sequence=1,
         partitions=(proposal,),
     )
-
     answer = controller.ask(request)
 
     assert answer.partitions[0].refusal is not None
@@ -281,7 +269,6 @@ def recovered_without_the_end() -> tuple[Controller, dict[str, Any]]:
 def test_a_process_that_knows_a_lost_change_of_nodes_starts_again() -> None:
     """C39: no topic changed since, so nothing that it knows is missing."""
     after, words = recovered_without_the_end()
-
     answer = after.heartbeat(1, **words)
 
     assert isinstance(answer, Refusal)
@@ -296,9 +283,7 @@ def test_a_process_that_knows_a_lost_change_of_a_topic_stops_the_controller() ->
     words["topics_position"] = Position(position.reign_id, position.metadata_offset)
     beat = Heartbeat(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=after.epochs[1], metadata_offset=0, **words)
 
-    effects = after.step(RequestArrived(after.now_ms, 9, beat))
-
-    assert [type(effect) for effect in effects] == [StopServing, RefuseCall]
+    assert [type(effect) for effect in after.step(RequestArrived(after.now_ms, 9, beat))] == [StopServing, RefuseCall]
     assert "give this node's directory" in after.ask(beat).message
 
 

@@ -22,8 +22,7 @@ from strandline.core.types import NodeId, Role
 
 def remove(controller: Controller, node_id: int) -> Refusal | None:
     """Remove a node; returns the reason of a rejection, or None."""
-    refusal: Refusal | None = controller.ask(messages.UnregisterNode(node_id=NodeId(node_id))).refusal
-    return refusal
+    return controller.ask(messages.UnregisterNode(node_id=NodeId(node_id))).refusal
 
 
 def gone(*alive: int) -> Controller:
@@ -145,7 +144,6 @@ def test_a_removed_observer_leaves_the_partitions() -> None:
     assert controller.partition().observers == (4,)
     controller.fence(4)
     assert remove(controller, 4) is None
-
     assert controller.partition().observers == ()
 
 
@@ -153,7 +151,6 @@ def test_a_store_whose_nodes_were_all_removed_is_not_empty() -> None:
     """A node of another cluster does not stop a controller whose nodes are all removed: the store knew nodes (TR18)."""
     controller = gone()
     assert remove(controller, 4) is None
-
     assert why_empty(controller.core.state, NodeId(7), "another-cluster") is None
 
 
@@ -196,9 +193,7 @@ def test_leadership_leaves_a_node_without_room() -> None:
     """The next member of the ISR leads in a new epoch, the node stays in the ISR, and both leave as state events."""
     controller = cluster(1, 2, 3)
     before = controller.partition()
-
     fill(controller, 1)
-
     after = controller.partition()
     assert (after.leader, after.isr) == (2, before.isr)
     assert after.leader_epoch == before.leader_epoch + 1
@@ -213,7 +208,6 @@ def test_a_repeated_heartbeat_changes_nothing() -> None:
     controller = cluster(1, 2, 3)
     fill(controller, 1)
     before = controller.stored
-
     fill(controller, 1)
 
     assert controller.stored == before
@@ -223,7 +217,6 @@ def test_it_leads_on_where_no_member_of_the_isr_has_room() -> None:
     """A leader that still answers reads is better than none, and two full nodes do not exchange leadership."""
     controller = cluster(1, 2, 3)
     controller.propose(1, 2)
-
     fill(controller, 2, 1)
 
     assert controller.partition().leader == 1
@@ -234,7 +227,6 @@ def test_leadership_leaves_as_soon_as_a_member_has_room() -> None:
     controller = cluster(1, 2)
     fill(controller, 2, 1)
     full = controller.partition().leader
-
     controller.heartbeat(2)
     fill(controller, 1)
 
@@ -245,7 +237,6 @@ def test_a_full_node_is_elected_last() -> None:
     """After the leader is lost, a member with room comes before the next in order of assignment."""
     controller = cluster(1, 2, 3)
     fill(controller, 2)
-
     controller.fence(1)
     with_room = controller.partition().leader
     controller.fence(3)
@@ -260,7 +251,6 @@ def test_leadership_returns_only_when_there_is_room() -> None:
     (refused,) = controller.ask(
         messages.ElectLeaders(kind=messages.ElectionKind.PREFERRED, partitions=((messages.TopicRef(TOPIC), (0,)),))
     ).results
-
     for _ in range(controller.timings.leader_imbalance_check_interval_ms // 1_000 + 1):
         fill(controller, 1)
         controller.pass_ms(1_000, 2, 3)
@@ -277,7 +267,6 @@ def test_new_partitions_go_elsewhere_first() -> None:
     controller = Controller()
     controller.start(1, 2, 3)
     fill(controller, 1)
-
     topic = messages.NewTopic("u", "44444444-0000-4000-8000-000000000000", num_partitions=6, replication_factor=2)
     controller.ask(messages.CreateTopics(topics=(topic,)))
     made = list(controller.core.state.partitions())
@@ -292,7 +281,6 @@ def test_the_moves_of_many_partitions_are_spread_over_heartbeats() -> None:
     controller.start(1, 2)
     for number in range(12):
         controller.create(1, 2, name=f"t{number}", topic_id=f"{number:08x}-0000-4000-8000-000000000000")
-
     moved = []
     for _ in range(12):
         fill(controller, 1)
@@ -305,7 +293,6 @@ def test_the_moves_of_many_partitions_are_spread_over_heartbeats() -> None:
 def test_a_new_reign_moves_nothing_before_the_others_have_spoken() -> None:
     """C37: an election for want of room waits for every live replica, as all elections do."""
     after = next_reign(cluster(1, 2, 3))
-
     fill(after, 1)
     before = after.partition().leader
     after.heartbeat(2)

@@ -47,8 +47,7 @@ def answer(cluster: Cluster, code: ErrorCode | None = None) -> None:
 
 def test_a_log_without_a_leader_is_reported_as_it_is() -> None:
     """M65: the report has start, end, epochs and HW of the log, in the leader epoch without a leader."""
-    cluster = leaderless()
-    (report,) = reports(cluster)
+    (report,) = reports(leaderless())
     (log,) = report.request.logs
 
     assert (log.tp, log.leader_epoch, log.log_start_offset, log.leo, log.high_watermark) == (TP, 5, 0, 10, 4)

@@ -60,7 +60,6 @@ def test_a_leader_proves_a_member_by_counting_its_process() -> None:
     controller.start(3)
     refused = controller.propose(1, 2, 3, epoch_of_3=earlier)
     assert controller.propose(1, 2, 3, epoch_of_3=None, sequence=2) is ErrorCode.NONE
-
     assert refused is ErrorCode.INELIGIBLE_REPLICA
     assert controller.partition().unproven == (3,)
 

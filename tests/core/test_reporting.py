@@ -107,9 +107,8 @@ def test_the_end_of_a_stall_is_sampled_on_both_sides() -> None:
     cluster.advance(3_000)
     before = rows(cluster, "REPLICA_SAMPLE")
     cluster.fetch(1, by=3)
-    added = rows(cluster, "REPLICA_SAMPLE")[len(before) :]
 
-    assert [one["hw"] for one in added] == [0, 0, 0, 1, 1, 1]
+    assert [one["hw"] for one in rows(cluster, "REPLICA_SAMPLE")[len(before) :]] == [0, 0, 0, 1, 1, 1]
 
 
 def test_a_removal_carries_the_progress_of_the_removed() -> None:
@@ -200,7 +199,6 @@ def test_a_follower_samples_itself() -> None:
     cluster.produce()
     cluster.settle()
     cluster.advance(2_200, settle=True)
-
     last = rows(cluster, "LOCAL_SAMPLE", node=2)[-1]
     assert (last["leo"], last["hw"], last["fetch_leader_id"], last["interval_ms"]) == (1, 1, 1, 10_000)
 
@@ -263,7 +261,6 @@ def test_the_end_of_a_reported_transaction_is_a_row_of_its_own() -> None:
     transaction.send()
     cluster.advance(4_000)
     transaction.end(commit=False)
-
     (row,) = decided(cluster)
 
     assert (row["producer_id"], row["producer_epoch"], row["first_offset"], row["marker_offset"]) == (7, 0, 0, 1)
@@ -279,9 +276,7 @@ def test_short_transactions_are_one_row_in_ten_seconds_for_each_outcome() -> Non
         cluster.advance(100)
         transaction.end(commit=commits)
     cluster.advance(11_000)
-
     rows = decided(cluster)
-
     said = [(r["outcome"], r["n_coalesced"], r["held_ms"], r["marker_offset"], r["producer_id"]) for r in rows]
     assert said == [("commit", 3, 300, 7, None), ("abort", 1, 100, 5, None)]
     assert [(row["first_ms"], row["last_ms"]) for row in rows] == [(100, 400), (300, 300)]
@@ -299,9 +294,7 @@ def test_of_two_that_are_open_only_the_earlier_one_holds_the_lso() -> None:
     first.end()
     cluster.advance(1_500)
 
-    rows = opened(cluster)
-
-    assert [(row["producer_id"], row["held_since_ms"], row["txn_start_ms"]) for row in rows] == [
+    assert [(row["producer_id"], row["held_since_ms"], row["txn_start_ms"]) for row in opened(cluster)] == [
         (7, 0, 0),
         (8, 2_000, 500),
     ]
@@ -337,7 +330,6 @@ def test_it_is_repeated_once_a_minute_and_said_to_hang_once() -> None:
     cluster = leading_lso()
     Transactions(cluster).send()
     cluster.advance(18 * 60_000, tick_ms=1_000)
-
     causes = [row["cause"] for row in opened(cluster)]
 
     assert causes[:3] == ["open", "repeated", "repeated"]
@@ -354,11 +346,9 @@ def test_a_new_leader_inherits_what_is_open_and_says_so() -> None:
     Transactions(cluster, 8).send()
     cluster.settle()
     cluster.advance(3_000, settle=True)
-
     cluster.push_all(partition_image(TP, leader=2, epoch=1, version=2))
     cluster.settle()
     cluster.advance(3_000, settle=True)
-
     (row,) = opened(cluster, F)
     assert (row["cause"], row["producer_id"], row["first_offset"], row["leader_epoch"]) == ("inherited", 7, 0, 1)
     assert row["held_since_ms"] == 3_000

@@ -2,150 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
 from cluster_of_cores import Cluster
 from core_builders import batch, partition_image
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.core.log.effects import SendFetch
 from strandline.core.log.high_watermark import candidate
-from strandline.core.log.saving_order import NodeTimings
-from strandline.core.types import Durability, FetchHw, NodeId, Offset, Rules
+from strandline.core.types import FetchHw, NodeId, Offset, Rules
 from strandline.observe.samples import BUCKET_MS, EXACT_PER_S, Advance, HwAdvances
 
 SNAPSHOT, UPDATED = FetchHw.SNAPSHOT, FetchHw.UPDATED
-DURABILITIES = list(Durability)
 WAIT_MS = 500
-
-
-class Row(NamedTuple):
-    """One line of a two-replica table. A remote LEO that is not known yet (Kafka: -1) counts as 0 there."""
-
-    leo: int
-    remote: int
-    hw: int
-    follower_leo: int
-    follower_hw: int
-
-
-def two(fetch_hw: FetchHw, durability: Durability, *, streams: bool = False) -> Cluster:
-    """Node 1 leads, node 2 follows; the follower's first fetch is under way."""
-    rules = Rules(fetch_hw=fetch_hw, durability=durability)
-    cluster = Cluster(1, 2, rules=rules, streams=streams, timings=NodeTimings(replica_fetch_wait_max_ms=WAIT_MS))
-    cluster.push_all(partition_image())
-    return cluster
-
-
-def row(cluster: Cluster) -> Row:
-    """The current numbers."""
-    return Row(cluster.log(1).leo, cluster.remote(2) or 0, cluster.log(1).hw, *cluster.ends(2))
-
-
-def fetch_offset(cluster: Cluster, node: int = 2) -> int:
-    """The offset of the latest fetch a follower sent."""
-    return int(cluster.wished(node, SendFetch)[-1].request.partitions[0].fetch_offset)
-
-
-@pytest.mark.parametrize("durability", DURABILITIES)
-@pytest.mark.parametrize("fetch_hw", [SNAPSHOT, UPDATED])
-@pytest.mark.parametrize("streams", [False, True], ids=["unary", "stream"])
-def test_one_record(fetch_hw: FetchHw, durability: Durability, streams: bool) -> None:
-    """One record: FETCH(1) finds nothing, is parked, is read again at the end of its wait, and then brings HW 1."""
-    cluster = two(fetch_hw, durability, streams=streams)
-    rows = [row(cluster)]
-    cluster.produce()
-    rows.append(row(cluster))
-    cluster.deliver(2, 1)
-    rows.append(row(cluster))
-    cluster.deliver(1, 2)
-    rows.append(row(cluster))
-    asked = fetch_offset(cluster)
-    cluster.deliver(2, 1)
-    at_the_leader = row(cluster), cluster.waiting(1, 2)
-    cluster.advance(WAIT_MS)
-    cluster.deliver(1, 2)
-    rows.append(row(cluster))
-
-    assert rows == [Row(0, 0, 0, 0, 0), Row(1, 0, 0, 0, 0), Row(1, 0, 0, 0, 0), Row(1, 0, 0, 1, 0), Row(1, 1, 1, 1, 1)]
-    assert asked == 1
-    assert at_the_leader == (Row(1, 1, 1, 1, 0), 0)
-
-
-@pytest.mark.parametrize(("fetch_hw", "brought"), [(SNAPSHOT, 0), (UPDATED, 1)])
-def test_one_record_without_a_wait(fetch_hw: FetchHw, brought: int) -> None:
-    """D1: with a zero wait FETCH(1) is answered at once and brings the HW from before itself, so 0 by default."""
-    cluster = Cluster(1, rules=Rules(fetch_hw=fetch_hw))
-    cluster.push(1, partition_image())
-    cluster.produce()
-    first = cluster.result(cluster.fetch(0, by=2, wait=0))
-    second = cluster.result(cluster.fetch(1, by=2, wait=0))
-    third = cluster.result(cluster.fetch(1, by=2, wait=0))
-
-    assert [r.high_watermark for r in (first, second, third) if r] == [0, brought, 1]
-
-
-@pytest.mark.parametrize("durability", DURABILITIES)
-@pytest.mark.parametrize(("fetch_hw", "second_round_hw"), [(SNAPSHOT, 0), (UPDATED, 1)])
-def test_two_records(fetch_hw: FetchHw, second_round_hw: int, durability: Durability) -> None:
-    """Two records: under load the follower's HW lags one more round with `snapshot` than with `updated`."""
-    cluster = two(fetch_hw, durability)
-    rows = []
-    for offset in (0, 1):
-        cluster.produce(payload=f"m{offset}")
-        assert fetch_offset(cluster) == offset
-        cluster.deliver(2, 1)
-        cluster.deliver(1, 2)
-        rows.append(row(cluster))
-    third = fetch_offset(cluster)
-    cluster.deliver(2, 1)
-    parked = cluster.waiting(1, 2)
-    cluster.advance(WAIT_MS)
-    cluster.deliver(1, 2)
-    rows.append(row(cluster))
-
-    assert rows == [Row(1, 0, 0, 1, 0), Row(2, 1, 1, 2, second_round_hw), Row(2, 2, 2, 2, 2)]
-    assert (third, parked) == (2, 0)
-
-
-@pytest.mark.parametrize("durability", DURABILITIES)
-@pytest.mark.parametrize(("fetch_hw", "second_hw"), [(SNAPSHOT, 0), (UPDATED, 1)])
-def test_three_replicas(fetch_hw: FetchHw, second_hw: int, durability: Durability) -> None:
-    """Three replicas: F1 takes all, F2 one record at a time; in one round the two cannot both get HW 1."""
-    rules = Rules(fetch_hw=fetch_hw, durability=durability)
-    cluster = Cluster(1, 2, 3, rules=rules)
-    cluster.push_all(partition_image(replicas=(1, 2, 3), isr=(1, 2, 3)))
-
-    def numbers() -> tuple[int, tuple[int | None, int | None], int, tuple[int, int], tuple[int, int]]:
-        remotes = cluster.remote(2), cluster.remote(3)
-        return cluster.log(1).leo, remotes, cluster.log(1).hw, cluster.ends(2), cluster.ends(3)
-
-    def round_of_fetches() -> None:
-        for follower, records in ((2, None), (3, 1)):
-            cluster.max_records_per_fetch = records
-            cluster.deliver(follower, 1)
-        for follower in (2, 3):
-            cluster.deliver(1, follower)
-
-    initial = numbers()
-    cluster.produce(batch(), batch())
-    produced = numbers()
-    round_of_fetches()
-    first = numbers()
-    cluster.produce(batch())
-    more = numbers()
-    asked = fetch_offset(cluster, 2), fetch_offset(cluster, 3)
-    round_of_fetches()
-    second = numbers()
-
-    assert initial == (0, (None, None), 0, (0, 0), (0, 0))
-    assert produced == (2, (None, None), 0, (0, 0), (0, 0))
-    assert first == (2, (0, 0), 0, (2, 0), (1, 0))
-    assert more == (3, (0, 0), 0, (2, 0), (1, 0))
-    assert asked == (2, 1)
-    assert second == (3, (2, 1), 1, (3, 0), (2, second_hw))
 
 
 @pytest.mark.parametrize("fetch_hw", [SNAPSHOT, UPDATED])
@@ -237,7 +105,6 @@ def test_a_fast_hw_is_reported_in_buckets() -> None:
 def test_nothing_is_lost_or_blurred(gaps_ms: list[int]) -> None:
     """The chain of HWs has no hole, the count is right, and a bucket is never longer than 100 ms."""
     reported, times = _play(gaps_ms)
-
     chain = [(one.old_hw, one.new_hw) for one in reported]
     assert [old for old, _ in chain] == [0, *(new for _, new in chain)][: len(chain)]
     assert (chain[-1][1] if chain else 0) == len(times)
@@ -253,7 +120,6 @@ def test_a_bucket_names_everybody_who_held_back() -> None:
     advances = HwAdvances()
     for number in range(EXACT_PER_S + 3):
         advances.rose(Offset(number), Offset(number + 1), "fetch", (NodeId(2 + number % 2),), number)
-
     rest = advances.rest()
     assert rest is not None
     assert rest.blocking_replicas == (2, 3)

@@ -22,7 +22,6 @@ def test_silence_for_a_session_timeout_fences() -> None:
     controller = Controller()
     controller.start(1, 2)
     controller.create(1, 2)
-
     controller.pass_ms(8_900, 2)
     assert not controller.node(1).fenced
     controller.pass_ms(200, 2)
@@ -52,7 +51,6 @@ def test_pause_of_the_controller_fences_nobody() -> None:
     controller = Controller()
     controller.start(1)
     controller.pass_ms(1_000)
-
     controller.now_ms += 9_500
     controller.step(ControllerTicked(controller.now_ms))
 
@@ -69,9 +67,7 @@ def test_grace_is_one_session_timeout_at_most(gap_ms: int, alive: bool) -> None:
     sessions.tick(0)
     sessions.heard(N, 0, 0)
 
-    due = sessions.tick(gap_ms)
-
-    assert (N not in due) is alive
+    assert (N not in sessions.tick(gap_ms)) is alive
 
 
 def test_grace_does_not_add_up_over_several_gaps() -> None:
@@ -81,7 +77,6 @@ def test_grace_does_not_add_up_over_several_gaps() -> None:
     for now_ms in (0, 5_000, 10_000, 15_000):
         assert not sessions.tick(now_ms)
     assert sessions.tick(17_000) == {}
-
     assert sessions.tick(18_000) == {N: 0}
 
     sessions.heard(N, 18_000, 0)
@@ -93,7 +88,6 @@ def test_restarted_controller_grants_full_sessions() -> None:
     controller = Controller()
     controller.start(1, 2)
     controller.create(1, 2)
-
     restarted = Controller(state=controller.stored, now_ms=7)
     restarted.epochs = controller.epochs
 
@@ -110,7 +104,6 @@ def test_refused_connection_fences_at_once() -> None:
     controller = Controller()
     controller.start(1, 2)
     controller.create(1, 2)
-
     controller.fence(1)
 
     assert controller.node(1).fenced
@@ -136,12 +129,9 @@ def test_heartbeat_of_a_superseded_process_is_stale() -> None:
     controller.start(1)
     old = controller.epochs[1]
     controller.start(1)
-
     stranger = Heartbeat(cluster_id=CLUSTER, node_id=NodeId(5), node_epoch=NodeEpoch(1), metadata_offset=0)
 
-    stale = controller.heartbeat(1, node_epoch=old)
-
-    assert stale.refusal.code is ErrorCode.STALE_BROKER_EPOCH
+    assert controller.heartbeat(1, node_epoch=old).refusal.code is ErrorCode.STALE_BROKER_EPOCH
     assert controller.ask(stranger).refusal.code is ErrorCode.BROKER_ID_NOT_REGISTERED
     assert controller.heartbeat(1, cluster_id="x").code is ErrorCode.INCONSISTENT_CLUSTER_ID
 
@@ -150,7 +140,6 @@ def test_heartbeat_tells_the_timings() -> None:
     """Nodes take session time-out and interval from the answer; is_caught_up compares offsets."""
     controller = Controller(timings=ControllerTimings(session_timeout_ms=1_500, heartbeat_interval_ms=200))
     controller.start(1)
-
     answer = controller.heartbeat(1)
 
     assert (answer.session_timeout_ms, answer.heartbeat_interval_ms) == (1_500, 200)
@@ -174,9 +163,7 @@ def test_controlled_shutdown_moves_leaders_and_then_lets_go() -> None:
     controller = Controller()
     controller.start(1, 2, 3)
     before = controller.create(1, 2, 3)
-
     answer = controller.heartbeat(1, want_shut_down=True)
-
     after = controller.partition()
     assert answer.should_shut_down
     assert (after.leader, set(after.isr), after.leader_epoch) == (2, {2, 3}, before.leader_epoch + 1)
@@ -208,7 +195,6 @@ def test_operator_may_shut_a_node_down() -> None:
     controller = Controller()
     controller.start(1, 2)
     controller.create(1, 2)
-
     answer = controller.ask(ShutdownNode(node_id=N))
 
     assert (answer.refusal, answer.remaining) == (None, ())
@@ -250,7 +236,6 @@ def test_node_that_watches_says_who_it_is(request_: WatchMetadata) -> None:
     """A node names cluster, id and epoch; a client names neither id nor epoch."""
     controller = Controller()
     controller.start(1)
-
     refused = controller.watch(request_)
 
     assert isinstance(refused, Refusal)
@@ -264,7 +249,6 @@ def test_minute_without_a_store_fences_nobody() -> None:
     controller = Controller()
     controller.start(1, 2)
     controller.pass_ms(1_000, 1, 2)
-
     controller.now_ms += 60_000
     controller.step(DoorsOpened(controller.now_ms, 60_000))
     controller.step(ControllerTicked(controller.now_ms))
@@ -297,6 +281,5 @@ def test_sessions_that_are_due_wait_for_two_heartbeats_after_the_doors_opened() 
     sessions = Sessions(9_000, 2_000)
     sessions.grant(N, 0)
     sessions.resume(8_950, 10)
-    due_ms = next(now_ms for now_ms in range(9_000, 20_000, 50) if sessions.tick(now_ms))
 
-    assert due_ms == 8_950 + 2 * 2_000
+    assert next(now_ms for now_ms in range(9_000, 20_000, 50) if sessions.tick(now_ms)) == 8_950 + 2 * 2_000

@@ -74,7 +74,6 @@ def test_a_claim_without_a_proof_stops_nobody_else(claim: RegisterNode | Heartbe
     controller = running(1, 2)
     offset = controller.core.state.header.metadata_offset
     proof = None if mac is None else PositionProof(NodeEpoch(1_000), 9, 1_000, mac)
-
     refused = controller.ask(replace(claim, position=proof))
 
     assert isinstance(refused, Refusal)
@@ -92,9 +91,7 @@ def test_a_proof_for_another_node_proves_nothing() -> None:
     controller = running(1, 2)
     later = proof_of(controller, 2, metadata_offset=1_000)
 
-    refused = controller.heartbeat(1, metadata_offset=1_000, position=later)
-
-    assert isinstance(refused, Refusal)
+    assert isinstance(controller.heartbeat(1, metadata_offset=1_000, position=later), Refusal)
     assert controller.core.serves
 
 
@@ -115,7 +112,6 @@ def test_a_proven_later_position_ends_all_service(asks: Callable[..., Any], beyo
     controller = running(1, 2)
     offset = controller.core.state.header.metadata_offset
     claim = asks(1, position=proof_of(controller, 1, **beyond))
-
     effects = controller.step(events.RequestArrived(controller.now_ms, 77, claim))
 
     assert [type(effect) for effect in effects] == [events.StopServing, events.RefuseCall]
@@ -132,7 +128,6 @@ def test_every_image_for_a_node_carries_a_proof_of_its_position() -> None:
     """F5: snapshots and changes are proven only to the process that they are addressed to."""
     controller = running(1, 2)
     epoch = controller.epochs[1]
-
     opened = controller.watch(messages.WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=epoch))
     as_client = controller.watch(messages.WatchMetadata())
     change = controller.step(events.RequestArrived(controller.now_ms, 78, registration(3)))[1]
@@ -152,7 +147,6 @@ def test_recovery_keeps_the_secret_of_a_given_store() -> None:
     """F5: positions that nodes hold stay proven over a recovery from the old store; without it none is."""
     controller = running(1, 2)
     image = controller.core.state.snapshot()
-
     kept = recover([given_node(1, image), given_node(2, image)], stored(controller))
     lost = recover([given_node(1, image), given_node(2, image)])
 
@@ -182,8 +176,7 @@ def test_restored_backup_is_noticed() -> None:
     latest = controller.partition()
     assert latest.leader_epoch == 2
 
-    restored = Controller(state=backup)
-    refused = restored.register(2, epochs_seen=(seen(latest.leader_epoch, latest.partition_epoch),))
+    refused = Controller(state=backup).register(2, epochs_seen=(seen(latest.leader_epoch, latest.partition_epoch),))
 
     assert isinstance(refused, Refusal)
     assert "leader epoch 2" in refused.message
@@ -204,7 +197,6 @@ def test_restored_backup_is_noticed_by_nodes_that_never_stopped() -> None:
         applied = controller.core.state.header.metadata_offset
         restored = Controller(state=backup)
         restored.epochs = controller.epochs
-
         proof = proof_of(controller, node_id)
         refused = restored.heartbeat(node_id, metadata_offset=applied, position=proof)
 
@@ -221,7 +213,6 @@ def test_process_whose_registration_was_lost_registers_again() -> None:
     controller.register(1)
     restored = Controller(state=backup)
     restored.epochs = controller.epochs
-
     refusals = [
         restored.watch(messages.WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=controller.epochs[1])),
         restored.heartbeat(1, metadata_offset=0).refusal,
@@ -251,7 +242,6 @@ def test_empty_store_does_not_pass_for_a_new_cluster() -> None:
     """TR18: a node of a cluster finds a store that no node ever registered at: it was lost, and serves nothing."""
     emptied = Controller()
     emptied.epochs[1] = NodeEpoch(3)
-
     refused = emptied.heartbeat(1, cluster_id="the cluster before")
 
     assert isinstance(refused, Refusal)
@@ -272,12 +262,8 @@ def test_recovery_adopts_the_highest_partition_epoch_and_goes_beyond_it() -> Non
     assert controller.view() == (2, {2}, {1})
 
     state = recover([given_node(1, old), given_node(2, new), given_node(3, old)])
-
-    found = state.partition(P0)
-    assert found == replace(
-        partition,
-        leader_epoch=partition.leader_epoch + 1 + SKIP,
-        partition_epoch=partition.partition_epoch + 1 + SKIP,
+    assert state.partition(P0) == replace(
+        partition, leader_epoch=partition.leader_epoch + 1 + SKIP, partition_epoch=partition.partition_epoch + 1 + SKIP
     )
     assert state.header.cluster_id == CLUSTER
     assert state.header.controller_epoch == 2
@@ -288,9 +274,7 @@ def test_recovery_adopts_the_highest_partition_epoch_and_goes_beyond_it() -> Non
 def test_partition_with_a_node_not_given_stays_without_leader() -> None:
     """TR18: the absent node may know more; only an unclean election by an operator ends the wait."""
     controller = running(1, 2)
-    image = controller.core.state.snapshot()
-
-    recovered = Controller(state=recover([given_node(1, image)]))
+    recovered = Controller(state=recover([given_node(1, controller.core.state.snapshot())]))
     recovered.epochs = controller.epochs
 
     assert recovered.view() == (None, set(), set())
@@ -307,7 +291,6 @@ def test_recovered_controller_accepts_the_nodes_it_was_recovered_from() -> None:
     controller.register(1)
     image = controller.core.state.snapshot()
     partition = controller.partition()
-
     recovered = Controller(state=recover([given_node(1, image), given_node(2, image)]))
     known = (seen(partition.leader_epoch, partition.partition_epoch),)
     answers = [recovered.register(n, epochs_seen=known, controller_epoch_seen=1) for n in (1, 2)]
@@ -328,7 +311,6 @@ def test_registration_that_the_store_has_lost_gives_it_away() -> None:
     controller.register(1)
     restored = Controller(state=backup)
     restored.epochs = controller.epochs
-
     lost = controller.core.state.header.metadata_offset
     assert lost == restored.core.state.header.metadata_offset
     refused = restored.heartbeat(1, metadata_offset=lost, position=proof_of(controller, 1))
@@ -346,7 +328,6 @@ def test_process_that_registered_at_a_lost_reign_must_register_again() -> None:
     for given in ([given_node(1, image), given_node(2, image)], [given_node(2, replace(image, nodes=()))]):
         recovered = Controller(state=recover(given, backup))
         recovered.epochs = dict(controller.epochs)
-
         answers = [
             recovered.heartbeat(1).refusal,
             recovered.watch(
@@ -364,7 +345,6 @@ def test_recovery_gives_no_producer_id_again() -> None:
     """No image contains producer ids, so each recovery begins far beyond every id that was given out."""
     controller = running(1)
     given = controller.ask(messages.InitProducerId()).producer_id
-
     recovered = Controller(state=recover([given_node(1, controller.core.state.snapshot())]))
     later = recovered.ask(messages.InitProducerId()).producer_id
     again = Controller(state=recover([given_node(1, recovered.core.state.snapshot())]))
@@ -379,7 +359,6 @@ def test_recovery_takes_a_missing_topic_for_deleted() -> None:
     old = controller.core.state.snapshot()
     controller.ask(messages.DeleteTopics(topics=(messages.TopicRef("t"),)))
     new = controller.core.state.snapshot()
-
     state = recover([given_node(1, old), given_node(2, new)])
 
     assert state.topics == {}
@@ -390,7 +369,6 @@ def test_recovery_uses_an_older_store_for_what_images_lack() -> None:
     """Directory ids of nodes that were not given, and topics deleted before, come from the old store."""
     controller = running(1, 2)
     backup = stored(controller)
-
     state = recover([given_node(1, controller.core.state.snapshot())], backup)
 
     assert state.nodes[NodeId(2)].directory_id == "directory-2"
@@ -399,12 +377,9 @@ def test_recovery_uses_an_older_store_for_what_images_lack() -> None:
 
 def test_recovery_ignores_a_store_that_no_node_registered_at() -> None:
     """A controller that was started without its lost store made an empty one of another cluster id."""
-    controller = running(1, 2)
-    image = replace(controller.core.state.snapshot(), cluster_id="the cluster before")
+    image = replace(running(1, 2).core.state.snapshot(), cluster_id="the cluster before")
 
-    state = recover([given_node(1, image)], Controller().stored)
-
-    assert state.header.cluster_id == "the cluster before"
+    assert recover([given_node(1, image)], Controller().stored).header.cluster_id == "the cluster before"
 
 
 def test_recovery_refuses_what_does_not_belong_together() -> None:

@@ -54,8 +54,7 @@ def create(controller: Controller, name: str = "t", validate_only: bool = False,
     """Create one topic."""
     given.setdefault("topic_id", TOPIC_ID)
     answer = controller.ask(CreateTopics(topics=(NewTopic(name=name, **given),), validate_only=validate_only))
-    created: CreatedTopic = answer.topics[0]
-    return created
+    return answer.topics[0]
 
 
 def nodes(*ids: int) -> tuple[NodeId, ...]:
@@ -66,7 +65,6 @@ def nodes(*ids: int) -> tuple[NodeId, ...]:
 def test_defaults_are_one_partition_on_three_nodes_with_min_isr_two(controller: Controller) -> None:
     """Counts that are not given have the controller's defaults; RF 3 gives min ISR 2."""
     created = create(controller)
-
     partition = controller.partition()
     assert (created.num_partitions, created.replication_factor) == (1, 3)
     assert partition.min_isr == 2
@@ -141,9 +139,7 @@ def test_refusal_of_a_setting_names_key_rule_and_value(controller: Controller) -
 def test_name_is_taken_once(controller: Controller) -> None:
     """A second topic with the same name is TOPIC_ALREADY_EXISTS, within one request as well."""
     twin = (NewTopic(name="t", topic_id="a"), NewTopic(name="t", topic_id="b"), NewTopic(name="u", topic_id="c"))
-
     answer = controller.ask(CreateTopics(topics=twin))
-
     codes = [topic.refusal.code if topic.refusal else None for topic in answer.topics]
     assert codes == [None, ErrorCode.TOPIC_ALREADY_EXISTS, None]
     again = create(controller, topic_id="d")
@@ -154,7 +150,6 @@ def test_name_is_taken_once(controller: Controller) -> None:
 def test_validate_only_changes_nothing(controller: Controller) -> None:
     """A dry run returns what would be created, and commits nothing."""
     offset = controller.core.state.header.metadata_offset
-
     created = create(controller, num_partitions=4, replication_factor=2, validate_only=True)
 
     assert (created.refusal, created.num_partitions, created.replication_factor) == (None, 4, 2)
@@ -165,9 +160,7 @@ def test_placement_spreads_leaders_and_replicas() -> None:
     """Twelve partitions of RF 2 on four nodes: three leaders and six replicas each."""
     controller = Controller()
     controller.start(1, 2, 3, 4)
-
     create(controller, num_partitions=12, replication_factor=2)
-
     partitions = list(controller.core.state.partitions())
     assert Counter(p.leader for p in partitions) == dict.fromkeys((1, 2, 3, 4), 3)
     assert Counter(n for p in partitions for n in p.replicas) == dict.fromkeys((1, 2, 3, 4), 6)
@@ -178,7 +171,6 @@ def test_placement_crosses_racks() -> None:
     controller = Controller()
     for node_id, rack in ((1, "a"), (2, "a"), (3, "b"), (4, "b")):
         controller.start(node_id, rack=rack)
-
     create(controller, num_partitions=8, replication_factor=2)
 
     assert all({n > 2 for n in p.replicas} == {True, False} for p in controller.core.state.partitions())
@@ -187,7 +179,6 @@ def test_placement_crosses_racks() -> None:
 def test_observers_do_not_count_for_the_replication_factor(controller: Controller) -> None:
     """M60: no partition can be placed on an observer."""
     controller.start(9, roles=frozenset({Role.FOLLOWER}))
-
     created = create(controller, replication_factor=4)
 
     assert created.refusal is not None
@@ -200,9 +191,7 @@ def test_observers_do_not_count_for_the_replication_factor(controller: Controlle
 def test_fenced_replica_is_placed_but_not_in_the_first_isr(controller: Controller) -> None:
     """A registered node that is down gets replicas, after one that can lead now."""
     controller.fence(1)
-
     create(controller, replication_factor=3)
-
     partition = controller.partition()
     assert set(partition.replicas) == {1, 2, 3}
     assert set(partition.isr) == {2, 3}
@@ -244,7 +233,6 @@ def test_partitions_only_grow(controller: Controller) -> None:
 def test_growth_of_a_topic_named_twice_is_refused(controller: Controller) -> None:
     """One request grows a topic once, or not at all."""
     create(controller)
-
     answer = controller.ask(CreatePartitions(topics=(GrowingTopic(T, 2), GrowingTopic(T, 3))))
 
     assert {topic.refusal.code for topic in answer.topics} == {ErrorCode.INVALID_REQUEST}
@@ -253,7 +241,6 @@ def test_growth_of_a_topic_named_twice_is_refused(controller: Controller) -> Non
 def test_deleted_topic_leaves_its_id_behind(controller: Controller) -> None:
     """M63: name and partitions are free again, the id is stored for ever and never assigned again."""
     create(controller)
-
     answer = controller.ask(DeleteTopics(topics=(T, TopicRef(topic_id="gone"))))
 
     assert [r.refusal.code if r.refusal else None for r in answer.topics] == [None, ErrorCode.UNKNOWN_TOPIC_ID]
@@ -268,11 +255,8 @@ def test_name_and_id_must_agree(controller: Controller) -> None:
     """A topic addressed by name and id is found only if both belong to it."""
     create(controller)
     refs = (TopicRef("t", TOPIC_ID), TopicRef("u", TOPIC_ID), TopicRef("t", "other"), TopicRef("u"))
-
     answer = controller.ask(DescribeTopics(topics=refs))
-
-    codes = [topic.refusal.code if topic.refusal else None for topic in answer.topics]
-    assert codes == [
+    assert [topic.refusal.code if topic.refusal else None for topic in answer.topics] == [
         None,
         ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -298,9 +282,7 @@ def test_settings_change_together_or_not_at_all(controller: Controller) -> None:
 def test_settings_in_force_name_their_sources(controller: Controller) -> None:
     """A topic's own value is from the topic, what nodes are started with has no value here, the rest is a default."""
     create(controller, configs=(("retention.ms", "5000"),))
-
     (described,) = controller.ask(DescribeConfigs(topics=(ConfigsRef(T),))).topics
-
     found = {config.name: config for config in described.configs}
     assert set(found) == set(CHECKS)
     assert found["retention.ms"] == ("retention.ms", "5000", ConfigSource.TOPIC, "604800000")
@@ -313,7 +295,6 @@ def test_named_settings_are_described_alone(controller: Controller) -> None:
     """Names restrict the answer; an unknown one rejects its topic's question, and another topic's is answered."""
     create(controller)
     wanted = (ConfigsRef(T, ("segment.ms",)), ConfigsRef(T, ("segment.mss",)), ConfigsRef(TopicRef("nobody")))
-
     named, unknown, nowhere = controller.ask(DescribeConfigs(topics=wanted)).topics
 
     assert [config.name for config in named.configs] == ["segment.ms"]
@@ -327,7 +308,6 @@ def test_a_change_that_its_reader_found_wrong_changes_nothing(controller: Contro
     """Its refusal is the topic's answer, and the settings beside it stay as they are."""
     create(controller)
     wrong = Refusal(ErrorCode.INVALID_REQUEST, "named twice")
-
     (answer,) = controller.ask(
         AlterTopicConfigs(topics=(ConfigChange(T, (("retention.ms", "1000"),), invalid=wrong),))
     ).topics
@@ -357,7 +337,6 @@ def test_metadata_for_named_topics_leaves_unknown_ones_out(controller: Controlle
     """GetMetadata returns all nodes and the requested topics; one that is requested twice is there once."""
     create(controller)
     create(controller, name="u", topic_id="u-id")
-
     reported = controller.ask(GetMetadata(topics=(T, T, TopicRef("nobody")))).image
 
     assert [topic.name for topic in reported.topics] == ["t"]
@@ -369,7 +348,6 @@ def test_nodes_are_listed_with_their_sessions(controller: Controller) -> None:
     """ListNodes returns the age of the last heartbeat and how far the node is."""
     controller.now_ms += 700
     controller.register(4, rack="r", feature_max=2)
-
     listed = controller.ask(ListNodes()).nodes
 
     assert [node.last_heartbeat_age_ms for node in listed] == [700, 700, 700, None]
@@ -397,7 +375,6 @@ def test_producer_ids_are_never_given_twice() -> None:
 def test_producer_epoch_rises_and_ends_in_a_new_id(controller: Controller) -> None:
     """A known id gets its next epoch; after Kafka's last epoch a new id; an id that was never assigned is rejected."""
     given = controller.ask(InitProducerId())
-
     raised = controller.ask(InitProducerId(producer_id=given.producer_id, producer_epoch=4))
     exhausted = controller.ask(InitProducerId(producer_id=given.producer_id, producer_epoch=MAX_PRODUCER_EPOCH))
     unknown = controller.ask(InitProducerId(producer_id=10**9, producer_epoch=0))
@@ -431,7 +408,6 @@ def test_a_batch_above_the_topics_limit_is_refused_and_the_next_one_is_not() -> 
     """max.message.bytes rejects a larger batch with MESSAGE_TOO_LARGE, NOT_APPENDED, and nothing is appended."""
     cluster = alone()
     with_limit(cluster, 2 * BATCH_BYTES)
-
     large = cluster.outcome(cluster.produce(batch(3)))
     small = cluster.outcome(cluster.produce(batch(2)))
 
@@ -446,7 +422,6 @@ def test_a_limit_that_is_taken_away_no_longer_refuses() -> None:
     cluster = alone()
     with_limit(cluster, BATCH_BYTES)
     with_limit(cluster, None)
-
     result = cluster.outcome(cluster.produce(batch(3)))
 
     assert result is not None and result.refusal is None
@@ -495,7 +470,6 @@ def test_times_outside_what_the_topic_takes_are_refused(
 ) -> None:
     """The newest time may lie so far ahead, the first one so far back; the refusal names time, limit and setting."""
     refusal = timestamp_refusal(header(first_ms, newest_ms), configs, NOW_MS)
-
     if said is None:
         assert refusal is None
         return

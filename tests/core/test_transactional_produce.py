@@ -296,10 +296,7 @@ def test_a_marker_is_refused_below_min_isr() -> None:
     """X11: like a batch with acks=all, before anything is written."""
     cluster = leading(min_isr=2, isr=(1,))
 
-    assert said(cluster.outcome(cluster.produce(marker(7, 1)))) == (
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        Outcome.NOT_APPENDED,
-    )
+    assert said(cluster.outcome(cluster.produce(marker(7, 1)))) == (ErrorCode.NOT_ENOUGH_REPLICAS, Outcome.NOT_APPENDED)
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,7 @@ class Transactions:
     def next_batch(self, records: int = 1) -> BatchHeader:
         """The next batch of the open transaction, or the first of a new one."""
         header = batch(
-            records,
-            producer=self.producer,
-            producer_epoch=self.epoch,
-            sequence=self.sequence,
-            transactional=True,
+            records, producer=self.producer, producer_epoch=self.epoch, sequence=self.sequence, transactional=True
         )
         self.sequence += records
         return header

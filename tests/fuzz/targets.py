@@ -36,6 +36,8 @@ TARGETS = {
     "controller-rpcs": Target("target_controller_rpcs", 25, 1_200),
     "core": Target("target_core", 200, 600),
     "messages": Target("target_messages", 150, 600),
+    "transport": Target("target_transport", 200, 400),
+    "transport-cuts": Target("target_transport", 100, 300, "check_cuts"),
     "kafka-history": Target("target_kafka_history", 25, 300),
 }
 """`recovery` and `indexes` are small here: tests/storage runs the same oracles with inputs of its own."""

@@ -21,11 +21,11 @@ GENERATED = ("_pb2.py", "_pb2_grpc.py", "client/sync.py")
 LONG = 60
 """Lines of a function above which it is long; also lines of a file up to which it is short."""
 LIMITS = {
-    "strandline": (352, 75_000),
-    "strandline_sim": (120, 22_550),
+    "strandline": (365, 79_000),
+    "strandline_sim": (100, 22_250),
     "strandline_analytics": (167, 22_400),
-    "strandline_kafka": (58, 10_300),
-    "tests": (552, 117_050),
+    "strandline_kafka": (48, 10_200),
+    "tests": (554, 116_250),
 }
 """Files and lines that a package may have: what it has, and no more. A change that needs more takes something away."""
 _ANYTHING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)

@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-import grpc
-
 from strandline.core.messages import Endpoint
 from strandline.rpc.channels import message_limits, open_channel
 from strandline.rpc.interceptors import RefusalInterceptor, Reported
 from strandline.rpc.server import bind
+from strandline.rpc.transports import aio
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 
@@ -31,7 +30,7 @@ async def serving(
     *, unary_cap_s: float = 60.0, reported: Reported = lambda _method, _why: None, **handlers: Handler
 ) -> AsyncIterator[Any]:
     """A stub of a served `Scripted`."""
-    server = grpc.aio.server(
+    server = aio().server(
         interceptors=[RefusalInterceptor("test", unary_cap_s=unary_cap_s, reported=reported)],
         options=[*message_limits(), ("grpc.so_reuseport", 0)],
     )

@@ -18,13 +18,18 @@ from strandline.core.errors import ControllerHint, ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint, Heartbeat
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.etcd.client import Etcd
+from strandline.rpc import transports
 from strandline.rpc.channels import Backoff, Channels, call, open_channel, parse_endpoint, reconnection, target
 from strandline.rpc.controller_link import ControllerLink
 from strandline.rpc.interceptors import abort
+from strandline.rpc.transports import aio
+from strandline.runtime.settings import wrong_transport
 from strandline.v1 import controller_service_pb2 as controller_pb
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceServicer, add_ControllerServiceServicer_to_server
+
+pytestmark = pytest.mark.usefixtures("carried_by")
 
 
 def test_waits_double_up_to_the_most_and_start_small_after_a_success() -> None:
@@ -57,7 +62,7 @@ def test_what_is_no_address_is_refused_by_name(text: str) -> None:
 
 async def test_a_client_gives_up_a_connection_that_acknowledges_nothing() -> None:
     """After a cut, TCP alone would wait longer and longer before it retries, long after the cut has healed."""
-    server = grpc.aio.server()
+    server = aio().server()
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with open_channel(Endpoint("127.0.0.1", port)) as channel:
@@ -86,6 +91,19 @@ def _user_timeouts_ms(port: int) -> list[int]:
     return found
 
 
+def test_a_variable_that_names_no_transport_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By commands in one sentence, and by the library when a client is made."""
+    monkeypatch.setenv(transports.VARIABLE, "asynkio")
+    monkeypatch.setattr(transports, "_chosen", None)
+    with pytest.raises(ValueError, match="STRANDLINE_GRPC_TRANSPORT=asynkio: it is grpcio or asyncio"):
+        Channels()
+
+    said = wrong_transport({transports.VARIABLE: "asynkio"})
+
+    assert said == "variable STRANDLINE_GRPC_TRANSPORT=asynkio must be asyncio or grpcio"
+    assert [wrong_transport({transports.VARIABLE: name}) for name in ("", *transports.TRANSPORTS)] == [None] * 3
+
+
 async def test_a_call_to_nobody_is_a_network_exception() -> None:
     """A refused connection is returned as a rejection, not as a gRPC error."""
     async with open_channel(Endpoint("127.0.0.1", 1)) as channel:
@@ -104,7 +122,7 @@ async def test_no_call_goes_to_a_proxy(
     """What the environment says of a proxy is for browsers and downloads: calls to nodes, controllers and etcd do
     not follow it."""
     monkeypatch.setenv(variable, "http://127.0.0.1:9")
-    server = grpc.aio.server()
+    server = aio().server()
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("it", {"Echo": _ECHO}),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -155,15 +173,23 @@ class NameServer(asyncio.DatagramProtocol):
         self._transport.sendto(data[:2] + b"\x81\x80" + counts + data[12:end] + answer, addr)
 
 
-async def test_a_peer_at_a_new_address_is_found_soon() -> None:
+async def test_a_peer_at_a_new_address_is_found_soon(carried_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name moves after the dial to its old address has failed: the channel resolves it again and connects."""
     loop = asyncio.get_running_loop()
     transport, names = await loop.create_datagram_endpoint(NameServer, local_addr=(SOMEBODY, 0))
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    server = aio().server(options=[("grpc.so_reuseport", 0)])
     port = server.add_insecure_port(f"{SOMEBODY}:0")
     await server.start()
     name_server = transport.get_extra_info("sockname")[1]
-    channel = grpc.aio.insecure_channel(f"dns://{SOMEBODY}:{name_server}/node.test:{port}", options=reconnection())
+    name = f"dns://{SOMEBODY}:{name_server}/node.test:{port}"
+    if carried_by == "asyncio":
+        # It asks the system's resolver, which the test cannot set.
+        async def resolved(*_: object, **__: object) -> list[Any]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (names.address, port))]
+
+        monkeypatch.setattr(loop, "getaddrinfo", resolved)
+        name = f"node.test:{port}"
+    channel = aio().insecure_channel(name, options=reconnection())
     try:
         await _reaches(channel, grpc.ChannelConnectivity.TRANSIENT_FAILURE)
         names.address = SOMEBODY
@@ -186,7 +212,7 @@ _CALL_MS = 5_000
 @asynccontextmanager
 async def _served(servicer: Any, *others: Endpoint) -> AsyncIterator[tuple[ControllerLink, Endpoint]]:
     """A link to a controller, with the controller's address, and to others behind it."""
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    server = aio().server(options=[("grpc.so_reuseport", 0)])
     add_ControllerServiceServicer_to_server(servicer, server)
     endpoint = Endpoint("127.0.0.1", server.add_insecure_port("127.0.0.1:0"))
     await server.start()

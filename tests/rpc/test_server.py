@@ -23,8 +23,11 @@ from strandline.core.messages import Endpoint
 from strandline.rpc import server as rpc_server
 from strandline.rpc.channels import MAX_MESSAGE_BYTES, Keepalive, open_channel, target
 from strandline.rpc.interceptors import BeforeRegistration
+from strandline.rpc.transports import aio
 from strandline.v1 import group_service_pb2_grpc, leader_service_pb2_grpc, metadata_service_pb2_grpc
 from strandline.v1 import leader_service_pb2 as pb
+
+pytestmark = pytest.mark.usefixtures("carried_by")
 
 LOOPBACK = Endpoint("127.0.0.1", 0)
 SERVICE = "strandline.v1.LeaderService"
@@ -85,7 +88,7 @@ async def test_a_message_beyond_the_limit_is_refused_by_the_receiver() -> None:
     """64 MB from a sender without limits are rejected, and the server continues to serve."""
     async with serving(Produce=_echo) as stub:
         options = [("grpc.max_send_message_length", -1)]
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{stub.endpoint.port}", options=options) as channel:
+        async with aio().insecure_channel(f"127.0.0.1:{stub.endpoint.port}", options=options) as channel:
             method = channel.unary_unary("/strandline.v1.LeaderService/Produce")
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await method(bytes(64_000_000), timeout=20)
@@ -245,6 +248,7 @@ async def _served(*interceptors: grpc.aio.ServerInterceptor) -> AsyncIterator[An
     await server.stop(0)
 
 
+@pytest.mark.parametrize("carried_by", ["grpcio"], indirect=True)
 async def test_a_server_waits_for_one_next_call_of_all_its_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """gRPC's loop waits for as many futures as methods were registered, again for each call: here for one."""
     waits: list[int] = []

@@ -38,6 +38,7 @@ def test_flags_beat_variables_beat_the_file_beats_defaults(tmp_path: Path) -> No
         "name": settings.Origin.VARIABLE,
         "parts": settings.Origin.DEFAULT,
         "tune": settings.Origin.DEFAULT,
+        "grpc_transport": settings.Origin.DEFAULT,
     }
     assert loaded.origins == named
 

@@ -20,6 +20,8 @@ from strandline.rpc.channels import reconnection, target
 from strandline.rpc.tls import TlsFiles
 from strandline.v1 import leader_service_pb2 as pb
 
+pytestmark = pytest.mark.usefixtures("carried_by")
+
 DEADLINE_S = 5
 
 

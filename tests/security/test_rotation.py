@@ -21,6 +21,8 @@ from strandline.rpc.tls import TlsFiles
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 
+pytestmark = pytest.mark.usefixtures("carried_by")
+
 DEADLINE_S = 5
 
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from ledger import append
 from seeds_onward import committed, row_of
 
-from strandline_sim.runs.campaign import Campaign, outcomes
-from strandline_sim.runs.profiles import PROFILES
+from strandline_sim.runs.run import Campaign, outcomes
+from strandline_sim.runs.shape import PROFILES
 
 HISTORIC = ("high-watermark", "kip-101")
 SHARES = {"swarm": 0.5, "high-watermark": 0.03, "kip-101": 0.05, "calm": 0.03}

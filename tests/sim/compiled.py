@@ -29,8 +29,8 @@ SOURCES_OF = {
     "serving/parked_fetches serving/produce",
     "strandline/observe": "reporting samples",
     "strandline/runtime": "calls",
-    "strandline_sim": "checks/checks checks/committed checks/group_history checks/history checks/metadata_checks "
-    "clients/clients clients/committers clients/copiers clients/group_members clients/readers clients/transactors "
+    "strandline_sim": "checks/checks checks/committed checks/history clients/clients clients/committers "
+    "clients/copiers clients/group_members clients/transactors "
     "runs/historic_rules world/clock world/cluster world/disk world/draws world/environment world/machine "
     "world/memory_logs world/network world/node world/process world/virtual_loop world/world",
 }
@@ -50,7 +50,7 @@ setup(name="compiled", packages=[], ext_modules=mypycify(checks, opt_level="2", 
 
 _DIGESTS = """
 import sys
-from strandline_sim.runs.profiles import PROFILES
+from strandline_sim.runs.shape import PROFILES
 from strandline_sim.runs.run import run_world
 from strandline_sim.runs.shape import draw_shape
 from strandline_sim.runs.trace import Digest
@@ -105,8 +105,7 @@ def _prove(copy: Path) -> None:
 
 def _digests(path: Path) -> str:
     """Digests of some seeds, effect by effect, with the package in ``path``."""
-    asked = [f"{profile}/{seed}" for profile, seed in PROVEN_ON]
-    command = [sys.executable, "-c", _DIGESTS, *asked]
+    command = [sys.executable, "-c", _DIGESTS, *[f"{profile}/{seed}" for profile, seed in PROVEN_ON]]
     environment = dict(os.environ, PYTHONPATH=str(path))
     return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
 

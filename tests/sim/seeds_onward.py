@@ -19,7 +19,7 @@ from ledger import LEDGER, Row, append, clean_seeds, next_seed, read
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import strandline
-from strandline_sim.runs.campaign import Campaign, outcomes
+from strandline_sim.runs.run import Campaign, outcomes
 
 CHUNK = 250
 LOWEST_PRIORITY = 19

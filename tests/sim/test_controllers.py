@@ -4,26 +4,20 @@ C40).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from strandline.core.control.controller import ControllerCore
-from strandline.core.control.events import ControllerStarted
-from strandline.core.control.nodes import Sessions
 from strandline.core.control.state import ClusterHeader, ClusterState, TopicRecord, Transaction
 from strandline.core.reigns.events import AppendRefused, Head, Holder, NoSpace
 from strandline.core.reigns.reign import ReignCore
 from strandline.metadata.documents import DamagedDocument
-from strandline.metadata.etcd_layout import Keys, LogValue, Range, batches, snapshot_of
+from strandline.metadata.etcd_layout import Keys, Range, batches, snapshot_of
 from strandline.metadata.transactions import pack, state_of, whole
-from strandline_sim.control import stored_values
 from strandline_sim.control.store import LeasedStore
 from strandline_sim.control.stored_values import KEYS, StoreCopy, StoredValues
-from strandline_sim.runs.profiles import PROFILES
 from strandline_sim.runs.run import run_seed
-from strandline_sim.runs.shape import draw_shape
+from strandline_sim.runs.shape import PROFILES, draw_shape
 from strandline_sim.scenario.language import FOLDER
 from strandline_sim.scenario.run import run_text
 from strandline_sim.world.world import World
@@ -72,54 +66,6 @@ def _broken_within(seeds: int, profile: str = "controllers") -> str:
     return ""
 
 
-def test_append_without_the_token_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mutant 27: I19, a write of a reign that is over."""
-
-    def only_head(key: Holder | None, head: Head | None, token: int, after: int) -> bool:
-        return (0 if head is None else head.revision) == after
-
-    monkeypatch.setattr(stored_values, "may_append", only_head)
-
-    assert _broken_within(12) == "I19"
-
-
-def test_take_over_that_believes_its_watch_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mutant 30: I22, the reign does not begin at the end of the log."""
-    honest = ReignCore._won
-
-    def believing(core: ReignCore, token: int, revision: int) -> None:
-        honest(core, token, revision)
-        assert core._reign is not None
-        core._reign.head, core._reign.is_head_read = core.applied, True
-
-    monkeypatch.setattr(ReignCore, "_won", believing)
-
-    assert _broken_within(12) == "I22"
-
-
-def test_controller_epoch_that_stays_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mutant 31: I21, two reigns with one controller epoch."""
-    honest = ControllerCore._start
-
-    def staying(core: ControllerCore, event: ControllerStarted) -> Any:
-        if core._state is not None:
-            header = core._state.header
-            core._state = replace(core._state, header=replace(header, controller_epoch=header.controller_epoch - 1))
-        return honest(core, event)
-
-    monkeypatch.setattr(ControllerCore, "_start", staying)
-
-    assert _broken_within(12) == "I21"
-
-
-@pytest.mark.slow
-def test_sessions_that_stay_while_unsure_break(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mutant 48: I24, nodes are fenced for a time in which nobody could hear them (TR30)."""
-    monkeypatch.setattr(Sessions, "resume", lambda sessions, now_ms, closed_ms: None)
-
-    assert _broken_within(48, "store-trouble") == "I24"
-
-
 def _store() -> LeasedStore:
     """A store whose key has token 5."""
     store = LeasedStore(World(draw_shape(0, PROFILES["controllers"])), lambda _: None)
@@ -159,23 +105,6 @@ def test_a_kill_between_parts_and_transaction_comes_to_nothing() -> None:
     assert sum(outcome.counts["killed between parts and transaction"] for outcome in outcomes) > 0
     assert sum(outcome.counts["append in parts beside those of an ended reign"] for outcome in outcomes) > 0
     assert sum(outcome.counts["began again from a snapshot"] for outcome in outcomes) > 0
-
-
-@pytest.mark.slow
-def test_a_part_of_another_reign_that_is_believed_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mutant 38: a copy is made of what an ended reign left, and cannot be read, or is another state (I0, I22)."""
-
-    def of_any_reign(stored: StoredValues, taken: LogValue) -> tuple[bytes, ...]:
-        offset = b"/%016x/" % taken.head.offset
-        return tuple(each.value for key, each in stored.range(*KEYS.all_parts) if offset in key)
-
-    def unchecked(taken: LogValue, parts: tuple[bytes, ...]) -> bytes:
-        return b"".join(parts[: taken.parts]) if taken.parts else taken.body
-
-    monkeypatch.setattr(StoredValues, "parts", of_any_reign)
-    monkeypatch.setattr(LogValue, "packed", unchecked)
-
-    assert _broken_within(40) in {"I0", "I22"}
 
 
 def test_a_snapshot_that_deletes_too_much_breaks(monkeypatch: pytest.MonkeyPatch) -> None:

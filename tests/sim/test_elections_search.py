@@ -55,7 +55,6 @@ def test_a_trace_is_a_way_from_the_start(monkeypatch: pytest.MonkeyPatch) -> Non
         election, "elect", lambda partition, *_: Elected(partition.replicas[-1], election.ElectionType.ISR)
     )
     result = search(ElectionBounds(records=1, max_leader_epoch=2))
-
     before = start()
     for name, after in result.trace:
         assert (name, after) in list(successors(before, 1))
@@ -65,9 +64,7 @@ def test_a_trace_is_a_way_from_the_start(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_numbers_of_replicas_change_nothing() -> None:
     """A state and its renumberings have one representative."""
-    seen = _some_states(400)
-
-    for state in seen:
+    for state in _some_states(400):
         assert {canonical(renumbered(state, list(order))) for order in permutations(REPLICAS)} == {canonical(state)}
 
 

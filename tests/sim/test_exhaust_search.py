@@ -55,7 +55,6 @@ def test_the_default_rules_hold_with_three_replicas() -> None:
 def test_a_historic_rule_breaks_as_published(name: str, lengths: dict[str, int]) -> None:
     """The published violation is found; where its length differs, docs/RELIABILITY.md says why."""
     model = BY_NAME[name]
-
     result = search(VARIANTS[model.variant], model.bounds, model.published)
 
     assert {str(broken): found.length for broken, found in result.found.items()} == lengths
@@ -91,7 +90,6 @@ def test_a_trace_is_reported_with_names_that_stay() -> None:
 def test_an_assertion_of_the_core_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A core whose epoch cache omits a new epoch breaks I0 as soon as its leader writes."""
     monkeypatch.setattr("strandline.core.log.truncation.EpochCache.assign", lambda *_: False)
-
     result = search(VARIANTS["leader-epoch"], Bounds(2, 1, 0), [Property.ASSERTION])
 
     assert result.shortest is not None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from strandline_sim.checks.group_history import CommitOutcome, Committed, Fetched, group_anomalies
-from strandline_sim.checks.member_history import (
+from strandline_sim.checks.group_history import (
+    CommitOutcome,
+    Committed,
     Fetch,
+    Fetched,
     Given,
     MemberOperation,
     OffsetCommitted,
     Share,
     Taken,
+    group_anomalies,
     member_anomalies,
     offsets_that_went_back,
 )

@@ -31,9 +31,8 @@ from strandline_sim.checks.transaction_history import (
     sends_of,
     transaction_anomalies,
 )
-from strandline_sim.runs.profiles import PROFILES
 from strandline_sim.runs.run import run_world
-from strandline_sim.runs.shape import draw_shape
+from strandline_sim.runs.shape import PROFILES, draw_shape
 from strandline_sim.world.world import World
 
 OK, DEFINITE, INDEFINITE = SendOutcome.OK, SendOutcome.DEFINITE, SendOutcome.INDEFINITE
@@ -308,11 +307,7 @@ def test_what_is_atomic_is_not_found(history: list[TxnOperation]) -> None:
 def _reads_of(name: str, writes: str, at: int, reads: str, read_at: int) -> Txn:
     polled = Polled("g", RecordPlace(0, read_at), RecordValue(reads, 0))
     return Txn(
-        name=name,
-        transactional_id=name,
-        sends=(acked(writes, 0, at),),
-        polls=(polled,),
-        outcome=TxnOutcome.COMMITTED,
+        name=name, transactional_id=name, sends=(acked(writes, 0, at),), polls=(polled,), outcome=TxnOutcome.COMMITTED
     )
 
 
@@ -333,11 +328,7 @@ def test_a_transaction_that_reads_one_before_it_is_right() -> None:
 
 def _interleaved(first: str, second: str) -> list[TxnOperation]:
     one = txn("t", acked("a", 0, 0), acked("b", 0, 2), of=first)
-    return [
-        one,
-        txn("u", acked("c", 0, 1), of=second),
-        *(received(v, 0, o) for v, o in (("a", 0), ("c", 1), ("b", 2))),
-    ]
+    return [one, txn("u", acked("c", 0, 1), of=second), *(received(v, 0, o) for v, o in (("a", 0), ("c", 1), ("b", 2)))]
 
 
 def test_writes_of_one_transactional_id_among_each_other_are_found() -> None:
@@ -348,9 +339,8 @@ def test_writes_of_one_transactional_id_among_each_other_are_found() -> None:
 def test_an_aborted_transaction_counts_for_the_order_of_its_id() -> None:
     """G0 by acknowledgements alone, in two partitions: nobody can read what was aborted."""
     first = txn("t", acked("a", 0, 0), acked("b", 1, 5), of="x", outcome=ABORTED)
-    second = txn("u", acked("c", 0, 1), acked("d", 1, 4), of="x", outcome=ABORTED)
 
-    assert found(first, second) == ["G0"]
+    assert found(first, txn("u", acked("c", 0, 1), acked("d", 1, 4), of="x", outcome=ABORTED)) == ["G0"]
 
 
 def test_writes_of_two_producers_among_each_other_are_counted() -> None:
@@ -390,15 +380,11 @@ def test_order_is_judged_as_that_of_any_sends() -> None:
 
 def test_an_anomaly_says_what_it_is_about() -> None:
     """The sentence names the record and the transaction."""
-    verdict = transaction_anomalies([txn("t", *PAIR, outcome=ABORTED), received("a", 0, 1)])
-
-    assert verdict.anomalies == [
+    assert transaction_anomalies([txn("t", *PAIR, outcome=ABORTED), received("a", 0, 1)]).anomalies == [
         Anomaly("G1a", f"a/0 of t, which was aborted, was read at {[RecordPlace(0, 1)]}")
     ]  # fmt: skip
 
 
 def test_cycles_of_a_graph() -> None:
     """Two circles that share a node are one set; a chain is none; a node that points to itself is a set of one."""
-    edges = {"a": "b", "b": "ac", "c": "b", "d": "d", "e": "fa", "f": "g"}
-
-    assert cycles(edges) == [["a", "b", "c"], ["d"]]
+    assert cycles({"a": "b", "b": "ac", "c": "b", "d": "d", "e": "fa", "f": "g"}) == [["a", "b", "c"], ["d"]]

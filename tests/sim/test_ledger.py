@@ -3,65 +3,50 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
+import compiled
+import ledger
 import pytest
-
-HERE = Path(__file__).parent
-
-
-@pytest.fixture(name="ledger")
-def fixture_ledger(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module, which is not part of the package."""
-    monkeypatch.syspath_prepend(HERE)
-    return importlib.import_module("ledger")
+import seeds_onward
 
 
-@pytest.fixture(name="onward")
-def fixture_onward(ledger: ModuleType) -> ModuleType:
-    """The script that runs seeds onward."""
-    assert ledger is sys.modules["ledger"]
-    return importlib.import_module("seeds_onward")
-
-
-def row(ledger: ModuleType, first: int, broken: dict[str, list[int]] | None = None, profile: str = "swarm") -> object:
+def row(first: int, broken: dict[str, list[int]] | None = None, profile: str = "swarm") -> ledger.Row:
     """Ten seeds."""
     return ledger.Row(profile, first, 10, "abc1234", 99, broken or {}, "2026-11-23")
 
 
-def test_rows_are_read_as_they_were_appended(ledger: ModuleType, tmp_path: Path) -> None:
+def test_rows_are_read_as_they_were_appended(tmp_path: Path) -> None:
     """Appending keeps what is there, and reading gives the same values back."""
     path = tmp_path / "campaigns.jsonl"
-    rows = [row(ledger, 0), row(ledger, 10, {"I5": [12]})]
+    rows = [row(0), row(10, {"I5": [12]})]
     for each in rows:
         ledger.append(each, path)
 
     assert ledger.read(path) == rows
 
 
-def test_the_next_seed_is_behind_all_rows_of_its_profile(ledger: ModuleType) -> None:
+def test_the_next_seed_is_behind_all_rows_of_its_profile() -> None:
     """Rows of other profiles do not count."""
-    rows = [row(ledger, 0), row(ledger, 10), row(ledger, 50, profile="trim")]
+    rows = [row(0), row(10), row(50, profile="trim")]
 
     assert ledger.next_seed(rows, "swarm") == 20
     assert ledger.next_seed(rows, "minority") == 0
 
 
-def test_a_seed_is_clean_as_its_newest_row_says(ledger: ModuleType) -> None:
+def test_a_seed_is_clean_as_its_newest_row_says() -> None:
     """A seed that broke and was run again after the cure is clean; one that broke later is not."""
-    rows = [row(ledger, 0, {"I5": [3]}), row(ledger, 0, {"I1": [4]})]
+    rows = [row(0, {"I5": [3]}), row(0, {"I1": [4]})]
 
     assert ledger.clean_seeds(rows, "swarm") == set(range(10)) - {4}
 
 
-def test_a_damaged_line_is_named(ledger: ModuleType, tmp_path: Path) -> None:
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     """Half a line, and a line with another field, are refused by file and line."""
     path = tmp_path / "campaigns.jsonl"
-    ledger.append(row(ledger, 0), path)
+    ledger.append(row(0), path)
     whole = path.read_text()
     for wrong in (whole[:20], whole.replace("events", "evnts")):
         path.write_text(whole + wrong)
@@ -69,27 +54,23 @@ def test_a_damaged_line_is_named(ledger: ModuleType, tmp_path: Path) -> None:
             ledger.read(path)
 
 
-def test_seeds_run_onward_until_the_ledger_holds_enough(
-    onward: ModuleType, ledger: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_seeds_run_onward_until_the_ledger_holds_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows follow one another without a gap, the last one holds only what was missing, and nothing runs after that."""
-    monkeypatch.setattr(onward, "CHUNK", 2)
+    monkeypatch.setattr(seeds_onward, "CHUNK", 2)
     path = tmp_path / "campaigns.jsonl"
-    rows = list(onward.onward("calm", 3, 1, "abc1234", path))
+    rows = list(seeds_onward.onward("calm", 3, 1, "abc1234", path))
 
     assert [list(each.span) for each in rows] == [[0, 1], [2]]
     assert all(each.events > 0 and not each.broken for each in rows)
     assert ledger.read(path) == rows
-    assert list(onward.onward("calm", 3, 1, "abc1234", path)) == []
+    assert list(seeds_onward.onward("calm", 3, 1, "abc1234", path)) == []
 
 
-def test_a_broken_seed_is_written_and_ends_the_run(
-    onward: ModuleType, ledger: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_seed_is_written_and_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule of history breaks an invariant; its row names the seeds, and no further chunk is run."""
-    monkeypatch.setattr(onward, "CHUNK", 3)
+    monkeypatch.setattr(seeds_onward, "CHUNK", 3)
     path = tmp_path / "campaigns.jsonl"
-    rows = list(onward.onward("high-watermark", 100, 1, "abc1234", path))
+    rows = list(seeds_onward.onward("high-watermark", 100, 1, "abc1234", path))
 
     assert len(rows) == 1
     assert rows[0].broken
@@ -99,50 +80,36 @@ def test_a_broken_seed_is_written_and_ends_the_run(
 # The compiled copy of the simulator: when it is made again, and that the modules it names exist.
 
 
-def compiled() -> ModuleType:
-    """The script, which is not part of the package."""
-    spec = importlib.util.spec_from_file_location("compiled", Path(__file__).with_name("compiled.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault("compiled", module)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_every_module_that_is_translated_exists() -> None:
     """A renamed module would be left out silently, and the copy would be slow."""
-    script = compiled()
-
-    assert [name for name in script.MODULES if not (script.SOURCES / name).is_file()] == []
+    assert [name for name in compiled.MODULES if not (compiled.SOURCES / name).is_file()] == []
 
 
 def test_any_change_of_a_source_needs_a_new_copy(tmp_path: Path) -> None:
     """One more byte, another name or one file less gives another stamp."""
-    script = compiled()
     (tmp_path / "one.py").write_text("1")
-    stamps = [script.stamp(tmp_path)]
+    stamps = [compiled.stamp(tmp_path)]
     (tmp_path / "one.py").write_text("12")
-    stamps.append(script.stamp(tmp_path))
+    stamps.append(compiled.stamp(tmp_path))
     (tmp_path / "one.py").rename(tmp_path / "two.py")
-    stamps.append(script.stamp(tmp_path))
+    stamps.append(compiled.stamp(tmp_path))
     (tmp_path / "two.py").unlink()
-    stamps.append(script.stamp(tmp_path))
+    stamps.append(compiled.stamp(tmp_path))
 
     assert len(set(stamps)) == 4
 
 
 def test_a_copy_of_these_sources_is_used_as_it_is(tmp_path: Path) -> None:
     """A copy of the same sources is not compiled again."""
-    script = compiled()
-    (tmp_path / "made-from").write_text(script.stamp())
+    (tmp_path / "made-from").write_text(compiled.stamp())
 
-    assert script.make(tmp_path) == tmp_path
+    assert compiled.make(tmp_path) == tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["made-from"]
 
 
 def test_no_interpreted_class_of_the_simulator_inherits_from_a_translated_one() -> None:
     """mypyc refuses such a class when it is imported, and then nothing of the copy can be used."""
-    translated = {name.removesuffix(".py").replace("/", ".") for name in compiled().MODULES}
+    translated = {name.removesuffix(".py").replace("/", ".") for name in compiled.MODULES}
     script = (
         "import strandline_sim.runs.run, sys; print(*(name for name in sys.modules if name.startswith('strandline.')))"
     )

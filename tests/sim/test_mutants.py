@@ -14,12 +14,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from mutants import gate, record, scenario_layer
-from mutants.catalogue import MUTANTS, REQUIRED
+from mutants import drawn, record, scenario_layer
 from mutants.examination import Bite, Bounds, Examined, examine
-from mutants.mutant import Mutant, Real, Swap
+from mutants.mutant import Layer, Mutant, Real, Swap, Verdict
+from mutants.record import MUTANTS, REQUIRED
 from mutants.scenario_layer import Story, play
-from mutants.verdict import Layer, Verdict
 
 from strandline.core.log import high_watermark
 from strandline.core.log.replica_log import ReplicaLog
@@ -68,9 +67,9 @@ def test_a_required_bug_is_killed_by_its_cheapest_layer(mutant: Mutant) -> None:
 
 
 _JUDGED_BY_TESTS = """
-from mutants.catalogue import MUTANTS
+from mutants.record import MUTANTS
 from mutants.examination import Bounds, examine
-from mutants.verdict import Layer
+from mutants.mutant import Layer
 for mutant in MUTANTS:
     if Layer.SCENARIOS not in mutant.layers:
         found = examine(mutant, Bounds(), [Layer.TESTS])
@@ -81,16 +80,14 @@ for mutant in MUTANTS:
 
 def test_bugs_that_no_scenario_reaches_are_killed_by_unit_tests() -> None:
     """Bugs of consumer groups: the tests that each names catch it, and a required one by a property."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     done = subprocess.run(
         [sys.executable, "-c", _JUDGED_BY_TESTS],
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
         capture_output=True,
         text=True,
         timeout=110,
         check=True,
     )
-
     expected = [mutant.number for mutant in MUTANTS if Layer.SCENARIOS not in mutant.layers]
     assert expected
     assert done.stdout.splitlines() == [f"{number} True True" for number in expected]
@@ -122,7 +119,7 @@ def test_the_real_rules_survive() -> None:
 _JUDGED = """
 from contextlib import nullcontext
 from mutants import unit_test_layer
-from mutants.catalogue import MUTANTS
+from mutants.record import MUTANTS
 mutant = next(each for each in MUTANTS if each.number == "111")
 for life in (nullcontext(), mutant.applied(), nullcontext()):
     with life:
@@ -150,7 +147,6 @@ def test_no_mutant_leaks() -> None:
     for mutant in record.with_pairs():
         with pytest.raises(KeyError), mutant.applied():
             raise KeyError(mutant.number)
-
         assert all(_seams()[seam] is rule for seam, rule in before.items()), mutant.number
 
 
@@ -219,15 +215,6 @@ def test_a_broken_property_kills_though_no_claim_is_made() -> None:
     assert story.text.splitlines()[played.line - 1].startswith("produce")
 
 
-def test_a_wrong_claim_kills() -> None:
-    """A claim that holds under the real rules and not under the mutant is named with its line."""
-    story = _reported("expect-acks m0=waiting")
-    with _mutant(Swap(high_watermark, "candidate", lambda *_, **__: None)).applied():
-        played = play(story)
-
-    assert (played.killed_by, story.text.splitlines()[played.line - 1]) == ("expect-hw", "expect-hw A=1")
-
-
 def test_a_story_of_loss_is_not_asked() -> None:
     """Scenarios that show what a historic rule loses break properties without any mutant, and are left out."""
     names = {story.name for story in scenario_layer.stories()}
@@ -248,7 +235,6 @@ def test_a_masked_mutant_needs_a_dead_pair() -> None:
     """Removed one by one two defences may hide each other; removed together the bug must show."""
     survives, killed = Verdict(layer=Layer.SEEDS), Verdict(layer=Layer.SEEDS, killed_by="I11")
     alone = Examined(number="19", verdicts=(survives,), bites=())
-
     with_dead = [alone, Examined(number="18+19", verdicts=(killed,), bites=())]
     with_living = [alone, Examined(number="18+19", verdicts=(survives,), bites=())]
 
@@ -265,39 +251,6 @@ def test_the_search_ends_at_the_first_property_that_breaks() -> None:
     assert "2 replicas, 1 records" in found.kills[0].where
 
 
-def test_the_gate_shows_each_layer_of_a_mutant() -> None:
-    """Its last table has a row for each mutant: what killed it in each layer, or how much was tried."""
-    killed = Verdict(layer=Layer.SCENARIOS, killed_by="I3", where="tr01.scenario:7")
-    found = Examined(number="R1", verdicts=(killed, Verdict(layer=Layer.SEEDS, tried=12)), bites=())
-
-    shown = gate.table(record.judge([found]).rows)
-
-    assert [list(column.cells) for column in shown.columns] == [
-        ["R1"],
-        ["truncate to the high watermark"],
-        ["–"],
-        ["I3 in tr01.scenario:7"],
-        ["survives 12"],
-        ["–"],
-        ["killed"],
-    ]
-
-
-@pytest.mark.parametrize("given", [["R1", "18+19"], ["R1 18+19"]])
-def test_the_gate_takes_numbers_in_one_word_or_several(given: list[str]) -> None:
-    """`ONLY="R1 18+19"` chooses the same mutants with its quotes as without them."""
-    assert gate.arguments(given).only == ["R1", "18+19"]
-
-
-def test_the_gate_refuses_a_number_that_no_mutant_has(capsys: pytest.CaptureFixture[str]) -> None:
-    """An unknown number ends it with exit code 2 and one line, before any mutant is examined."""
-    with pytest.raises(SystemExit) as refused:
-        gate.arguments(["R1", "R99 98"])
-
-    assert refused.value.code == 2
-    assert capsys.readouterr().err == "no mutant has the number R99, 98: docs/mutants.json lists them\n"
-
-
 def test_what_was_found_covers_every_mutant() -> None:
     """The last run covered all mutants, killed the required ones, and left none unexplained."""
     rows = {row["number"]: row for row in json.loads(record.JSON.read_text(encoding="utf-8"))["mutants"]}
@@ -307,3 +260,33 @@ def test_what_was_found_covers_every_mutant() -> None:
     assert [
         n for n, row in rows.items() if not row["killed"] and not (row["pair"] and rows[row["pair"]]["killed"])
     ] == []
+
+
+# The forty drawn mutants.
+
+DRAWN = json.loads(drawn.LIST.read_text())
+
+
+def test_the_lines_of_each_mutant_are_in_the_tree() -> None:
+    """A change of such a line changes the list too, or its mutant could not be judged again."""
+    assert [each["number"] for each in DRAWN if _text(each["file"]).count(each["before"] + "\n") != 1] == []
+
+
+def test_each_mutant_is_killed_or_changes_nothing() -> None:
+    """The list names the test that kills it, which exists, or the reason why no test can."""
+    alive = [each["number"] for each in DRAWN if each["now"] == drawn.SURVIVES and not each.get("equivalent")]
+    killers = [(each["tests"], each["now"]) for each in DRAWN if "::" in each["now"]]
+    lost = [f"{folder}/{name}" for folder, name in killers if not _has(folder, name)]
+
+    assert alive == []
+    assert lost == []
+    assert len(DRAWN) == 40
+
+
+def _has(folder: str, name: str) -> bool:
+    file, _, test = name.partition("::")
+    return f"def {test.partition('[')[0]}(" in _text(f"{folder}/{file}")
+
+
+def _text(path: str) -> str:
+    return (drawn.ROOT / path).read_text()

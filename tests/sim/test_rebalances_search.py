@@ -8,9 +8,8 @@ from typer.testing import CliRunner
 from strandline.cli.app import app
 from strandline.core.groups import heartbeats, targets
 from strandline.core.groups.group import Owners
-from strandline_sim.searches.rebalances import RebalanceBounds, Result, model, search
-from strandline_sim.searches.rebalances import world as rebalances_world
-from strandline_sim.searches.rebalances.model import check, successors
+from strandline_sim.searches import rebalances
+from strandline_sim.searches.rebalances import RebalanceBounds, Result, check, search, successors
 
 RUN = CliRunner()
 SMALL = RebalanceBounds(epochs=2, restarts=0, partitions=1)
@@ -19,7 +18,7 @@ SMALL = RebalanceBounds(epochs=2, restarts=0, partitions=1)
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered() -> None:
     """A test that removes a rule must not meet decisions of another."""
-    rebalances_world.decided.cache_clear()
+    rebalances.decided.cache_clear()
 
 
 def _search(epochs: int = 3, restarts: int = 0) -> Result:
@@ -44,8 +43,8 @@ def test_the_first_worlds_of_all_hold() -> None:
 
 def test_partitions_can_be_exchanged() -> None:
     """What follows a world with exchanged partitions is what follows the world, exchanged."""
-    bounds, (_, *others) = RebalanceBounds(), rebalances_world.exchanges(3)
-    worlds = [rebalances_world.start()]
+    bounds, (_, *others) = RebalanceBounds(), rebalances.exchanges(3)
+    worlds = [rebalances.start()]
     for world in worlds[:60]:
         worlds += [after for _, after in successors(world, bounds)]
 
@@ -55,16 +54,16 @@ def test_partitions_can_be_exchanged() -> None:
             assert ours == {after for _, after in successors(_exchanged(world, how), bounds)}
 
 
-def _exchanged(world: rebalances_world.RebalanceWorld, how: dict) -> rebalances_world.RebalanceWorld:  # type: ignore[type-arg]
-    first, second = (rebalances_world.exchanged_client(client, how) for client in world.clients)
-    return world._replace(rows=rebalances_world.exchanged_rows(world.rows, how), clients=(first, second))
+def _exchanged(world: rebalances.RebalanceWorld, how: dict) -> rebalances.RebalanceWorld:  # type: ignore[type-arg]
+    first, second = (rebalances.exchanged_client(client, how) for client in world.clients)
+    return world._replace(rows=rebalances.exchanged_rows(world.rows, how), clients=(first, second))
 
 
 def test_a_trace_can_be_played(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step of a trace follows the one before it, and then the invariant breaks."""
     monkeypatch.setattr(Owners, "is_free_for", lambda self, tp, member_id: True)
     result = _search()
-    world = rebalances_world.start()
+    world = rebalances.start()
     for name in result.trace:
         world = next(after for step, after in successors(world, result.bounds) if step == name)
 
@@ -72,7 +71,7 @@ def test_a_trace_can_be_played(monkeypatch: pytest.MonkeyPatch) -> None:
         _check_all(world, result.bounds)
 
 
-def _check_all(world: rebalances_world.RebalanceWorld, bounds: RebalanceBounds) -> None:
+def _check_all(world: rebalances.RebalanceWorld, bounds: RebalanceBounds) -> None:
     for _, after in successors(world, bounds):
         check(after)
 
@@ -94,7 +93,7 @@ def test_a_report_that_is_not_asked_for_is_found(monkeypatch: pytest.MonkeyPatch
 
 def test_partitions_that_are_free_with_the_rebalance_timeout_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutant R85: a member that is removed for its slowness reads on until its lease ends."""
-    monkeypatch.setattr(model, "fence", lambda changes, member_id: heartbeats.remove(changes, member_id))
+    monkeypatch.setattr(rebalances, "fence", lambda changes, member_id: heartbeats.remove(changes, member_id))
 
     assert _search().violation.startswith("I32")
 

@@ -21,13 +21,10 @@ from strandline.export.rows import Row
 from strandline.export.verify import Completeness, verify
 from strandline_sim.commands import sim
 from strandline_sim.commands.sim import app
-from strandline_sim.runs.campaign import Campaign
-from strandline_sim.runs.exporting import ExportingTrace
-from strandline_sim.runs.profiles import PROFILES
-from strandline_sim.runs.run import Outcome, Violation, run_world
-from strandline_sim.runs.shape import Shape, draw_shape
+from strandline_sim.runs.run import Campaign, Outcome, Violation, run_world
+from strandline_sim.runs.shape import PROFILES, Shape, draw_shape
 from strandline_sim.runs.shrink import Shrinker, ddmin
-from strandline_sim.runs.trace import Digest, Trace
+from strandline_sim.runs.trace import Digest, ExportingTrace, Trace
 from strandline_sim.scenario.language import ScenarioFailed
 from strandline_sim.scenario.run import run_file, run_text
 from strandline_sim.world.world import World
@@ -35,7 +32,7 @@ from strandline_sim.world.world import World
 SEEDS = (3, 17, 28)
 
 _SCRIPT = """
-from strandline_sim.runs.profiles import PROFILES
+from strandline_sim.runs.shape import PROFILES
 from strandline_sim.runs.run import run_world
 from strandline_sim.runs.shape import draw_shape
 from strandline_sim.runs.trace import Digest

@@ -51,7 +51,6 @@ def test_output_under_no_command_is_refused(gap: str) -> None:
     """Indented text is output or invalid; it cannot occur alone."""
     with pytest.raises(ScenarioFailed) as caught:
         parse(HEAD + ("show\n" if gap else "") + gap + "  lost\n", "f")
-
     assert caught.value.actual == "indented text"
 
 
@@ -116,7 +115,6 @@ def test_a_full_store_takes_no_change_until_it_has_space() -> None:
     """The change waits, nobody serves meanwhile, and it is made when there is space again."""
     text = SCENE.replace("nodes", "controllers c1 c2\nnodes", 1)
     text += "store full\nelect B\nexpect-leader A\nexpect-active none\nstore back\ntick 3s\nexpect-leader B\n"
-
     run_text(text + "expect-active c1 epoch=1\nexpect-invariant all hold\n", "full", compare=False)
 
 
@@ -321,9 +319,7 @@ def test_a_batch_is_one_request_of_many_records() -> None:
 
 def test_every_verb_explains_itself() -> None:
     """The first line of each verb's function describes the verb; claims are those that begin with expect-."""
-    undocumented = [name for name, verb in VERBS.items() if not name.startswith("expect-") and not verb.run.__doc__]
-
-    assert undocumented == []
+    assert [name for name, verb in VERBS.items() if not name.startswith("expect-") and not verb.run.__doc__] == []
     assert {"expect-log", "expect-invariant"} <= set(VERBS)
 
 

@@ -128,9 +128,8 @@ def test_a_log_that_lost_all_above_its_log_start_begins_anew_there() -> None:
     log.log_start = 4
     log.recovery_point = 5
     log.lose_from(2)
-    missed = log.recover()
 
-    assert missed
+    assert log.recover()
     assert (log.root, log.leo, log.headers) == (4, 4, [])
 
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from strandline.cli.app import app
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.serving.produce_checks import UnverifiedBatch, Verification
-from strandline_sim.searches.transactions import Result, TransactionBounds, coordinator, partition, rules, search
-from strandline_sim.searches.transactions.rules import check, check_end, check_step
+from strandline_sim.searches.transactions import Result, TransactionBounds, coordinator, partition, search
+from strandline_sim.searches.transactions import world as world_of
 from strandline_sim.searches.transactions.steps import successors
 from strandline_sim.searches.transactions.world import (
     Late,
@@ -21,6 +21,9 @@ from strandline_sim.searches.transactions.world import (
     LateMarker,
     LateQuestion,
     TransactionWorld,
+    check,
+    check_end,
+    check_step,
     exchanged,
     start,
 )
@@ -29,7 +32,7 @@ RUN = CliRunner()
 
 
 def _forget() -> None:
-    for clear in (*coordinator.CACHED, *partition.CACHED, *rules.CACHED):
+    for clear in (*coordinator.CACHED, *partition.CACHED, *world_of.CACHED):
         clear()
 
 
@@ -87,9 +90,8 @@ def test_a_late_copy_of_the_first_transaction_changes_nothing(kind: type[Late], 
     world = next(after for _, after in successors(world, bounds) if any(type(each) is kind for each in after.late))
     for name in FIRST[until:]:
         world = dict(successors(world, bounds))[name]
-    result = search(bounds, begin=world, max_states=1_500)
 
-    assert result.violation == ""
+    assert search(bounds, begin=world, max_states=1_500).violation == ""
 
 
 def test_partitions_are_alike() -> None:

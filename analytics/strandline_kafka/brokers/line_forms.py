@@ -12,24 +12,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from strandline_kafka.brokers.line_facts import (
-    BrokerRegistered,
-    CutAsked,
-    CutBelowHw,
-    CutDone,
-    CutWithoutEffect,
-    FollowerStarted,
-    IsrUpdated,
-    KafkaVersion,
-    LeaderStarted,
-    LineFact,
-    LogLoaded,
-    OutOfSync,
-    SessionTimedOut,
-    Setting,
-    ShrinkProposed,
-    ShutdownGranted,
-)
+from strandline_kafka.brokers import line_facts
 from strandline_kafka.metadata.wire import uuid_text
 
 Found = re.Match[str]
@@ -42,7 +25,7 @@ class LineForm(NamedTuple):
     releases: str
     sample: str
     expression: re.Pattern[str]
-    fact: Callable[[Found], LineFact]
+    fact: Callable[[Found], line_facts.LineFact]
     becomes: str
     """What comes of it, for the page."""
 
@@ -109,34 +92,36 @@ def _known(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-def _shrink(found: Found) -> LineFact:
+def _shrink(found: Found) -> line_facts.LineFact:
     said = found.groupdict()
     members = _MEMBERS.findall(said.get("members") or "")
-    removed = tuple(OutOfSync(int(node), _known(leo), _known(caught_up)) for node, leo, caught_up in members)
+    removed = tuple(line_facts.OutOfSync(int(node), _known(leo), _known(caught_up)) for node, leo, caught_up in members)
     old_isr, new_isr = _ids(found["old"]), _ids(found["new"])
     if not removed:
-        removed = tuple(OutOfSync(node, None, None) for node in old_isr if node not in new_isr)
+        removed = tuple(line_facts.OutOfSync(node, None, None) for node in old_isr if node not in new_isr)
     hw, leo = _known(said.get("hw")), _known(said.get("leo"))
-    return ShrinkProposed(*_tp(found), _broker(found), old_isr, new_isr, hw, leo, removed)
+    return line_facts.ShrinkProposed(*_tp(found), _broker(found), old_isr, new_isr, hw, leo, removed)
 
 
-def _update(found: Found) -> LineFact:
-    return IsrUpdated(*_tp(found), _broker(found), _ids(found["isr"]), int(found["epoch"]))
+def _update(found: Found) -> line_facts.LineFact:
+    return line_facts.IsrUpdated(*_tp(found), _broker(found), _ids(found["isr"]), int(found["epoch"]))
 
 
-def _leader(found: Found) -> LineFact:
+def _leader(found: Found) -> line_facts.LineFact:
     leader_epoch, offset, epoch, hw = (int(found[name]) for name in ("leader_epoch", "offset", "epoch", "hw"))
     topic_id = None if found["topic_id"] is None else uuid_text(found["topic_id"])
-    return LeaderStarted(*_tp(found), _broker(found), leader_epoch, offset, epoch, hw, _ids(found["isr"]), topic_id)
+    return line_facts.LeaderStarted(
+        *_tp(found), _broker(found), leader_epoch, offset, epoch, hw, _ids(found["isr"]), topic_id
+    )
 
 
-def _follower(found: Found) -> LineFact:
+def _follower(found: Found) -> line_facts.LineFact:
     leader_epoch, offset, epoch = (int(found[name]) for name in ("leader_epoch", "offset", "epoch"))
-    return FollowerStarted(*_tp(found), _broker(found), leader_epoch, offset, epoch)
+    return line_facts.FollowerStarted(*_tp(found), _broker(found), leader_epoch, offset, epoch)
 
 
-def _cut_asked(reason: str) -> Callable[[Found], LineFact]:
-    return lambda found: CutAsked(*_tp(found), int(found["offset"]), reason)
+def _cut_asked(reason: str) -> Callable[[Found], line_facts.LineFact]:
+    return lambda found: line_facts.CutAsked(*_tp(found), int(found["offset"]), reason)
 
 
 _SHRINKING = rf"{_PARTITION}Shrinking ISR from {_IDS.format('old')} to {_IDS.format('new')}"
@@ -158,7 +143,7 @@ _LOG = rf"\[(?:Unified)?Log partition={_PLACE}, dir=[^]]{{0,4000}}\] "
 
 
 def _row(
-    family: str, releases: str, becomes: str, expression: str, fact: Callable[[Found], LineFact], sample: str
+    family: str, releases: str, becomes: str, expression: str, fact: Callable[[Found], line_facts.LineFact], sample: str
 ) -> LineForm:
     return LineForm(family, releases, sample, re.compile(expression), fact, becomes)
 
@@ -217,21 +202,21 @@ FORMS: tuple[LineForm, ...] = (
         "cut", "2.8 to 4.3", "no event",
         rf"{_LOG}Truncating to {_NUMBER.format('offset')} has no effect as the largest offset in the log is "
         r"-?\d{1,19}\.?",
-        lambda found: CutWithoutEffect(*_tp(found), int(found["offset"])),
+        lambda found: line_facts.CutWithoutEffect(*_tp(found), int(found["offset"])),
         "[UnifiedLog partition=orders-2, dir=/srv/kafka/n1/data] Truncating to 0 has no effect as the largest offset in"
         " the log is -1",
     ),
     _row(
         "cut", "2.8 to 4.3", "`TRUNCATION`",
         rf"{_LOG}Truncating to offset {_NUMBER.format('offset')}",
-        lambda found: CutDone(*_tp(found), int(found["offset"])),
+        lambda found: line_facts.CutDone(*_tp(found), int(found["offset"])),
         "[UnifiedLog partition=orders-2, dir=/srv/kafka/n1/data] Truncating to offset 90",
     ),
     _row(
         "cut", "2.8 to 4.3", "`hw_before` and `committed_cut` of the cut that follows",
         rf"(?:\[[^]]{{0,200}}\] )?Truncating {_PLACE} to offset {_NUMBER.format('offset')} below high watermark "
         rf"{_NUMBER.format('hw')}",
-        lambda found: CutBelowHw(*_tp(found), int(found["offset"]), int(found["hw"])),
+        lambda found: line_facts.CutBelowHw(*_tp(found), int(found["offset"]), int(found["hw"])),
         "[ReplicaFetcher replicaId=1, leaderId=2, fetcherId=0] Truncating orders-2 to offset 90 below high watermark "
         "95",
     ),
@@ -239,41 +224,42 @@ FORMS: tuple[LineForm, ...] = (
         "load", "2.8 to 4.3", "where the log ended at the start: `from_leo` of the next cut",
         r"Completed load of Log\(dir=.{1,4000}, topic=(?P<topic>[\w.-]{1,249}), partition=(?P<partition>\d{1,9}), "
         rf".{{1,400}} logEndOffset={_NUMBER.format('leo')}\) with .{{1,4000}}",
-        lambda found: LogLoaded(*_tp(found), int(found["leo"])),
+        lambda found: line_facts.LogLoaded(*_tp(found), int(found["leo"])),
         "Completed load of Log(dir=/srv/kafka/n1/data/payments-0, topicId=vA7fibUSTiqhYhFLFoLtwQ, topic=payments, "
         "partition=0, highWatermark=0, lastStableOffset=0, logStartOffset=0, logEndOffset=1812) with 1 segments, "
         "local-log-start-offset 0 and log-end-offset 1812 in 176ms (2/5 completed in /srv/kafka/n1/data)",
     ),
     _row(
         "fence", "3.5 to 4.3", "the cause of a fence: session_timeout",
-        rf"\[QuorumController id=\d{{1,9}}\] {_TIMED_OUT}", lambda found: SessionTimedOut(int(found["node"])),
+        rf"\[QuorumController id=\d{{1,9}}\] {_TIMED_OUT}",
+        lambda found: line_facts.SessionTimedOut(int(found["node"])),
         "[QuorumController id=3] Fencing broker 2 at epoch 19 because its session has timed out.",
     ),
     _row(
         "fence", "3.3 to 3.4", "the same",
-        rf"\[Controller \d{{1,9}}\] {_TIMED_OUT}", lambda found: SessionTimedOut(int(found["node"])),
+        rf"\[Controller \d{{1,9}}\] {_TIMED_OUT}", lambda found: line_facts.SessionTimedOut(int(found["node"])),
         "[Controller 1] Fencing broker 3 because its session has timed out.",
     ),
     _row(
         "shutdown", "3.5 to 4.3", "no event: the metadata log has it",
-        rf"\[QuorumController id=\d{{1,9}}\] {_STOPS}", lambda found: ShutdownGranted(int(found["node"])),
+        rf"\[QuorumController id=\d{{1,9}}\] {_STOPS}", lambda found: line_facts.ShutdownGranted(int(found["node"])),
         "[QuorumController id=3] Unfenced broker 1 has requested and been granted a controlled shutdown.",
     ),
     _row(
         "shutdown", "3.3 to 3.4", "the same",
-        rf"\[Controller \d{{1,9}}\] {_STOPS}", lambda found: ShutdownGranted(int(found["node"])),
+        rf"\[Controller \d{{1,9}}\] {_STOPS}", lambda found: line_facts.ShutdownGranted(int(found["node"])),
         "[Controller 1] Unfenced broker 1 has requested and been granted a controlled shutdown.",
     ),
     _row(
         "registration", "3.3 to 4.3", "the incarnation of what follows",
         r"\[BrokerLifecycleManager id=\d{1,9}(?: [^]]{0,100})?\] Successfully registered broker (?P<node>\d{1,9}) with "
         r"broker epoch (?P<epoch>\d{1,18})",
-        lambda found: BrokerRegistered(int(found["node"]), int(found["epoch"])),
+        lambda found: line_facts.BrokerRegistered(int(found["node"]), int(found["epoch"])),
         "[BrokerLifecycleManager id=1] Successfully registered broker 1 with broker epoch 11",
     ),
     _row(
         "release", "2.8 to 4.3", "the release, in the source of the export",
-        r"Kafka version: (?P<version>[\w.-]{1,40})", lambda found: KafkaVersion(found["version"]),
+        r"Kafka version: (?P<version>[\w.-]{1,40})", lambda found: line_facts.KafkaVersion(found["version"]),
         "Kafka version: 4.3.1",
     ),
 )  # fmt: skip
@@ -291,7 +277,7 @@ class Read(NamedTuple):
     """What was found in a message: its family, and the fact if a row of the table fits."""
 
     family: str
-    fact: LineFact | None
+    fact: line_facts.LineFact | None
 
 
 def may_matter(text: str) -> bool:
@@ -314,9 +300,9 @@ def read_message(message: str) -> Read | None:
     return Read(family, None)
 
 
-def read_setting(text: str) -> Setting | None:
+def read_setting(text: str) -> line_facts.Setting | None:
     """One line within a block of settings; None for one that is not taken, or ends the block."""
     found = _SETTING.fullmatch(text)
     if found is None or found["name"] not in SETTINGS:
         return None
-    return Setting(found["name"], int(found["value"]))
+    return line_facts.Setting(found["name"], int(found["value"]))

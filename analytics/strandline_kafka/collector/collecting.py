@@ -21,6 +21,7 @@ from strandline_kafka.collector import answers as collector_answers
 from strandline_kafka.collector import connection as collector_connection
 from strandline_kafka.collector import requests
 from strandline_kafka.collector.cluster import UNKNOWN_TOPIC, Broker, ClusterSample, cluster_of
+from strandline_kafka.collector.connection import Security
 from strandline_kafka.collector.files import HEARTBEAT_US, Decisions, Files, Rows
 from strandline_kafka.collector.links import BrokerLink, Links
 from strandline_kafka.collector.looks import (
@@ -33,9 +34,7 @@ from strandline_kafka.collector.looks import (
     who_has_the_hw,
     who_may_have_more,
 )
-from strandline_kafka.collector.pace import Pace, usual_period_ms
-from strandline_kafka.collector.security import Security
-from strandline_kafka.collector.states import States, can_have_elr
+from strandline_kafka.collector.states import Pace, States, can_have_elr, usual_period_ms
 from strandline_kafka.metadata.wire import Unreadable
 from strandline_kafka.metadata.writing import METADATA_LOG
 

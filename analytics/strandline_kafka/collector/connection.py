@@ -10,13 +10,53 @@ import asyncio
 import ssl
 import struct
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from strandline import __version__
 from strandline_kafka.collector import requests
 from strandline_kafka.collector.answers import correlation_of, read_authenticated, read_handshake, read_versions
-from strandline_kafka.collector.security import Login, Security
 from strandline_kafka.metadata.wire import Unreadable
+
+# How a broker is spoken to: plain or over TLS, and as whom.
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A user of Kafka. Nothing shows the password."""
+
+    mechanism: str
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Login({self.mechanism}, {self.user})"
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What a connection begins with; both None: nothing."""
+
+    tls: ssl.SSLContext | None = None
+    login: Login | None = None
+
+
+def tls_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
+    """Trust for brokers, by one's own authorities or the system's, and a certificate to present.
+
+    Raises:
+        OSError: a file cannot be read, or is no PEM (`ssl.SSLError`).
+    """
+    context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+    if cert is not None:
+        context.load_cert_chain(cert, key)
+    return context
+
+
+# ----
 
 # ---- refusals
 # Why a broker cannot be asked, as one line with its remedy.

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 
 from strandline.core.types import NodeId
 from strandline_kafka.collector.cluster import Broker
-from strandline_kafka.collector.connection import Connection, Refused, Unreachable, open_connection
+from strandline_kafka.collector.connection import Connection, Refused, Security, Unreachable, open_connection
 from strandline_kafka.collector.requests import Api, speaks
-from strandline_kafka.collector.security import Security
 
 _AGAIN_S = 1.0
 """Between two attempts to connect."""

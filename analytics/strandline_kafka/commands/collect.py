@@ -23,7 +23,7 @@ from strandline_kafka.commands.import_kafka import empty_destination
 if TYPE_CHECKING:
     from strandline_kafka.collector.cluster import Broker
     from strandline_kafka.collector.collecting import Collected, WantedCollection
-    from strandline_kafka.collector.security import Login, Security
+    from strandline_kafka.collector.connection import Login, Security
 
 app = typer.Typer(help="Make an export by looking at another system that runs.", no_args_is_help=True)
 
@@ -151,7 +151,7 @@ def _assumed(pairs: list[str]) -> int | None:
 
 
 def _login(mechanism: str | None, user: str | None, password_file: Path | None) -> Login | None:
-    from strandline_kafka.collector.security import MECHANISMS, Login
+    from strandline_kafka.collector.connection import MECHANISMS, Login
 
     if mechanism is None:
         if user is not None or password_file is not None:
@@ -169,7 +169,7 @@ def _login(mechanism: str | None, user: str | None, password_file: Path | None) 
 
 
 def _security(tls: bool, ca: Path | None, cert: Path | None, key: Path | None, login: Login | None) -> Security:
-    from strandline_kafka.collector.security import Security, tls_context
+    from strandline_kafka.collector.connection import Security, tls_context
 
     if key is not None and cert is None:
         raise typer.BadParameter("--tls-key goes with --tls-cert")

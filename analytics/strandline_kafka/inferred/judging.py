@@ -5,34 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from strandline_kafka.inferred import (
-    controller_silent,
-    fast_restart,
-    leader_side,
-    node_paused,
-    node_stopped,
-    slow_pair,
-    slow_replica,
-    young_leader,
-)
+from strandline_kafka.inferred import rules
 from strandline_kafka.inferred.evidence import Evidence, Finding
 
 MOST_EVIDENCE = 40
 """Records and lines that one finding names; how many more there are is said."""
 
 RULES: dict[str, Callable[[Evidence], Iterator[Finding]]] = {
-    module.RULE: module.findings
-    for module in (
-        node_stopped,
-        node_paused,
-        slow_replica,
-        slow_pair,
-        leader_side,
-        young_leader,
-        controller_silent,
-        fast_restart,
+    rule.__name__: rule
+    for rule in (
+        rules.node_stopped, rules.node_paused, rules.slow_replica, rules.slow_pair, rules.leader_side,
+        rules.young_leader, rules.controller_silent, rules.fast_restart,
     )
-}
+}  # fmt: skip
 """Every rule by its name."""
 
 

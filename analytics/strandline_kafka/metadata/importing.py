@@ -23,12 +23,11 @@ from strandline_kafka.brokers.learning import MIN_ISR, Learnt, learn, wanted_of
 from strandline_kafka.brokers.text_files import LeftOut
 from strandline_kafka.metadata import state as metadata_state
 from strandline_kafka.metadata.events import HistoryEvent, causes_of, events_of, snapshot
-from strandline_kafka.metadata.listening import Listener
 from strandline_kafka.metadata.log_files import Copy, FoundBatch, SnapshotFile, snapshot_records
 from strandline_kafka.metadata.merging import Kept, Proof, prove
 from strandline_kafka.metadata.passage import EVERYTHING, Passage, PassageBatch, Silences, Window
 from strandline_kafka.metadata.records import MetadataRecord
-from strandline_kafka.metadata.replay import Replay
+from strandline_kafka.metadata.replay import Listener, Replay
 from strandline_kafka.metadata.skeleton import Learner
 from strandline_kafka.metadata.wire import Unreadable
 from strandline_kafka.metadata.writing import BROKER_LOGS, METADATA_LOG, Earlier, EventFiles

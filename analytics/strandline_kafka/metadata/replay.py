@@ -8,12 +8,13 @@ Invariant: no state with invented epochs: a change of a partition that was never
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline_kafka.metadata import state as metadata_state
 from strandline_kafka.metadata.record_table import BROKER_RESOURCE, FEATURES, TOPIC_RESOURCE, UNCHANGED
 from strandline_kafka.metadata.records import MetadataRecord, check_moment
+from strandline_kafka.metadata.state import ClusterState, Partition
 from strandline_kafka.metadata.wire import Message, Unreadable
 
 MIN_ISR = "min.insync.replicas"
@@ -300,3 +301,40 @@ def _migrating() -> Unreadable:
 
 def _too_old(why: str) -> Unreadable:
     return Unreadable(f"the log is of Kafka 3.2 or older ({why}); metadata.version must be 3.3 or later to be read")
+
+
+# ---- listening
+# What another source hears of an import, so that it can place what it says between the decisions of the log.
+#
+# The source is of another package, which may wait and has its own emitters; an import only tells it what holds.
+
+
+class Listener(Protocol):
+    """Follows the states of an import. Times are the controller's, ms since 1970."""
+
+    @property
+    def name(self) -> str:
+        """Of the source, as an export names it."""
+
+    @property
+    def rows(self) -> int:
+        """How many events it has written."""
+
+    @property
+    def files(self) -> int:
+        """In how many files."""
+
+    def elected(self, partition: Partition, at_ms: int) -> None:
+        """A leader epoch of a partition begins."""
+
+    def deleted(self, partition: Partition, at_ms: int) -> None:
+        """A partition ends with its topic; another one may have its name from then on."""
+
+    def pass_until(self, now_ms: int, state: ClusterState) -> None:
+        """A state holds until now."""
+
+    def end(self, now_ms: int, state: ClusterState) -> None:
+        """Nothing follows."""
+
+    def said(self) -> dict[str, object]:
+        """What the export says of the source."""

@@ -15,9 +15,9 @@ def main() -> None:
     from strandline.runtime.exit_codes import require_assertions
 
     require_assertions()
-    from strandline.runtime.settings import unknown_variable
+    from strandline.runtime.settings import unknown_variable, wrong_transport
 
-    if wrong := unknown_variable(os.environ, ()):
+    if wrong := unknown_variable(os.environ, ()) or wrong_transport(os.environ):
         print(f"strandline: {wrong}", file=sys.stderr)
         sys.exit(2)
     # Sets how gRPC behaves before any command imports it.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from strandline.console import process
 from strandline.console.settings import ConsoleSettings
+from strandline.rpc import transports
 from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
 from strandline.runtime.process import run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
@@ -20,6 +21,7 @@ def main(arguments: Sequence[str]) -> ExitCode:
         settings = load_settings(ConsoleSettings, flags=flags, file=file).settings
     except SettingsWrong as error:
         stop_process(ExitCode.USAGE, str(error))
+    transports.use(settings.grpc_transport)
 
     def started(address: str) -> None:
         print(address, flush=True)  # noqa: T201 - the one line that the starting process reads

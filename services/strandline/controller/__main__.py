@@ -12,6 +12,7 @@ from strandline.controller.process import ControllerProcess
 from strandline.controller.settings import ControllerSettings, StoreKind
 from strandline.controller.tools import backup, migrate, recover
 from strandline.metadata.store import StoreFailed, StoreInUse, StoreMarked
+from strandline.rpc import transports
 from strandline.rpc.server import PortTaken
 from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
 from strandline.runtime.process import keep_what_is_loaded, raise_open_file_limit, run_service
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str]) -> ExitCode:
         settings = load_settings(ControllerSettings, flags=flags, file=file).settings
     except SettingsWrong as error:
         stop_process(ExitCode.USAGE, str(error))
+    transports.use(settings.grpc_transport)
     return run_service(
         lambda stop_asked: run(settings, stop_asked),
         log_format=settings.log_format,

@@ -14,6 +14,7 @@ from strandline.core.types import NodeId
 from strandline.node.node import ReplicaNode
 from strandline.node.settings import ReplicaSettings
 from strandline.node.workers import Supervisor, WorkersWrong, single_node_refusal, workers_of
+from strandline.rpc import transports
 from strandline.rpc.permissions import CallerRole
 from strandline.rpc.server import PortTaken
 from strandline.rpc.tls import TlsWrong, open_tls
@@ -80,6 +81,7 @@ def main(arguments: Sequence[str]) -> int:
         settings = load_settings(ReplicaSettings, flags=flags, file=file).settings
     except SettingsWrong as error:
         stop_process(ExitCode.USAGE, str(error))
+    transports.use(settings.grpc_transport)
     if settings.workers > 1:
         return _run_workers(settings, arguments)
     if refusal := single_node_refusal(settings.data_dir):

@@ -20,6 +20,7 @@ from strandline.core.errors import Refused
 from strandline.core.messages import Endpoint
 from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import Tls
+from strandline.rpc.transports import aio
 
 # ---- limits
 # What one peer may ask of another: message limits, backlogs of streams, keepalive, reconnection.
@@ -213,8 +214,8 @@ def open_channel(
         options.append(("grpc.primary_user_agent", client_id))
     options += unacknowledged() if keepalive is None else keepalive_pings(keepalive)
     if tls is not None:
-        return grpc.aio.secure_channel(target(endpoint), tls.channel_credentials(), options=options)
-    return grpc.aio.insecure_channel(target(endpoint), options=options)
+        return aio().secure_channel(target(endpoint), tls.channel_credentials(), options=options)  # type: ignore[no-any-return]  # either's
+    return aio().insecure_channel(target(endpoint), options=options)  # type: ignore[no-any-return]
 
 
 def target(endpoint: Endpoint) -> str:
@@ -231,6 +232,8 @@ class Channels:
     """
 
     def __init__(self, *, keepalive: Keepalive | None = None, tls: Tls | None = None, client_id: str = "") -> None:
+        # A variable that names no transport is refused here, not when the first call is made.
+        aio()
         self._keepalive = keepalive
         self._tls = tls
         self._client_id = client_id

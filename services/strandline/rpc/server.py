@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import structlog
@@ -22,6 +22,7 @@ from strandline.rpc.authorization import PermissionInterceptor
 from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.interceptors import RefusalInterceptor, Reported
 from strandline.rpc.tls import Tls
+from strandline.rpc.transports import aio
 
 # ---- method_table
 # Which handler a call gets: all methods of one server stand in one table, which a call is looked up in once.
@@ -69,7 +70,7 @@ class TabledServer(grpc.aio.Server):
         """As gRPC's."""
         return self._server.add_insecure_port(address)
 
-    def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int:
+    def add_secure_port(self, address: str, server_credentials: Any) -> int:
         """As gRPC's."""
         return self._server.add_secure_port(address, server_credentials)
 
@@ -182,7 +183,7 @@ def build_server(
         interceptors = [PermissionInterceptor(tls.identity.cluster), *interceptors]
     channels.note_use()
     table = MethodTable()
-    server = grpc.aio.server(
+    server = aio().server(
         handlers=[table],
         interceptors=[RefusalInterceptor(settings.name, reported=settings.on_refusal), *interceptors],
         options=server_options(settings),
@@ -201,7 +202,7 @@ def bind(server: grpc.aio.Server, endpoint: Endpoint, *, tls: Tls | None = None)
         if tls is None:
             port = server.add_insecure_port(target(endpoint))
         else:
-            port = server.add_secure_port(target(endpoint), tls.server_credentials())
+            port = server.add_secure_port(target(endpoint), cast(Any, tls.server_credentials()))
     except RuntimeError as error:
         raise PortTaken(endpoint) from error
     if port == 0:

@@ -7,6 +7,7 @@ that cannot be used, or into another identity, change nothing but one line of th
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 import threading
 import time
@@ -21,7 +22,10 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
+from strandline import transport
+from strandline.rpc import transports
 from strandline.rpc.permissions import CallerRole, Identity, NoIdentity, only_identity
+from strandline.transport import AuthContext, Security
 
 # ---- tls_files
 # The three parts of TLS: a certificate with its chain, its key, and the authority's certificates.
@@ -120,6 +124,7 @@ class Tls:
         self._looked = time.monotonic()
         self._generation = 1
         self._https: tuple[int, ssl.SSLContext] | None = None
+        self._serving: tuple[int, ssl.SSLContext] | None = None
 
     @property
     def identity(self) -> Identity:
@@ -143,8 +148,10 @@ class Tls:
         if ours != wanted:
             raise TlsWrong(f"tls_cert {self._files.cert} names {ours.uri}; this process needs one for {wanted.uri}")
 
-    def server_credentials(self) -> grpc.ServerCredentials:
+    def server_credentials(self) -> grpc.ServerCredentials | Security:
         """For a port whose callers must show a certificate of the authority; checked again for every connection."""
+        if transports.aio() is transport:
+            return Security(self.server_context, peer_properties)
         shown = self._generation
 
         def fetch() -> grpc.ServerCertificateConfiguration | None:
@@ -159,10 +166,20 @@ class Tls:
         # Its stub knows no None, which says that nothing has changed.
         return grpc.dynamic_ssl_server_credentials(first, cast(Any, fetch), require_client_authentication=True)
 
-    def channel_credentials(self) -> grpc.ChannelCredentials:
+    def channel_credentials(self) -> grpc.ChannelCredentials | Security:
         """For dialling with the certificate as it is now."""
         now = self._material
+        if transports.aio() is transport:
+            context = _context(ssl.PROTOCOL_TLS_CLIENT, now)
+            return Security(lambda: context)
         return grpc.ssl_channel_credentials(now.ca, now.key, now.cert)
+
+    def server_context(self) -> ssl.SSLContext:
+        """For one more connection at a port that speaks gRPC over our own transport."""
+        generation = self.generation
+        if self._serving is None or self._serving[0] != generation:
+            self._serving = (generation, _context(ssl.PROTOCOL_TLS_SERVER, self._material))
+        return self._serving[1]
 
     def https_context(self) -> ssl.SSLContext:
         """For a port that speaks HTTPS to callers with a certificate of the authority; asked for each connection.
@@ -228,6 +245,48 @@ def https_of(tls: Tls | None, *, wanted: bool) -> Callable[[], ssl.SSLContext] |
 
 def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration([(material.key, material.cert)], material.ca)
+
+
+_CIPHERS_OF_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""TLS 1.3 has no others than such: authenticated, and with forward secrecy."""
+
+
+def _context(side: ssl._SSLMethod, material: Material) -> ssl.SSLContext:
+    """TLS for HTTP/2 (RFC 9113, 9.2) between two that both show a certificate."""
+    context = ssl.SSLContext(side)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS_OF_1_2)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.set_alpn_protocols(["h2"])
+    if side is ssl.PROTOCOL_TLS_SERVER:
+        # A session that is resumed shows its certificate no more, which may have expired.
+        context.num_tickets = 0
+    context.load_verify_locations(cadata=material.ca.decode("ascii"))
+    # ssl reads files only; this one is in memory, and holds what was checked.
+    with os.fdopen(os.memfd_create("tls"), "wb") as pair:
+        pair.write(material.cert + b"\n" + material.key)
+        pair.flush()
+        context.load_cert_chain(f"/proc/self/fd/{pair.fileno()}")
+    return context
+
+
+def peer_properties(der: bytes) -> AuthContext:
+    """What a verified peer's certificate says, under the names that gRPC gives it in `auth_context`."""
+    shown = x509.load_der_x509_certificate(der)
+    try:
+        names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        names = x509.SubjectAlternativeName(())
+    uris = tuple(uri.encode() for uri in names.get_values_for_type(x509.UniformResourceIdentifier))
+    hosts = tuple(host.encode() for host in names.get_values_for_type(x509.DNSName))
+    addresses = tuple(str(address).encode() for address in names.get_values_for_type(x509.IPAddress))
+    return {
+        "transport_security_type": (b"ssl",),
+        "x509_pem_cert": (shown.public_bytes(Encoding.PEM),),
+        "x509_subject_alternative_name": (*uris, *hosts, *addresses),
+        "peer_uri": uris,
+    }
 
 
 def _signature(files: TlsFiles) -> _Signature:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar, get_args
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -39,7 +39,7 @@ OF_COMMANDS = frozenset(
     PREFIX + name
     for name in (
         # Of commands with --bootstrap and of the analytics.
-        "BOOTSTRAP PROFILE ANALYTICS_MEMORY "
+        "BOOTSTRAP PROFILE GRPC_TRANSPORT ANALYTICS_MEMORY "
         # Of the images and of the tests.
         "VERSION CLOCK SCHEDULES KUBERNETES_CACHE KUBERNETES_STATE"
     ).split()
@@ -129,6 +129,11 @@ class ServiceSettings(BaseModel):
         "NAME=VALUE with commas between: values that `strandline settings` lists as `tune.NAME`",
         "Where an alert's page says so, and in tests.",
     )
+    grpc_transport: Literal["asyncio", "grpcio"] = setting(
+        "grpcio",
+        "what carries gRPC: grpcio's C core, or asyncio itself",
+        "For more MB/s of small batches: see TRANSPORT.md.",
+    )
 
     @classmethod
     def tuned_names(cls) -> frozenset[str]:
@@ -139,6 +144,14 @@ class ServiceSettings(BaseModel):
     def own_names(cls) -> list[str]:
         """Fields that have a flag, a variable and a line of a file, in the order of the class."""
         return [name for name in cls.model_fields if name not in cls.tuned_names()]
+
+
+def wrong_transport(environment: Mapping[str, str]) -> str | None:
+    """One sentence if the variable of ``grpc_transport``, which clients follow too, names no transport; else None."""
+    variable = PREFIX + "GRPC_TRANSPORT"
+    names = get_args(ServiceSettings.model_fields["grpc_transport"].annotation)
+    named = environment.get(variable) or names[0]
+    return None if named in names else f"variable {variable}={named} must be {' or '.join(names)}"
 
 
 def extra(field: FieldInfo) -> Mapping[str, Any]:

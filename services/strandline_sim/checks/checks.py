@@ -11,7 +11,6 @@ from typing import Any
 
 from strandline.core import messages
 from strandline.core.control.state import ClusterState
-from strandline.core.errors import Refusal
 from strandline.core.log.effects import AnswerCall, AnswerOffsets, AnswerProduce, Emit
 from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.replica_log import ReplicaLog
@@ -159,8 +158,7 @@ class Checks:
             if index and header.stamped_epoch < headers[index - 1].stamped_epoch:
                 raise Broken("I0", f"epochs go back at {header.base_offset} on node {process.node_id}")
             key = (tp, header.base_offset, header.stamped_epoch)
-            known = names.setdefault(key, log.hashes[index])
-            if known != log.hashes[index]:
+            if names.setdefault(key, log.hashes[index]) != log.hashes[index]:
                 offset = header.base_offset
                 raise Broken(
                     "I2", f"two logs differ at or below {offset} in epoch {header.leader_epoch}", offset=offset
@@ -270,8 +268,7 @@ class Checks:
 
     def alter_answered(self, answer: messages.AlterPartitionAnswer) -> None:
         """Count what the controller said."""
-        refusals: list[Refusal | None] = [answer.refusal, *(each.refusal for each in answer.partitions)]
-        for refusal in refusals:
+        for refusal in [answer.refusal, *(each.refusal for each in answer.partitions)]:
             if refusal is not None:
                 self._world.coverage.saw(f"alter refused: {refusal.code.name}")
 
@@ -338,7 +335,7 @@ class Checks:
                 self._superset(process, tp, leader)
 
 
-# ---- own_checks
+# ---- own checks
 # What must hold of one process by itself at the end of every step: its proposals and what it has saved.
 #
 # Invariants: a proposal that waits is of the leader epoch that its node leads in (I14), so that nothing of a reign that

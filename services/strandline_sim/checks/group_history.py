@@ -1,16 +1,24 @@
-"""What clients of groups saw of committed offsets, and whether one register for each group explains it (I30).
+"""What members of groups did and saw, and whether coordinators that keep their promises explain it.
 
-Pure: a list of operations in, sentences out. A commit that was acknowledged counts from its answer at the latest; one
-without an answer may count at any time from its sending on, or never, but once a read has returned it, it counts.
+I29: an acknowledged commit is of a member that was assigned the partition, and never falls into a time in
+which another is known to hold it. I30: as `group_history`. I32: a member asks for no records of a partition after
+another was assigned it. I33: whatever lies below a committed offset was given to a member before.
+
+Pure: a list of operations in, anomalies out; it knows nothing of coordinators, epochs and leases, so it cannot be
+fooled by what they believe. Times are of one clock. A member is one life of one process.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import heapq
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
+from operator import attrgetter
+from typing import NamedTuple
 
 from strandline.core.coordinator.machine import Batch, Context, Decision, Record
 from strandline.core.groups.happenings import GroupObserver
@@ -18,6 +26,13 @@ from strandline.core.groups.invariants import GroupInvariants
 from strandline.core.groups.machine import GroupMachine
 from strandline.core.groups.messages import GroupSettings
 from strandline.runtime.patterns import Re2Patterns
+from strandline_sim.checks.history import Anomaly
+
+# ---- group history
+# What clients of groups saw of committed offsets, and whether one register for each group explains it (I30).
+#
+# Pure: a list of operations in, sentences out. A commit that was acknowledged counts from its answer at the latest; one
+# without an answer may count at any time from its sending on, or never, but once a read has returned it, it counts.
 
 
 class CommitOutcome(StrEnum):
@@ -112,7 +127,7 @@ def _wrong(read: Fetched, register: _Register) -> str:
     return ""
 
 
-# ---- watched_groups
+# ---- watched groups
 # The production machine of groups, with every row that it applies checked against I28 to I30.
 
 
@@ -158,3 +173,228 @@ class WatchedGroups(GroupMachine):
         super().apply(record)
 
     _rest = 0
+
+
+class Share(NamedTuple):
+    """A partition as one group reads it."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A member heard that a partition is assigned to it; its coordinator had decided so by then."""
+
+    member: str
+    share: Share
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Records from ``begin`` up to, without, ``end`` were given to a member that asked for records."""
+
+    member: str
+    share: Share
+    begin: int
+    end: int
+    invoked_us: int
+    """When it asked."""
+    completed_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitted:
+    """A member, or with None no member, committed an offset; each has a serial of its own in its group's partition."""
+
+    member: str | None
+    share: Share
+    offset: int
+    serial: str
+    invoked_us: int
+    completed_us: int | None
+    """None while it is open."""
+    outcome: CommitOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Somebody read what is committed; None: nothing is."""
+
+    share: Share
+    offset: int | None
+    serial: str | None
+    invoked_us: int
+    completed_us: int
+
+
+MemberOperation = Taken | Given | OffsetCommitted | Fetch
+
+
+_when = attrgetter("at_us")
+
+
+class _Known(NamedTuple):
+    """A time in which a member is known to hold a partition."""
+
+    member: str
+    since_us: int
+    until_us: int
+
+
+class _OfShare:
+    """The operations of one partition of one group, in the order of their times."""
+
+    def __init__(self, operations: Iterable[MemberOperation]) -> None:
+        self.taken: list[Taken] = []
+        self.given: list[Given] = []
+        self.commits: list[OffsetCommitted] = []
+        self.fetches: list[Fetch] = []
+        for operation in operations:
+            match operation:
+                case Taken():
+                    self.taken.append(operation)
+                case Given():
+                    self.given.append(operation)
+                case OffsetCommitted():
+                    self.commits.append(operation)
+                case Fetch():
+                    self.fetches.append(operation)
+        self.taken.sort(key=_when)
+        self.given.sort(key=attrgetter("completed_us"))
+        self._by_member: dict[str, list[Taken]] = defaultdict(list)
+        for taken in self.taken:
+            self._by_member[taken.member].append(taken)
+
+    def right(self, member: str | None, at_us: int) -> Taken | None:
+        """The last assignment that a member heard of by a moment."""
+        of = self._by_member.get(member or "", [])
+        count = bisect_right(of, at_us, key=_when)
+        return of[count - 1] if count else None
+
+    def next_other(self, right: Taken) -> Taken | None:
+        """The first member that was assigned the partition after ``right``, unless it is the same one."""
+        later = islice(self.taken, bisect_right(self.taken, right.at_us, key=_when), None)
+        return next((each for each in later if each.member != right.member), None)
+
+
+def member_anomalies(operations: Iterable[MemberOperation]) -> list[Anomaly]:
+    """Everything wrong with a history; empty if coordinators and members that keep their promises explain it."""
+    return [anomaly for each in _by_share(operations).values() for rule in _RULES for anomaly in rule(each)]
+
+
+def offsets_that_went_back(operations: Iterable[MemberOperation]) -> list[Anomaly]:
+    """Every committed offset below one that was known before, where members commit only what they were given.
+
+    Known is what an acknowledged commit wrote, what a read returned, and where a member began to read.
+    """
+    return [anomaly for each in _by_share(operations).values() for anomaly in _went_back(each)]
+
+
+def _by_share(operations: Iterable[MemberOperation]) -> dict[Share, _OfShare]:
+    found: dict[Share, list[MemberOperation]] = defaultdict(list)
+    for operation in operations:
+        found[operation.share].append(operation)
+    return {share: _OfShare(found[share]) for share in sorted(found)}
+
+
+def _strangers(history: _OfShare) -> Iterator[Anomaly]:
+    """I29."""
+    known = _known(history)
+    for commit in history.commits:
+        end_us = commit.completed_us
+        if commit.outcome is not CommitOutcome.DONE or end_us is None:
+            continue
+        if commit.member is not None and history.right(commit.member, end_us) is None:
+            yield Anomaly("I29", f"{commit} was acknowledged, and its member was never assigned the partition")
+        for held in known:
+            if held.member != commit.member and held.since_us < commit.invoked_us and end_us < held.until_us:
+                yield Anomaly("I29", f"{commit} was acknowledged while {held.member} held the partition: {held}")
+                break
+
+
+def _known(history: _OfShare) -> list[_Known]:
+    """From when a member was assigned the partition until it last did what only the holder can."""
+    until: dict[Taken, int] = {}
+    proofs = [(given.member, given.invoked_us, given.invoked_us) for given in history.given]
+    for commit in history.commits:
+        if commit.outcome is CommitOutcome.DONE and commit.member is not None and commit.completed_us is not None:
+            proofs.append((commit.member, commit.invoked_us, commit.completed_us))
+    for member, at_us, end_us in proofs:
+        right = history.right(member, at_us)
+        if right is None or right is not history.right(member, end_us):
+            continue
+        other = history.next_other(right)
+        if other is None or other.at_us > end_us:
+            until[right] = max(at_us, until.get(right, at_us))
+    return [_Known(right.member, right.at_us, until_us) for right, until_us in until.items()]
+
+
+def _stale(history: _OfShare) -> Iterator[Anomaly]:
+    """I30."""
+    seen: list[Committed | Fetched] = [
+        Committed(str(each.share), each.serial, each.invoked_us, each.completed_us, each.outcome)
+        for each in history.commits
+    ]
+    seen += [Fetched(str(each.share), each.serial, each.invoked_us, each.completed_us) for each in history.fetches]
+    for sentence in group_anomalies(seen):
+        yield Anomaly("I30", sentence)
+
+
+def _shared(history: _OfShare) -> Iterator[Anomaly]:
+    """I32."""
+    for given in history.given:
+        right = history.right(given.member, given.completed_us)
+        if right is None:
+            yield Anomaly("I32", f"{given} was of a partition that its member was never assigned")
+            continue
+        other = history.next_other(right)
+        if other is not None and other.at_us < given.invoked_us:
+            yield Anomaly("I32", f"{given} was asked for after another was assigned the partition: {other}")
+
+
+def _skipped(history: _OfShare) -> Iterator[Anomaly]:
+    """I33."""
+    shown: list[tuple[int, int, OffsetCommitted | Fetch]] = [
+        (each.invoked_us, each.offset, each) for each in history.commits if each.outcome is CommitOutcome.DONE
+    ]
+    shown += [(each.completed_us, each.offset, each) for each in history.fetches if each.offset is not None]
+    reached, index = 0, 0
+    ahead: list[tuple[int, int]] = []
+    for at_us, offset, what in sorted(shown, key=lambda each: each[:2]):
+        while index < len(history.given) and history.given[index].completed_us <= at_us:
+            heapq.heappush(ahead, (history.given[index].begin, history.given[index].end))
+            index += 1
+        while ahead and ahead[0][0] <= reached:
+            reached = max(reached, heapq.heappop(ahead)[1])
+        if offset > reached:
+            yield Anomaly("I33", f"record {reached} had been given to nobody at {what}")
+
+
+def _went_back(history: _OfShare) -> Iterator[Anomaly]:
+    shown = [
+        (each.invoked_us, each.completed_us, each.offset, str(each))
+        for each in history.commits
+        if each.outcome is CommitOutcome.DONE and each.completed_us is not None
+    ]
+    shown += [(each.invoked_us, each.completed_us, each.offset or 0, str(each)) for each in history.fetches]
+    begun: set[Taken] = set()
+    for given in history.given:
+        right = history.right(given.member, given.invoked_us)
+        if right is not None and right not in begun:
+            begun.add(right)
+            shown.append((right.at_us, given.completed_us, given.begin, str(given)))
+    finished = sorted(shown, key=lambda each: each[1])
+    index, highest, by = 0, 0, ""
+    for invoked_us, _, offset, what in sorted(shown):
+        while index < len(finished) and finished[index][1] < invoked_us:
+            if finished[index][2] > highest:
+                highest, by = finished[index][2:]
+            index += 1
+        if offset < highest:
+            yield Anomaly("went-back", f"{what} came after {by}")
+
+
+_RULES: tuple[Callable[[_OfShare], Iterator[Anomaly]], ...] = (_strangers, _stale, _shared, _skipped)

@@ -221,8 +221,7 @@ def _phantom(history: _History) -> Iterator[Anomaly]:
     phantoms = {value for value in history.seen if outcomes.get(value) in (None, SendOutcome.DEFINITE)}
     for place, found in history.first_reads.items() if phantoms else ():
         for value in phantoms & found.keys():
-            outcome = outcomes.get(value)
-            why = "was never sent" if outcome is None else "failed for certain"
+            why = "was never sent" if outcomes.get(value) is None else "failed for certain"
             yield Anomaly("phantom", f"{_named(value, place)} was read and {why}")
 
 
@@ -236,8 +235,7 @@ def _poll_order(history: _History) -> Iterator[Anomaly]:
         skipped = [each for each in range(expected, offset) if RecordPlace(partition, each) in history.values]
         if skipped:
             yield Anomaly(
-                "poll-skip",
-                f"{read.consumer} read {read.place} when {expected} was next; passed over {skipped[:3]}",
+                "poll-skip", f"{read.consumer} read {read.place} when {expected} was next; passed over {skipped[:3]}"
             )
 
 

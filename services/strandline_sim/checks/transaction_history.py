@@ -32,8 +32,7 @@ def cycles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
     ``edges``: the nodes that each node points to. A node that points to itself is a set of one.
     """
     search = _Search({node: sorted(set(edges[node])) for node in sorted(edges)})
-    found = [sorted(each) for each in search.components() if len(each) > 1 or each[0] in edges.get(each[0], ())]
-    return sorted(found)
+    return sorted([sorted(each) for each in search.components() if len(each) > 1 or each[0] in edges.get(each[0], ())])
 
 
 class _Search:

@@ -14,7 +14,7 @@ from strandline.core.log.events import CoordinatorAsked
 from strandline.core.messages import FetchPartition, FetchRequest, ServedPartition
 from strandline.core.types import Offset, TopicPartition
 from strandline_sim.checks.transaction_history import Moved, Polled, Txn, TxnOutcome
-from strandline_sim.clients.readers import given_records, whole
+from strandline_sim.clients.clients import given_records, whole
 from strandline_sim.clients.transactors import DEADLINE_MS, End, Open, Transactor
 from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.network import Call

@@ -14,8 +14,7 @@ from strandline.core.groups import messages
 from strandline.core.log.events import CoordinatorAsked
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline_sim.checks.committed import Broken
-from strandline_sim.checks.group_history import CommitOutcome
-from strandline_sim.checks.member_history import Fetch, Given, OffsetCommitted, Share, Taken
+from strandline_sim.checks.group_history import CommitOutcome, Fetch, Given, OffsetCommitted, Share, Taken
 from strandline_sim.clients.clients import Client
 from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.network import Call
@@ -240,8 +239,7 @@ class GroupMember(Client):
             if not reading.is_asking:
                 self._fetch(tp, reading)
             return
-        end = self._now_us // RECORD_US
-        until = min(end, reading.position + self.draw.between(0, 40))
+        until = min(self._now_us // RECORD_US, reading.position + self.draw.between(0, 40))
         if until > reading.position:
             now_us = self._now_us
             self._saw(Given(self.member_id, self._share(tp), reading.position, until, now_us, now_us))

@@ -14,21 +14,15 @@ from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits
 from strandline.core.groups.group import Group, GroupState
 from strandline.core.groups.machine import GroupMachine
-from strandline.core.groups.messages import GroupSettings
+from strandline.core.groups.messages import (
+    GroupSettings,
+)
 from strandline.core.groups.records import MemberState
 from strandline.core.groups.reporting import GroupReporting
 from strandline.core.types import TopicPartition
+from strandline_sim.checks import group_history
 from strandline_sim.checks.committed import Broken
 from strandline_sim.checks.group_history import WatchedGroups
-from strandline_sim.checks.member_history import (
-    Fetch,
-    Given,
-    MemberOperation,
-    OffsetCommitted,
-    Share,
-    Taken,
-    member_anomalies,
-)
 from strandline_sim.clients.group_members import GroupMember
 from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.draws import Draw, Purpose
@@ -71,8 +65,8 @@ class Groups:
             ),
         )
         self.members: list[GroupMember] = []
-        self._history: list[MemberOperation] = []
-        self._commits: dict[str, OffsetCommitted] = {}
+        self._history: list[group_history.MemberOperation] = []
+        self._commits: dict[str, group_history.OffsetCommitted] = {}
         """By serial; one that is answered takes the place of itself while it was open."""
         self._is_deleting = False
 
@@ -92,14 +86,12 @@ class Groups:
     @property
     def is_ready(self) -> bool:
         """Whether the topics are there."""
-        known = {tp.topic_id for tp in self.world.metadata.partitions}
-        return {_STATE_ID, _READ_ID, _SHORT_ID} <= known
+        return {_STATE_ID, _READ_ID, _SHORT_ID} <= {tp.topic_id for tp in self.world.metadata.partitions}
 
     def order_topics(self) -> None:
         """Ask the controller for what is missing."""
         known = {tp.topic_id for tp in self.world.metadata.partitions}
-        missing = tuple(topic for topic in self.topics if topic.topic_id not in known)
-        for topic in missing:
+        for topic in tuple(topic for topic in self.topics if topic.topic_id not in known):
             self.world.controller.order(messages.CreateTopics(topics=(topic,)))
 
     def start(self) -> None:
@@ -135,14 +127,14 @@ class Groups:
         for member in self.members:
             member.is_calm = True
 
-    def saw(self, operation: Taken | Given | Fetch) -> None:
+    def saw(self, operation: group_history.Taken | group_history.Given | group_history.Fetch) -> None:
         """A member did or saw this."""
-        if isinstance(operation, Fetch) and self._is_deleting and operation.share.topic == _SHORT_ID:
+        if isinstance(operation, group_history.Fetch) and self._is_deleting and operation.share.topic == _SHORT_ID:
             # Its offsets go with the topic.
             return
         self._history.append(operation)
 
-    def committed(self, commit: OffsetCommitted) -> None:
+    def committed(self, commit: group_history.OffsetCommitted) -> None:
         """A member committed, or heard what became of its commit."""
         self._commits[commit.serial] = commit
 
@@ -192,7 +184,7 @@ class Groups:
             machine = found[0].machine
             assert isinstance(machine, GroupMachine)
             for tp, value in machine.group(group_id).offset_rows():
-                share = Share(group_id, tp.topic_id, tp.partition)
-                self.saw(Fetch(share, value.offset, value.metadata, now_us, now_us))
-        if wrong := member_anomalies([*self._history, *self._commits.values()]):
+                share = group_history.Share(group_id, tp.topic_id, tp.partition)
+                self.saw(group_history.Fetch(share, value.offset, value.metadata, now_us, now_us))
+        if wrong := group_history.member_anomalies([*self._history, *self._commits.values()]):
             raise Broken(wrong[0].name, wrong[0].sentence)

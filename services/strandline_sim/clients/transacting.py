@@ -35,8 +35,6 @@ from strandline_sim.world.process import Process
 TRANSACTIONS_KEY = 4
 """Key of the draws that say how transactions look, so that a seed without them is the run it was."""
 STATE_PARTITIONS = 2
-PARTITIONS = 3
-"""Of the topic that transactions write to."""
 FIRST_TRANSACTOR = 30
 """Number of the first process; plain producers have smaller ones."""
 
@@ -209,8 +207,7 @@ class Transacting:
         history: list[Operation] = [*self.world.history, *transaction_history.sends_of(self.txns), *sends]
         offline = {tp.partition for tp in self.world.tps if self.world.leader_of(tp) is None}
         reads = [each for each in self.world.history if isinstance(each, Read)]
-        operations: list[transaction_history.TxnOperation] = [*self.txns, *reads, *ends, *self._group_offsets()]
-        verdict = transaction_history.transaction_anomalies(operations)
+        verdict = transaction_history.transaction_anomalies([*self.txns, *reads, *ends, *self._group_offsets()])
         found = verdict.anomalies or anomalies(history, unreadable=offline)
         if found:
             raise Broken(found[0].name, found[0].sentence)

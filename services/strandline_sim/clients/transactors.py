@@ -14,15 +14,7 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.events import CoordinatorAsked
 from strandline.core.messages import ProducePartition, ProduceResult
 from strandline.core.transactions.messages import EndTxn, InitProducerId, ProducerIdentity, ProducerIdGiven, TxnEnded
-from strandline.core.types import (
-    TRANSACTIONAL_BIT,
-    Acks,
-    BatchHeader,
-    NodeId,
-    Offset,
-    ProducerStamp,
-    TopicPartition,
-)
+from strandline.core.types import TRANSACTIONAL_BIT, Acks, BatchHeader, NodeId, Offset, ProducerStamp, TopicPartition
 from strandline_sim.checks.committed import Broken
 from strandline_sim.checks.history import VALUE_BITS, Send, SendOutcome
 from strandline_sim.checks.transaction_history import Moved, Polled, Txn, TxnOutcome
@@ -140,7 +132,6 @@ class Transactor(Client):
         self._saw(f"ended {txn.outcome}")
 
     def _sends(self, batch: TransactionalBatch) -> list[Send]:
-        values = self.world.names.values(batch.code, batch.count)
         return [
             Send(
                 value=value,
@@ -150,7 +141,7 @@ class Transactor(Client):
                 outcome=SendOutcome.INDEFINITE if batch.offset is None else SendOutcome.OK,
                 offset=None if batch.offset is None else batch.offset + index,
             )
-            for index, value in enumerate(values)
+            for index, value in enumerate(self.world.names.values(batch.code, batch.count))
         ]
 
     def _ask(self, request: object, done: Any, *, again_us: int = 0) -> None:

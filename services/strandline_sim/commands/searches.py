@@ -206,7 +206,7 @@ def _chosen(names: list[str] | None, everything: bool, records: int | None, epoc
 
 def _searched(model: Model) -> tuple[Result[Any, Any], float]:
     """What a search found, and how many seconds it took."""
-    from strandline_sim.searches.exhaust.model import search
+    from strandline_sim.searches.exhaust.space import search
     from strandline_sim.searches.exhaust.variants import VARIANTS
 
     began_s = time.monotonic()

@@ -20,8 +20,7 @@ from strandline.export.encoding import ExportFormat
 from strandline_sim.commands import searches
 
 if TYPE_CHECKING:
-    from strandline_sim.runs.campaign import Campaign
-    from strandline_sim.runs.run import Outcome
+    from strandline_sim.runs.run import Campaign, Outcome
     from strandline_sim.runs.shape import Shape
     from strandline_sim.runs.shrink import Shrunk
     from strandline_sim.runs.to_scenario import Reported
@@ -67,7 +66,7 @@ def _run(span: range, jobs: int, profile: str, budget_s: float | None) -> tuple[
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from strandline.cli.output import console
-    from strandline_sim.runs.campaign import Campaign, outcomes
+    from strandline_sim.runs.run import Campaign, outcomes
 
     campaign = Campaign(profile)
     began_s = time.monotonic()
@@ -122,9 +121,8 @@ def replay(
     ] = ExportFormat.JSONL,
 ) -> None:
     """Show one seed as lanes: ctl is the controller, n0 a node, n0* a node that leads, -- a fault."""
-    from strandline_sim.runs.profiles import PROFILES
     from strandline_sim.runs.run import run_world
-    from strandline_sim.runs.shape import draw_shape
+    from strandline_sim.runs.shape import PROFILES, draw_shape
     from strandline_sim.runs.trace import Trace
     from strandline_sim.world.world import World
 
@@ -148,7 +146,7 @@ def replay(
 
 
 def _exporting_trace(root: Path, kind: ExportFormat, everything: bool) -> Trace:
-    from strandline_sim.runs.exporting import ExportingTrace
+    from strandline_sim.runs.trace import ExportingTrace
 
     return ExportingTrace(root, kind, everything=everything)
 
@@ -165,8 +163,7 @@ def shrink(
     ] = None,
 ) -> None:
     """Make a failing seed small, and write it as a scenario that fails alone (`strandline scenario run`)."""
-    from strandline_sim.runs.profiles import PROFILES
-    from strandline_sim.runs.shape import draw_shape
+    from strandline_sim.runs.shape import PROFILES, draw_shape
     from strandline_sim.runs.shrink import Shrinker
 
     _check_profile(profile)
@@ -185,9 +182,9 @@ def shrink(
 
 
 def _tell(shrunk: Shrunk, seconds: float) -> Reported | None:
-    from strandline_sim.runs.deeds import Deeds
     from strandline_sim.runs.run import run_world
     from strandline_sim.runs.to_scenario import tell
+    from strandline_sim.runs.trace import Deeds
     from strandline_sim.world.world import World
 
     until_s = time.monotonic() + seconds
@@ -236,7 +233,7 @@ def _span(seeds: str) -> range:
 
 
 def _check_profile(profile: str) -> None:
-    from strandline_sim.runs.profiles import PROFILES
+    from strandline_sim.runs.shape import PROFILES
 
     if profile not in PROFILES:
         raise fail(CommandFailed(f"no profile {profile!r}; there are: {', '.join(PROFILES)}", EXIT_UNREACHABLE))

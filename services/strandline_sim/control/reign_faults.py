@@ -7,6 +7,7 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from strandline_sim.control.controller import Controller
 from strandline_sim.control.controllers import ControllerMachine, Controllers
@@ -152,11 +153,7 @@ class ReignFaults:
         store = self._group.store
         store.watch_lag_us = 50_000 + fault.other % 1_450_000
         self._say(f"watches of the store lag by {store.watch_lag_us // 1_000} ms")
-
-        def undo() -> None:
-            store.watch_lag_us = 0
-
-        self._later(fault, undo)
+        self._later(fault, partial(setattr, store, "watch_lag_us", 0))
         return True
 
     def _store_away(self, fault: Fault) -> bool:
@@ -178,22 +175,14 @@ class ReignFaults:
         store = self._group.store
         store.is_full = True
         self._say("the store is full")
-
-        def undo() -> None:
-            store.is_full = False
-
-        self._later(fault, undo)
+        self._later(fault, partial(setattr, store, "is_full", False))
         return True
 
     def _store_lossy(self, fault: Fault) -> bool:
         store = self._group.store
         store.loses_answers = True
         self._say("the store's answers get lost")
-
-        def undo() -> None:
-            store.loses_answers = False
-
-        self._later(fault, undo)
+        self._later(fault, partial(setattr, store, "loses_answers", False))
         return True
 
     def _store_restored(self, fault: Fault) -> bool:

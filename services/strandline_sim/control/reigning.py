@@ -20,8 +20,7 @@ from strandline.metadata import etcd_layout
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.transactions import pack, whole
 from strandline_sim.checks.committed import Broken
-from strandline_sim.control.group import ADDRESSES, Candidate, Host
-from strandline_sim.control.one_reign import Reign
+from strandline_sim.control.one_reign import ADDRESSES, Candidate, Host, Reign
 from strandline_sim.control.store import STORE, Answer
 from strandline_sim.control.stored_values import KEYS, StoreCopy, StoredValue, StoredValues
 from strandline_sim.world.network import CONTROLLER, Stream

@@ -241,8 +241,7 @@ class LeasedStore:
         coverage.saw("snapshot of the store")
         if len(self.values.below(KEYS.logs)) < before:
             coverage.saw("log deleted behind a snapshot")
-        left = [key for key in self._unnamed if not self.values.below(KEYS.parts_of(*key))]
-        for key in left:
+        for key in [key for key in self._unnamed if not self.values.below(KEYS.parts_of(*key))]:
             del self._unnamed[key]
             coverage.saw("left-over parts deleted")
         self._check_snapshot(head)

@@ -143,7 +143,7 @@ class StoreCopy:
         self.head = head
 
 
-# ---- fenced_log
+# ---- fenced log
 # What the metadata store compares before it writes: the rules of etcd's transactions, for every simulated store (C7).
 #
 # Invariant: a key's create revision is the revision of the transaction that put it while it was absent; a put over a

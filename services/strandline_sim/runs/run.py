@@ -6,18 +6,141 @@ leaves this file, so a campaign counts it and goes on.
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import wait as wait_for
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
+from multiprocessing import get_context
 
+from strandline.core.control.election import reports_needed
+from strandline.core.messages import PartitionImage
+from strandline.core.types import Durability
 from strandline_sim.checks.committed import Broken
 from strandline_sim.checks.group_history import group_anomalies
 from strandline_sim.checks.history import Read, RecordPlace, Seek, anomalies
-from strandline_sim.checks.liveness import Convergence
-from strandline_sim.runs.profiles import PROFILES
-from strandline_sim.runs.shape import draw_shape
+from strandline_sim.runs.shape import PROFILES, draw_shape
 from strandline_sim.world.cluster import Recorder
-from strandline_sim.world.environment import PRODUCTION, Build
+from strandline_sim.world.environment import PRODUCTION, Build, missing
+from strandline_sim.world.machine import Machine
+from strandline_sim.world.process import Process
 from strandline_sim.world.world import World
+
+# ---- liveness
+# Whether a healed cluster came back to life: L1-L7 of RELIABILITY.md#invariants.
+#
+# Invariants: a partition whose ISR and ELR are both empty must stay offline; it says so, and is not asked for more.
+# That happens to nobody who acknowledges after fsync: no fault takes more from the disks than A5 allows. A partition
+# that needs the log of the node that never comes back waits for it (M65), until an operator decides.
+
+
+class Convergence:
+    """Looks at a world after healing."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def missing(self) -> tuple[str, str] | None:
+        """The first promise that is not kept yet, with what is missing; None if all are."""
+        world = self._world
+        if world.controller.process is None:
+            return ("L7", "there is no controller")
+        offset = world.controller.process.core.state.header.metadata_offset
+        for machine in world.machines.values():
+            if machine.node_id != world.outcast and (why := self._node(machine, offset)) is not None:
+                return why
+        for tp in world.tps:
+            image = world.metadata.partitions.get(tp)
+            if image is None:
+                return ("L2", f"{tp.partition} was never made")
+            if (why := self._partition(image)) is not None:
+                return why
+        if any(producer.waits for producer in world.producers):
+            return ("L4", "a produce is not answered")
+        if world.transactions is not None:
+            return world.transactions.missing()
+        return world.groups.missing() if world.groups is not None else None
+
+    def check(self) -> None:
+        """Raise what is missing, and count what may stay away.
+
+        Raises:
+            Broken: under the number of the promise.
+        """
+        missing = self.missing()
+        if missing is not None:
+            raise Broken(*missing)
+        for image in self._world.metadata.partitions.values():
+            if self._waits_for_the_outcast(image):
+                self._world.coverage.saw("ended waiting for a log")
+            if not _is_given_up(image):
+                continue
+            if image.tp in self._world.controller.undecidable:
+                self._world.coverage.saw("ended offline after a recovery")
+                continue
+            if self._world.rules.durability is Durability.FSYNC:
+                raise Broken("L7", f"partition {image.tp.partition} stays offline, and no disk lost what was durable")
+            self._world.coverage.saw("ended offline")
+
+    def _node(self, machine: Machine[Process], metadata_offset: int) -> tuple[str, str] | None:
+        process = machine.running
+        if process is None or not process.is_registered or process.session.is_fenced:
+            return ("L1", f"node {machine.node_id} is not running and unfenced")
+        known = process.host.topics.metadata_offset
+        if known != metadata_offset:
+            return ("L2", f"node {machine.node_id} knows metadata {known}, the controller has {metadata_offset}")
+        produces, _ = process.core.parked
+        if produces:
+            return ("L4", f"node {machine.node_id} still parks {produces} produces")
+        return None
+
+    def _partition(self, image: PartitionImage) -> tuple[str, str] | None:
+        if _is_given_up(image) or self._waits_for_the_outcast(image):
+            return None
+        if image.leader is None:
+            return ("L7", f"partition {image.tp.partition} has no leader: {image}")
+        expected = {node_id for node_id in image.replicas if node_id != self._world.outcast}
+        if set(image.isr) != expected:
+            return ("L5", f"the ISR of {image.tp.partition} is {image.isr}, not {expected}")
+        return self._logs(image)
+
+    def _waits_for_the_outcast(self, image: PartitionImage) -> bool:
+        """Whether too few logs can be compared without the one that will never be reported."""
+        members = {*image.isr, *image.elr}
+        there = members - {self._world.outcast}
+        return image.leader is None and there < members and len(there) < reports_needed(image)
+
+    def _logs(self, image: PartitionImage) -> tuple[str, str] | None:
+        tp, world = image.tp, self._world
+        committed = world.checks.of(tp)
+        for node_id in (*image.replicas, *image.observers):
+            if node_id == world.outcast:
+                continue
+            machine = world.machines[node_id]
+            process, file = machine.running, machine.log(tp)
+            log = process.core.state.logs.get(tp) if process is not None else None
+            settled = log is not None and log.leo == log.hw == committed.end and log.is_settled
+            if not settled or file.leo != committed.end:
+                return ("L6", f"node {node_id} is at {log!r}, committed is {committed.end}")
+        leaders = [
+            m
+            for m in world.machines.values()
+            if m.running and m.node_id != world.outcast and tp in m.running.core.state.leaders
+        ]
+        if len(leaders) != 1:
+            return ("L3", f"{[m.node_id for m in leaders]} lead partition {tp.partition}")
+        process = leaders[0].running
+        if process is not None and process.core.state.leaders[tp].isr.pending is not None:
+            return ("L3", f"a proposal of node {leaders[0].node_id} is pending")
+        return None
+
+
+def _is_given_up(image: PartitionImage) -> bool:
+    return image.leader is None and not image.isr and not image.elr
+
 
 QUIET_US = 1_000_000
 CONVERGED_WITHIN_US = 15_000_000
@@ -52,8 +175,7 @@ def run_seed(
     seed: int, profile: str = "swarm", *, build: Build = PRODUCTION, recorder: Recorder | None = None
 ) -> Outcome:
     """Run one seed to its end or to the first violation."""
-    world = World(draw_shape(seed, PROFILES[profile]), build=build, recorder=recorder)
-    return run_world(world)
+    return run_world(World(draw_shape(seed, PROFILES[profile]), build=build, recorder=recorder))
 
 
 def run_world(world: World) -> Outcome:
@@ -159,3 +281,84 @@ def _final_read(world: World) -> None:
             for index, value in enumerate(world.names.values(code, header.record_count)):
                 place = world.names.place(tp.partition, header.base_offset + index)
                 world.history.append(Read(name, place, value, now_s))
+
+
+# ---- campaign
+# How many seeds are run by whom, and what all of them together mean.
+#
+# Invariant: a seed runs whole in one process, and the sum does not depend on the order in which seeds end.
+
+
+@dataclass(slots=True)
+class Campaign:
+    """The sum of all outcomes so far."""
+
+    profile: str
+    seeds: int = 0
+    events: int = 0
+    simulated_us: int = 0
+    committed: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    broken: list[Outcome] = field(default_factory=list)
+
+    def take(self, outcome: Outcome) -> None:
+        """One more seed is done."""
+        self.seeds += 1
+        self.events += outcome.events
+        self.simulated_us += outcome.simulated_us
+        self.committed += outcome.committed
+        self.counts.update(outcome.counts)
+        if outcome.violation is not None:
+            self.broken.append(outcome)
+
+    @property
+    def missing(self) -> list[str]:
+        """What the profile promises and no seed showed; nothing is asked of a campaign that is too small."""
+        profile = PROFILES[self.profile]
+        kinds = tuple(f"fault: {kind}" for kind in (*profile.kinds, *profile.aimed))
+        return missing(self.counts, (*profile.promises, *kinds)) if self.seeds >= profile.enough_seeds else []
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was broken and all was seen."""
+        return not self.broken and not self.missing
+
+
+_YOUNG_OBJECTS = 200_000
+"""A run makes many objects that live for microseconds and few cycles; looking for those at every 700 is a waste."""
+
+
+def _collect_rarely() -> None:
+    gc.set_threshold(_YOUNG_OBJECTS, 20, 20)
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Let this process look for cycles seldom for a while: a few per cent of a run's time."""
+    before = gc.get_threshold()
+    _collect_rarely()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def outcomes(
+    seeds: Iterable[int], profile: str, jobs: int, run: Callable[[int, str], Outcome] = run_seed
+) -> Iterator[Outcome]:
+    """The outcome of every seed, as they end."""
+    if jobs <= 1:
+        with rare_collections():
+            for seed in seeds:
+                yield run(seed, profile)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_collect_rarely) as pool:
+        waiting: set[Future[Outcome]] = set()
+        rest = iter(seeds)
+        while True:
+            waiting.update(pool.submit(run, seed, profile) for seed in islice(rest, 4 * jobs - len(waiting)))
+            if not waiting:
+                return
+            done, waiting = wait_for(waiting, return_when="FIRST_COMPLETED")
+            for future in done:
+                yield future.result()

@@ -70,14 +70,7 @@ class Shrunk:
 class Shrinker:
     """Tries smaller and smaller runs, for so many ``seconds`` of ``clock`` and no longer."""
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        build: Build = PRODUCTION,
-        seconds: float,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, shape: Shape, *, build: Build = PRODUCTION, seconds: float, clock: Callable[[], float]) -> None:
         self._build = build
         self._clock = clock
         self._until_s = clock() + seconds

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from strandline.core.types import Durability, Truncation
-from strandline_sim.runs.deeds import Deed, Deeds
 from strandline_sim.runs.run import Violation
 from strandline_sim.runs.shape import Shape
 from strandline_sim.runs.shrink import ddmin
+from strandline_sim.runs.trace import Deed, Deeds
+from strandline_sim.scenario.board import CONTROLLER, Link
 from strandline_sim.scenario.call import VerbCall
 from strandline_sim.scenario.control import CallRefused
 from strandline_sim.scenario.language import FIRST_LINE, Command, Misuse, split
 from strandline_sim.scenario.run import VERBS, run_text
 from strandline_sim.scenario.stage import Stage
-from strandline_sim.scenario.wire import CONTROLLER, Link
 
 PATIENCE_TICKS = 3
 """So many ticks of 100 ms a message may be late on the stage."""

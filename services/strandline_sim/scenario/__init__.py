@@ -4,6 +4,6 @@ The language is a public interface; `docs/SCENARIOS.md` describes it. Where a wo
 
 - `language.py`: what a file looks like, and how its expected output is rewritten.
 - `stage.py`: the nodes, the controller, the wire between them and the clock; one step at a time.
-- `verbs_*.py`: what each verb does, one file for each family.
+- `verbs/`: what each verb does, one file for each family.
 - `run.py`: a whole file, compared line by line.
 """

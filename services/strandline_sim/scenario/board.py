@@ -5,10 +5,10 @@ Invariant: nothing here knows of clients, coordinators or a controller, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from strandline.core.control.state import ControllerTimings
 from strandline.core.log import events
@@ -17,7 +17,86 @@ from strandline.core.state_events import StateEvent
 from strandline.core.types import Rules, TopicPartition
 from strandline_sim.scenario.nodes import Actor, Names
 from strandline_sim.scenario.truth import Truth
-from strandline_sim.scenario.wire import Envelope, Link, Wire
+
+# ---- wire
+# What lies between two places: messages wait in order on their link until somebody lets them arrive.
+#
+# Invariant: a call whose message is lost, at whatever point, ends in one failure for its asker; nothing is lost unseen.
+
+
+CONTROLLER = "ctl"
+"""How the controller is called on links."""
+
+
+class Link(NamedTuple):
+    """One direction between two places, named as nodes are."""
+
+    source: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.source}->{self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One message under way.
+
+    ``arrive`` hands it over, ``fail`` informs the caller that there will be no answer; both do nothing for a process
+    that has ended meanwhile.
+    """
+
+    link: Link
+    kind: str
+    text: str
+    arrive: Callable[[], None]
+    fail: Callable[[str], None]
+    epoch: int | None = None
+    """Leader epoch of the partition in a metadata message."""
+    version: int | None = None
+    """Its partition epoch."""
+
+    def __str__(self) -> str:
+        return f"{self.link} {self.text}"
+
+
+class Wire:
+    """Every link, with what waits on it."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Envelope] = []
+        self.held: set[Link] = set()
+        self.cut: set[Link] = set()
+
+    def send(self, envelope: Envelope) -> None:
+        """Put a message at the end of its link."""
+        self._waiting.append(envelope)
+
+    def waiting(self) -> Iterator[Envelope]:
+        """Everything under way, in the order in which it was sent."""
+        return iter(tuple(self._waiting))
+
+    def oldest(self, link: Link, kind: str | None = None) -> Envelope | None:
+        """The oldest message of a link, or the oldest of one kind."""
+        return next((e for e in self._waiting if e.link == link and kind in (None, e.kind)), None)
+
+    def next_free(self) -> Envelope | None:
+        """The oldest message that nothing holds back."""
+        return next((e for e in self._waiting if e.link not in self.held), None)
+
+    def take(self, envelope: Envelope) -> None:
+        """Remove a message."""
+        self._waiting = [e for e in self._waiting if e is not envelope]
+
+    def duplicate(self, envelope: Envelope) -> Envelope:
+        """Put a copy at the end of the same link."""
+        copy = replace(envelope)
+        self.send(copy)
+        return copy
+
+    def touching(self, place: str) -> list[Envelope]:
+        """Everything under way from or to a place."""
+        return [e for e in self._waiting if place in e.link]
 
 
 class Sink(Protocol):
@@ -113,8 +192,7 @@ class Board:
 
     def is_connected(self, one: str, other: str) -> bool:
         """Whether nothing is cut between two places and both are there. What is held waits; it is not cut."""
-        both = {Link(one, other), Link(other, one)}
-        return not both & self.wire.cut and self.is_there(one) and self.is_there(other)
+        return not {Link(one, other), Link(other, one)} & self.wire.cut and self.is_there(one) and self.is_there(other)
 
     def step(self, actor: Actor, event: events.Event) -> None:
         """One event for one node, and all that follows from it at once."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
+from strandline_sim.scenario.board import CONTROLLER, Link
 from strandline_sim.scenario.language import Command, Misuse, Word
 from strandline_sim.scenario.nodes import Actor
 from strandline_sim.scenario.stage import Stage
 from strandline_sim.scenario.transactions import MOST_RECORDS, count_of, expand
-from strandline_sim.scenario.wire import CONTROLLER, Link
 
 _OPTION = re.compile(r"^([a-z][a-z.-]*)=(.*)$")
 _RECORD = re.compile(r"^[\w-]+$")

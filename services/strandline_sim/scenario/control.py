@@ -19,10 +19,9 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log import events
 from strandline.core.types import NodeEpoch
 from strandline_sim.scenario import telling
-from strandline_sim.scenario.board import Board
+from strandline_sim.scenario.board import CONTROLLER, Board, Envelope, Link
 from strandline_sim.scenario.controlling import StagedController
 from strandline_sim.scenario.nodes import TP, Actor
-from strandline_sim.scenario.wire import CONTROLLER, Envelope, Link
 
 CLUSTER_ID = "scenario"
 SECRET = "5c" * 32

@@ -53,10 +53,6 @@ class StagedController(ControllerCore):
         fence(draft, [node_id], "scenario", {})
         return self._commit(draft)
 
-    def session_lives(self, node_id: NodeId) -> bool:
-        """Whether the node has a session."""
-        return self._sessions.is_alive(node_id)
-
     def _partition(self, tp: TopicPartition) -> PartitionImage:
         found = self.state.partition(tp)
         assert found is not None, f"{tp} was created before"

@@ -37,7 +37,7 @@ from strandline_sim.scenario.performing import Played
 from strandline_sim.scenario.telling import refused_text
 from strandline_sim.scenario.transactions import marker as marker_of
 
-# ---- group_coordinator
+# ---- group coordinator
 # The coordinator of groups in a scenario: the production machine, asked by members, by tools and by transactions.
 #
 # Invariant: it decides nothing that no command, marker or tick asked for. Partitions are those of the topic that groups

@@ -49,7 +49,6 @@ class Actor:
         # The commit under way.
         self.commit: IssuedFlush | None = None
         # Whether metadata was lost, so that the watch must be opened again.
-        self.missed_metadata = False
 
     @property
     def is_running(self) -> bool:
@@ -107,7 +106,7 @@ class Names:
         return ",".join(self.name(node_id) for node_id in node_ids) or "none"
 
 
-# ---- machine_at_once
+# ---- machine_at once
 # A machine of coordinators without a shard: what it decides is committed at once.
 #
 # Invariant: a coordinator that starts again knows what was decided, and nothing else.

@@ -16,11 +16,10 @@ from strandline.core.log import effects as want
 from strandline.core.log import events
 from strandline.core.types import CONTROL_BIT, AbortedTransaction, BatchHeader, TopicPartition
 from strandline_sim.scenario import telling
-from strandline_sim.scenario.board import Asked, Board
+from strandline_sim.scenario.board import Asked, Board, Envelope, Link
 from strandline_sim.scenario.clients import Clients
 from strandline_sim.scenario.control import Control
 from strandline_sim.scenario.nodes import Actor
-from strandline_sim.scenario.wire import Envelope, Link
 from strandline_sim.world.disk import LogFile
 from strandline_sim.world.memory_logs import NoLooks, as_fetched
 
@@ -76,54 +75,46 @@ def _flush(stage: Played, actor: Actor, effect: want.Flush) -> list[events.Event
 
 
 def _send_fetch(stage: Played, actor: Actor, effect: want.SendFetch) -> list[events.Event]:
-    failed = events.FetchFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
-    request_id = _ask(stage, actor, effect, failed)
+    request_id = _ask(stage, actor, effect, events.FetchFailed)
     arrived = events.FetchArrived(stage.now_ms, request_id, effect.request)
     (part,) = effect.request.partitions
     return _send(stage, request_id, "fetch", telling.fetch_text(part), arrived)
 
 
 def _send_epoch_ends(stage: Played, actor: Actor, effect: want.SendEpochEnds) -> list[events.Event]:
-    failed = events.EpochEndsFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
-    request_id = _ask(stage, actor, effect, failed)
+    request_id = _ask(stage, actor, effect, events.EpochEndsFailed)
     replica = actor.core.state.identity if actor.core else None
     arrived = events.EpochEndsAsked(stage.now_ms, request_id, effect.questions, replica)
-    question: messages.EpochEndQuestion = effect.questions[0]
-    return _send(stage, request_id, "end-of-epoch", telling.epoch_question_text(question), arrived)
+    return _send(stage, request_id, "end-of-epoch", telling.epoch_question_text(effect.questions[0]), arrived)
 
 
 def _send_offsets(stage: Played, actor: Actor, effect: want.SendListOffsets) -> list[events.Event]:
-    failed = events.OffsetsFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
-    request_id = _ask(stage, actor, effect, failed)
+    request_id = _ask(stage, actor, effect, events.OffsetsFailed)
     replica = actor.core.state.identity if actor.core else None
     arrived = events.OffsetsAsked(stage.now_ms, request_id, effect.questions, replica)
-    question: messages.OffsetQuestion = effect.questions[0]
-    current = question.current_leader_epoch
-    text = "offsets?" + ("" if current is None else f" epoch={current}")
-    return _send(stage, request_id, "offsets", text, arrived)
+    current = effect.questions[0].current_leader_epoch
+    return _send(stage, request_id, "offsets", "offsets?" + ("" if current is None else f" epoch={current}"), arrived)
 
 
 def _send_producers(stage: Played, actor: Actor, effect: want.SendProducerSnapshot) -> list[events.Event]:
-    failed = events.ProducerSnapshotFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
-    request_id = _ask(stage, actor, effect, failed)
+    request_id = _ask(stage, actor, effect, events.ProducerSnapshotFailed)
     replica = actor.core.state.identity if actor.core else None
     arrived = events.ProducerSnapshotAsked(stage.now_ms, request_id, effect.question, replica)
-    text = f"producers? epoch={effect.question.current_leader_epoch}"
-    return _send(stage, request_id, "producers", text, arrived)
+    return _send(stage, request_id, "producers", f"producers? epoch={effect.question.current_leader_epoch}", arrived)
 
 
 _Question = want.SendFetch | want.SendEpochEnds | want.SendListOffsets | want.SendProducerSnapshot
 _Failure = events.FetchFailed | events.EpochEndsFailed | events.OffsetsFailed | events.ProducerSnapshotFailed
 
 
-def _ask(stage: Played, actor: Actor, effect: _Question, failed: _Failure) -> int:
+def _ask(stage: Played, actor: Actor, effect: _Question, failed: type[_Failure]) -> int:
     """Note who asked whom. Returns the number under which it is served."""
     request_id, life = stage.request_id(), actor.life
 
     def fail(reason: str) -> None:
         stage.asked.pop(request_id, None)
         if actor.is_running and actor.life == life:
-            stage.step(actor, replace(failed, now_ms=stage.now_ms, reason=reason))
+            stage.step(actor, failed(stage.now_ms, effect.leader, effect.correlation_id, reason))
 
     stage.asked[request_id] = Asked(actor.name, life, stage.names.name(effect.leader), effect.correlation_id, fail)
     return request_id

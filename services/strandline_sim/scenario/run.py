@@ -15,22 +15,12 @@ from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport
 from strandline.export.sink import EventSink
-from strandline_sim.scenario.board import Observers, Sink
+from strandline_sim.scenario.board import CONTROLLER, Observers, Sink
 from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.control import CLUSTER_ID, CallRefused
 from strandline_sim.scenario.language import Command, Misuse, NotReadable, ScenarioFailed, Script, parse, rewritten
 from strandline_sim.scenario.stage import Stage
-from strandline_sim.scenario.verbs import (
-    clients,
-    controller,
-    controllers,
-    coordinators,
-    expect,
-    nodes,
-    scene,
-    wire,
-)
-from strandline_sim.scenario.wire import CONTROLLER
+from strandline_sim.scenario.verbs import clients, controllers, coordinators, expect, nodes, scene, wire
 
 # ---- exporting
 # Where the state events of a scenario go: through the exporter of the services, with the scenario's clock.
@@ -78,16 +68,7 @@ def _incarnation(stage: Stage, place: str) -> int:
 
 VERBS: dict[str, Verb] = {
     verb.name: verb
-    for family in (
-        scene,
-        controllers,
-        controller,
-        nodes,
-        wire,
-        clients,
-        coordinators,
-        expect,
-    )
+    for family in (scene, controllers, nodes, wire, clients, coordinators, expect)
     for verb in family.VERBS
 }
 """Every verb of the language."""
@@ -185,11 +166,7 @@ def _first_difference(one: str, other: str) -> int:
 
 
 def run_file(
-    path: Path,
-    *,
-    rewrite: bool = False,
-    export: Path | None = None,
-    trace: Callable[[str], None] | None = None,
+    path: Path, *, rewrite: bool = False, export: Path | None = None, trace: Callable[[str], None] | None = None
 ) -> Transcript:
     """Run a file; ``rewrite`` puts what it printed into it, ``export`` writes its state events, as nodes do.
 

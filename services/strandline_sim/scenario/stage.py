@@ -18,7 +18,7 @@ from strandline.core.log.saving_order import NodeTimings
 from strandline.core.transactions.messages import ProducerIdentity
 from strandline.core.types import Durability, TopicPartition
 from strandline.observe.reporting import Reporting
-from strandline_sim.scenario.board import Moment, Observers
+from strandline_sim.scenario.board import CONTROLLER, Envelope, Moment, Observers
 from strandline_sim.scenario.clients import Clients
 from strandline_sim.scenario.control import Control
 from strandline_sim.scenario.coordinators import GroupCoordinator, TransactionCoordinator
@@ -26,7 +26,6 @@ from strandline_sim.scenario.nodes import TP, Actor
 from strandline_sim.scenario.performing import Played, TruthLooks, perform
 from strandline_sim.scenario.several import Several
 from strandline_sim.scenario.telling import Sight, change_text, emitted_text, sight_of
-from strandline_sim.scenario.wire import CONTROLLER, Envelope
 
 TICK_MS = 100
 """How finely `tick` moves the clock."""

@@ -111,8 +111,7 @@ class Truth:
             return
         self._last = signature
         replicas = [_look(actor) for actor in everybody]
-        leaders = [r for r in replicas if r.leader is not None]
-        for leader in leaders:
+        for leader in [r for r in replicas if r.leader is not None]:
             self._commit(leader, lines)
         for invariant, looking in _CHECKS.items():
             for who, how in looking(self, replicas, partition):
@@ -138,8 +137,7 @@ class Truth:
     def _unique(self, replicas: list[_Replica], partition: PartitionImage) -> Iterator[tuple[str, str]]:
         for a, b in combinations(replicas, 2):
             same = [o for o in a.records.keys() & b.records.keys() if a.records[o][0] == b.records[o][0]]
-            low = max(a.log_start, b.log_start)
-            fork = _first_difference(a, b, low, max(same, default=-1) + 1)
+            fork = _first_difference(a, b, max(a.log_start, b.log_start), max(same, default=-1) + 1)
             if fork is not None:
                 epoch = a.records[max(same)][0]
                 yield f"{a.name}{b.name}", f"{a.name} and {b.name} agree on epoch {epoch} and differ at offset {fork}"
@@ -216,8 +214,7 @@ class Truth:
 
     def _somewhere(self, replicas: list[_Replica], partition: PartitionImage) -> Iterator[tuple[str, str]]:
         for offset, value in self._acked:
-            held = any(offset < r.log_start or r.records.get(offset, (0, ""))[1] == value for r in replicas)
-            if not held:
+            if not any(offset < r.log_start or r.records.get(offset, (0, ""))[1] == value for r in replicas):
                 yield "all", f"{value}, acked at offset {offset}, is in no log"
 
 

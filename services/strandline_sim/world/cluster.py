@@ -14,9 +14,9 @@ from strandline.core.log.effects import Effect, Emit
 from strandline.core.log.events import Event
 from strandline.core.messages import OffsetAnswer
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
+from strandline_sim.checks.committed import MetadataChecks
 from strandline_sim.checks.group_history import Committed, Fetched
 from strandline_sim.checks.history import EndAnswer, Names, Operation
-from strandline_sim.checks.metadata_checks import MetadataChecks
 from strandline_sim.runs.shape import Shape
 from strandline_sim.world.disk import LogFile
 from strandline_sim.world.environment import Build, Environment

@@ -323,10 +323,7 @@ class Disk:
         return sum(log.lose_power(draw) for log in self.logs.values())
 
     def recover(
-        self,
-        *,
-        trusts_only_clean_stops: bool,
-        hash_below: Callable[[TopicPartition, int], int] = lambda tp, offset: 0,
+        self, *, trusts_only_clean_stops: bool, hash_below: Callable[[TopicPartition, int], int] = lambda tp, offset: 0
     ) -> None:
         """What opening the data directory does before the process registers."""
         missed = [log.recover(partial(hash_below, tp)) for tp, log in self.logs.items()]

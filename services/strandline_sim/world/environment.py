@@ -117,11 +117,7 @@ class Environment:
         self.events = 0
         self.coverage = Coverage()
         self.network = Network(
-            self.timeline,
-            shape.seed,
-            delay_us=shape.delay_us,
-            lost_per_mille=shape.lost_per_mille,
-            sticky=shape.sticky,
+            self.timeline, shape.seed, delay_us=shape.delay_us, lost_per_mille=shape.lost_per_mille, sticky=shape.sticky
         )
         self.topic_id = TOPIC_ID
         self.tps = [TopicPartition(TOPIC_ID, index) for index in range(shape.partitions)]

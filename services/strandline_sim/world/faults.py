@@ -7,6 +7,7 @@ ELR, so that expected loss never hides real loss.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from strandline.core.control.messages import AlterTopicConfigs, ConfigChange, TopicRef
 from strandline.core.control.topic_configs import MIN_ISR
@@ -15,12 +16,11 @@ from strandline_sim.control.controller import Controller
 from strandline_sim.control.controllers import Controllers
 from strandline_sim.control.reign_faults import ReignFaults
 from strandline_sim.runs.shape import Fault
-from strandline_sim.world.changes import GreedyDeletion, JoinerFault
 from strandline_sim.world.clock import RATE_TRUE
 from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.disk import Disk
 from strandline_sim.world.draws import Draw, Purpose
-from strandline_sim.world.losses import Losses
+from strandline_sim.world.losses import GreedyDeletion, JoinerFault, Losses
 from strandline_sim.world.machine import Machine
 from strandline_sim.world.network import CONTROLLER, Link
 from strandline_sim.world.process import Process
@@ -195,11 +195,7 @@ class Faults:
         machine = self._machine(fault.pick)
         machine.slow_fsync_us = 50_000 + fault.other % 250_000
         self._say(f"fsync of n{machine.node_id} takes {machine.slow_fsync_us // 1000} ms more")
-
-        def undo() -> None:
-            machine.slow_fsync_us = 0
-
-        self._later(fault, undo)
+        self._later(fault, partial(setattr, machine, "slow_fsync_us", 0))
         return True
 
     def _fsync_fails(self, fault: Fault) -> bool:
@@ -335,22 +331,14 @@ class Faults:
         machine = self._machine(fault.pick)
         machine.lag_us = 50_000 + fault.other % 850_000
         self._say(f"metadata reaches n{machine.node_id} {machine.lag_us // 1000} ms late")
-
-        def undo() -> None:
-            machine.lag_us = 0
-
-        self._later(fault, undo)
+        self._later(fault, partial(setattr, machine, "lag_us", 0))
         return True
 
     def _late_alter(self, fault: Fault) -> bool:
         network = self._world.network
         network.late_alter = True
         self._say("AlterPartition requests come late or twice")
-
-        def undo() -> None:
-            network.late_alter = False
-
-        self._later(fault, undo)
+        self._later(fault, partial(setattr, network, "late_alter", False))
         return True
 
     def _controller_kill(self, fault: Fault) -> bool:

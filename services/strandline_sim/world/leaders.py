@@ -59,7 +59,7 @@ class FetchConversation:
         Raises:
             Refused: the stream broke.
         """
-        reply: FetchReply = await self._inbox.next()
+        reply: FetchReply | None = await self._inbox.next()
         return reply
 
     def cancel(self) -> None:

@@ -156,13 +156,7 @@ class MemoryLogs:
         start, leo, hw = Offset(log.log_start), Offset(log.leo), Offset(log.hw_cached)
         producers = log.producers()
         return Opened(
-            start,
-            leo,
-            hw,
-            log.epochs,
-            producers.rows(),
-            log.reconciled,
-            transactions=producers.transactions.state(),
+            start, leo, hw, log.epochs, producers.rows(), log.reconciled, transactions=producers.transactions.state()
         )
 
     def delete(self, tp: TopicPartition) -> None:

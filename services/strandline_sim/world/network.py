@@ -82,7 +82,6 @@ class Network:
         self.late_alter = False
         self.clogged_us: dict[Link, int] = {}
         self.parties: dict[int, Party] = {}
-        self.broken_streams = 0
         # How often the answers of an address, then under way, were lost.
         self._losses: dict[int, int] = {}
 
@@ -313,7 +312,6 @@ class Network:
                     stream.open_at_opener = False
                 if party is stream.server:
                     stream.open_at_server = False
-                self.broken_streams += 1
                 delay_us = KEEPALIVE_US if silently else self._delay(stream.opener.party_id, stream.server.party_id)
                 self._timeline.after(delay_us, self._end, stream)
 
@@ -323,7 +321,6 @@ class Network:
             one, other = stream.opener.party_id, stream.server.party_id
             if self.is_open(one, other) and self.is_open(other, one):
                 continue
-            self.broken_streams += 1
             draw = self.draw(one, other)
             self._timeline.after(draw.between(1_000, 200_000), self._end_opener, stream)
             self._timeline.after(draw.between(1_000, 200_000), self._end_server, stream)

@@ -29,10 +29,9 @@ from strandline.runtime.session import Session, SessionTimings
 from strandline.runtime.threads import Coordinating
 from strandline.runtime.transaction_links import TransactionLinks
 from strandline_sim.checks.checks import Checks, check_own
-from strandline_sim.clients.coordinators import LOOK_EVERY, READ_S, check_coordinators
+from strandline_sim.clients.coordinators import LOOK_EVERY, READ_S, KnownPlaces, ReachedPeers, check_coordinators
 from strandline_sim.clients.transacting import Transacting
-from strandline_sim.clients.transaction_peers import KnownPlaces, ReachedPeers
-from strandline_sim.control.controller_link import ControllerLink
+from strandline_sim.control.controllers import ControllerLink
 from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.disk import CommitFailed, LogFile
 from strandline_sim.world.draws import Draw, mix
@@ -93,11 +92,7 @@ class NodeProcess(Process):
         logs = MemoryLogs(self.disk, mix, _LogLooks(self))
         self.driver = _CheckedDriver(self)
         self.host = Host(
-            node_id=self.node_id,
-            driver=self.driver,
-            topics=TopicDirectory(),
-            sizes=logs,
-            low_space=lambda _: None,
+            node_id=self.node_id, driver=self.driver, topics=TopicDirectory(), sizes=logs, low_space=lambda _: None
         )
         self.flusher = Flusher(logs, self.driver.step, self.driver.fail, machine.clock.ms)
         self.session = Session(

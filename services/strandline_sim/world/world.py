@@ -15,14 +15,12 @@ from strandline.core.types import Acks, NodeId, TopicPartition
 from strandline_sim.checks.checks import Checks
 from strandline_sim.checks.committed import Broken
 from strandline_sim.clients import coordinators, transacting
-from strandline_sim.clients.clients import Producer
+from strandline_sim.clients.clients import CommittedReader, Consumer, Producer
 from strandline_sim.clients.committers import CLIENTS, Committer
 from strandline_sim.clients.groups import STATE_PARTITIONS, Groups
-from strandline_sim.clients.readers import CommittedReader, Consumer
 from strandline_sim.clients.transacting import Transacting
 from strandline_sim.control.controller import Controller
-from strandline_sim.control.controller_link import ControllerLink
-from strandline_sim.control.controllers import Controllers
+from strandline_sim.control.controllers import ControllerLink, Controllers
 from strandline_sim.runs.shape import Shape
 from strandline_sim.world.cluster import Cluster, Recorder
 from strandline_sim.world.draws import Draw, Purpose

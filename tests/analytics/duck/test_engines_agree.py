@@ -24,10 +24,9 @@ from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
-from strandline_sim.runs.exporting import ExportingTrace
-from strandline_sim.runs.profiles import PROFILES
 from strandline_sim.runs.run import run_world
-from strandline_sim.runs.shape import draw_shape
+from strandline_sim.runs.shape import PROFILES, draw_shape
+from strandline_sim.runs.trace import ExportingTrace
 from strandline_sim.world.world import World
 
 # The first query waits for the JVM to start and to warm up, which takes minutes on a loaded two-core machine.

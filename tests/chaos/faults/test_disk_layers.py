@@ -59,8 +59,7 @@ def test_after_a_failed_sync_a_second_one_saves_nothing(tmp_path: Path) -> None:
 
 @given(
     steps=st.lists(
-        st.tuples(st.sampled_from(["write", "cut", "sync"]), st.integers(0, 20_000), st.integers(1, 6_000)),
-        max_size=20,
+        st.tuples(st.sampled_from(["write", "cut", "sync"]), st.integers(0, 20_000), st.integers(1, 6_000)), max_size=20
     )
 )
 def test_power_loss_restores_the_file_of_the_last_sync(steps: list[tuple[str, int, int]]) -> None:
@@ -93,7 +92,6 @@ def test_a_torn_loss_keeps_whole_pages_of_old_or_new_content(tmp_path: Path) -> 
         seen.add("".join(chr(page[0]) for page in pages))
 
         assert all(len(set(page)) == 1 for page in pages)
-
     assert len(seen) > 5
     assert all(set(word) <= {"o", "n"} for word in seen)
 

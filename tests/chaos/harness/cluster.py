@@ -95,10 +95,7 @@ class Cluster:
 
     def _service(self, name: str) -> Service:
         return Service(
-            name=name,
-            command=(),
-            directory=self.directory / name,
-            output=self.directory / "logs" / f"{name}.log",
+            name=name, command=(), directory=self.directory / name, output=self.directory / "logs" / f"{name}.log"
         )
 
     @property

@@ -77,10 +77,7 @@ class Controllers:
             invoked_s = time.monotonic()
             request = pb.IncrementalAlterConfigsRequest()
             changed = request.resources.add(resource_name=STRICT, resource_type=pb.CONFIG_RESOURCE_TYPE_TOPIC)
-            changed.configs.add(
-                name="retention.ms",
-                value=str((1 << 40) + next(self._numbers)),
-            )
+            changed.configs.add(name="retention.ms", value=str((1 << 40) + next(self._numbers)))
             try:
                 answer = await self._probe.controller_at(place).IncrementalAlterConfigs(request, timeout=_CHANGE_S)
             except grpc.aio.AioRpcError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,15 +139,8 @@ def _judge(run: Run, expected: Expected) -> tuple[float, str | None]:
 
 def v5_real(run: Run) -> list[str]:
     """The faults had an effect; if not, the run proves nothing and is void."""
-    wanted = run.scenario.demands(run.form)
     return [
         f"V5 {name}: {run.counters[name]}, wanted at least {least}"
-        for name, least in wanted.items()
+        for name, least in run.scenario.demands(run.form).items()
         if run.counters[name] < least
     ]
-
-
-def since_heal_s(run: Run) -> float:
-    """Seconds since the last fault was undone."""
-    assert run.healed_s is not None
-    return time.monotonic() - run.healed_s

@@ -64,8 +64,7 @@ def _iptables() -> str | None:
     lacking = _root() or program("iptables", "iptables")
     if lacking:
         return lacking
-    drop = ["iptables", "-A", "INPUT", "-s", "192.0.2.1", "-j", "DROP"]
-    return _works(["unshare", "--net", *drop])
+    return _works(["unshare", "--net", *["iptables", "-A", "INPUT", "-s", "192.0.2.1", "-j", "DROP"]])
 
 
 NAMESPACES = Facility(name="network namespaces", lacking=_namespaces)

@@ -17,14 +17,14 @@ from harness.member_history_file import GroupHistoryWriter, member_operations, m
 from strandline.client import Admin, DescribedGroup, TopicPartition
 from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.core.errors import Refused
-from strandline_sim.checks.group_history import CommitOutcome
-from strandline_sim.checks.history import anomalies
-from strandline_sim.checks.member_history import (
+from strandline_sim.checks.group_history import (
+    CommitOutcome,
     MemberOperation,
     OffsetCommitted,
     member_anomalies,
     offsets_that_went_back,
 )
+from strandline_sim.checks.history import anomalies
 
 if TYPE_CHECKING:
     from harness.run import Run

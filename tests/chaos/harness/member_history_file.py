@@ -33,9 +33,16 @@ from typing import Any, NamedTuple
 from harness.history_file import HistoryWriter, rows_of
 
 from strandline.client import TopicPartition
-from strandline_sim.checks.group_history import CommitOutcome
+from strandline_sim.checks.group_history import (
+    CommitOutcome,
+    Fetch,
+    Given,
+    MemberOperation,
+    OffsetCommitted,
+    Share,
+    Taken,
+)
 from strandline_sim.checks.history import Read, RecordPlace, RecordValue, Send, SendOutcome
-from strandline_sim.checks.member_history import Fetch, Given, MemberOperation, OffsetCommitted, Share, Taken
 from strandline_sim.checks.transaction_history import Moved, Polled, Txn, TxnOutcome
 
 INPUTS_FROM = 1_000
@@ -73,7 +80,7 @@ class GroupHistoryWriter(HistoryWriter):
 
 
 def member_operations(paths: Iterable[Path], group: str) -> list[MemberOperation]:
-    """Histories of members of a group and of readers, as `strandline_sim.checks.member_history` checks them."""
+    """Histories of members of a group and of readers, as `strandline_sim.checks.group_history` checks them."""
     return [operation for path in paths for operation in _operations_of(path, group)]
 
 

@@ -22,14 +22,7 @@ from harness.history_file import decode
 from harness.load_worker import say, stop_on_command
 from harness.member_history_file import GroupHistoryWriter
 
-from strandline.client import (
-    CommitFailed,
-    Consumer,
-    ConsumerRecord,
-    OffsetAndMetadata,
-    RebalanceListener,
-    TopicPartition,
-)
+from strandline import client
 from strandline.core.errors import Outcome, Refusal, Refused
 from strandline.core.types import Offset
 from strandline_sim.checks.group_history import CommitOutcome
@@ -40,18 +33,18 @@ _COMMIT_EVERY_S = 0.2
 _REQUEST_MS = 5_000
 _FETCH_S = 2.0
 """How long the committed offsets of what was assigned are waited for before it is read without a look at them."""
-_Offsets = dict[Any, OffsetAndMetadata]
+_Offsets = dict[Any, client.OffsetAndMetadata]
 """By `TopicPartition`."""
 
 
-class Member(RebalanceListener):
+class Member(client.RebalanceListener):
     """One life of one member, as ``wanted`` specifies (see `Group`)."""
 
     def __init__(self, wanted: dict[str, Any]) -> None:
         self._name: str = wanted["name"]
         self._topic: str = wanted["topic"]
         self._history = GroupHistoryWriter(Path(wanted["history"]))
-        self._consumer: Consumer[bytes, bytes] = Consumer(
+        self._consumer: client.Consumer[bytes, bytes] = client.Consumer(
             wanted["bootstrap"],
             group=wanted["group"],
             auto_commit=False,
@@ -61,9 +54,9 @@ class Member(RebalanceListener):
             max_wait_ms=_POLL_MS,
         )
         self._stopping = asyncio.Event()
-        self._worked_on: dict[TopicPartition, Offset] = {}
+        self._worked_on: dict[client.TopicPartition, Offset] = {}
         """The positions behind what was worked on, of what is this member's now."""
-        self._asked: dict[TopicPartition, Offset] = {}
+        self._asked: dict[client.TopicPartition, Offset] = {}
         self._serial = 0
 
     async def run(self) -> None:
@@ -83,10 +76,10 @@ class Member(RebalanceListener):
         self._history.close()
         say({"done": True})
 
-    def _work_on(self, asked_s: float, records: Sequence[ConsumerRecord[bytes, bytes]]) -> None:
+    def _work_on(self, asked_s: float, records: Sequence[client.ConsumerRecord[bytes, bytes]]) -> None:
         partition_of = attrgetter("topic", "partition")
         for at, of in groupby(sorted(records, key=partition_of), key=partition_of):
-            tp, found = TopicPartition(*at), list(of)
+            tp, found = client.TopicPartition(*at), list(of)
             self._history.given(asked_s, self._name, tp, [(one.offset, decode(one.value)) for one in found])
             self._worked_on[tp] = Offset(found[-1].offset + 1)
 
@@ -95,23 +88,23 @@ class Member(RebalanceListener):
         if news:
             self._consumer.commit_nowait(self._write_down(news), self._ended)
 
-    def _write_down(self, offsets: Mapping[TopicPartition, Offset]) -> _Offsets:
+    def _write_down(self, offsets: Mapping[client.TopicPartition, Offset]) -> _Offsets:
         self._serial += 1
         self._asked.update(offsets)
         serial = f"{self._name}/{self._serial}"
         for tp, offset in offsets.items():
             self._history.commit(self._name, serial, tp, offset)
         self._history.flush()
-        return {tp: OffsetAndMetadata(offset, serial) for tp, offset in offsets.items()}
+        return {tp: client.OffsetAndMetadata(offset, serial) for tp, offset in offsets.items()}
 
-    def _ended(self, offsets: _Offsets, failed: CommitFailed | None) -> None:
+    def _ended(self, offsets: _Offsets, failed: client.CommitFailed | None) -> None:
         for tp, one in offsets.items():
             refusal = failed.refused.get(tp) if failed is not None else None
             self._history.committed(self._name, one.metadata, tp, _outcome(refusal))
             if refusal is not None and self._asked.get(tp) == one.offset:
                 del self._asked[tp]
 
-    async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+    async def on_assigned(self, partitions: Sequence[client.TopicPartition]) -> None:
         for tp in partitions:
             self._history.taken(self._name, tp)
         asked_s = time.monotonic()
@@ -124,22 +117,22 @@ class Member(RebalanceListener):
             serial, offset = (None, None) if one is None else (one.metadata, one.offset)
             self._history.fetched(asked_s, tp, serial, offset)
 
-    async def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+    async def on_revoked(self, partitions: Sequence[client.TopicPartition]) -> None:
         worked_on = {tp: self._worked_on[tp] for tp in partitions if tp in self._worked_on}
         if worked_on:
             offsets = self._write_down(worked_on)
             try:
                 await self._consumer.commit(offsets)
-            except CommitFailed as failed:
+            except client.CommitFailed as failed:
                 self._ended(offsets, failed)
             else:
                 self._ended(offsets, None)
         self._drop(partitions, "revoked")
 
-    async def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+    async def on_lost(self, partitions: Sequence[client.TopicPartition]) -> None:
         self._drop(partitions, "lost")
 
-    def _drop(self, partitions: Sequence[TopicPartition], how: str) -> None:
+    def _drop(self, partitions: Sequence[client.TopicPartition], how: str) -> None:
         for tp in partitions:
             self._worked_on.pop(tp, None)
             self._asked.pop(tp, None)

@@ -142,8 +142,7 @@ async def _live(run: Run) -> tuple[list[str], dict[str, criteria.Footprint], dic
         await _attempt(run, _one_history(run, run.controllers))
         await run.controllers.close()
     run.note("read   everything was read; stopping")
-    ends = await run.cluster.stop()
-    return [end.sentence for end in ends if end.forced or end.code != 0], warm, cold
+    return [end.sentence for end in await run.cluster.stop() if end.forced or end.code != 0], warm, cold
 
 
 async def _feel_the_machine(run: Run) -> None:

@@ -64,8 +64,7 @@ class StaleClient:
                 await asyncio.sleep(self._pause_s)
 
     async def _produce(self, service: LeaderServiceStub, value: RecordValue) -> None:
-        batch = encode_batch([NewRecord(None, encode(value), _TIMESTAMP_MS)])
-        row = leader_pb.ProducePartition(index=0, records=batch)
+        row = leader_pb.ProducePartition(index=0, records=encode_batch([NewRecord(None, encode(value), _TIMESTAMP_MS)]))
         topic = leader_pb.ProduceTopic(name=self._topic, partition_data=[row])
         request = leader_pb.ProduceRequest(acks=-1, timeout_ms=_PRODUCE_MS, topic_data=[topic])
         self._history.send(value, self._topic, 0)

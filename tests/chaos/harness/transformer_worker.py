@@ -19,16 +19,7 @@ from harness.history_file import decode, encode
 from harness.load_worker import say, stop_on_command
 from harness.member_history_file import Input, TransactionHistoryWriter
 
-from strandline.client import (
-    Consumer,
-    ConsumerRecord,
-    Delivery,
-    OutcomeUnknown,
-    Producer,
-    ProducerFenced,
-    Transaction,
-    TransactionAborted,
-)
+from strandline import client
 from strandline.core.errors import Refused
 from strandline_sim.checks.history import RecordValue
 from strandline_sim.checks.transaction_history import TxnOutcome
@@ -55,7 +46,7 @@ class Transformer:
         self._group: str = wanted["group"]
         self._transactional_id: str = wanted["transactional_id"]
         self._history = TransactionHistoryWriter(Path(wanted["history"]))
-        self._producer: Producer[bytes, bytes] = Producer(
+        self._producer: client.Producer[bytes, bytes] = client.Producer(
             wanted["bootstrap"],
             transactional_id=self._transactional_id,
             transaction_timeout_ms=wanted["transaction_timeout_ms"],
@@ -64,7 +55,7 @@ class Transformer:
             delivery_timeout_ms=_DELIVERY_MS,
             max_block_ms=_DELIVERY_MS,
         )
-        self._consumer: Consumer[bytes, bytes] = Consumer(
+        self._consumer: client.Consumer[bytes, bytes] = client.Consumer(
             wanted["bootstrap"],
             group=self._group,
             auto_commit=False,
@@ -91,7 +82,7 @@ class Transformer:
         self._history.close()
         say({"done": True})
 
-    async def _transform(self, records: Sequence[ConsumerRecord[bytes, bytes]]) -> None:
+    async def _transform(self, records: Sequence[client.ConsumerRecord[bytes, bytes]]) -> None:
         self._count += 1
         name = f"{self._name}-{self._count}"
         # Outputs go to another partition than their input, so that a transaction has several.
@@ -108,23 +99,23 @@ class Transformer:
             deliveries = await self._send(name, inputs)
             self._history.asked(name)
             await self._commit(transaction)
-        except (TransactionAborted, _OneInTen):
+        except (client.TransactionAborted, _OneInTen):
             await transaction.abort()
             self._history.ended(name, TxnOutcome.ABORTED)
         else:
             self._history.ended(name, TxnOutcome.COMMITTED, [each.result().offset for each in deliveries])
 
-    async def _begun(self) -> Transaction | None:
+    async def _begun(self) -> client.Transaction | None:
         """A transaction; None if it cannot begin now, and then the records that were polled are given again."""
         try:
             return await self._producer.transaction(consumer=self._consumer).__aenter__()
-        except ProducerFenced:
+        except client.ProducerFenced:
             raise
         except Refused as refused:
             print(f"{self._transactional_id} waits for its coordinator: {refused}", file=sys.stderr)
             return None
 
-    async def _send(self, name: str, inputs: Sequence[Input]) -> list[Delivery]:
+    async def _send(self, name: str, inputs: Sequence[Input]) -> list[client.Delivery]:
         deliveries = [
             await self._producer.send(
                 self._outputs, encode(RecordValue(name, index)), key=encode(one.value), partition=one.into
@@ -136,11 +127,11 @@ class Transformer:
             raise _OneInTen
         return deliveries
 
-    async def _commit(self, transaction: Transaction) -> None:
+    async def _commit(self, transaction: client.Transaction) -> None:
         while True:
             try:
                 await transaction.commit()
-            except OutcomeUnknown as unknown:
+            except client.OutcomeUnknown as unknown:
                 print(f"{self._transactional_id} asks again: {unknown}", file=sys.stderr)
             else:
                 return

@@ -154,8 +154,7 @@ class Transformers(members.Members):
         """Every transaction in the outputs has ended: readers of committed records are held back by none."""
 
         async def look() -> bool:
-            stable = await admin.list_offsets(OUTPUTS, isolation="read_committed")
-            return stable == await admin.list_offsets(OUTPUTS)
+            return await admin.list_offsets(OUTPUTS, isolation="read_committed") == await admin.list_offsets(OUTPUTS)
 
         await until(look, f"no transaction is open in {OUTPUTS}", timeout_s=2 * TRANSACTION_MS / 1000)
 

@@ -124,8 +124,7 @@ async def _led(run: Run, known: dict[int, tuple[object, ...]] | None = None) -> 
 
 async def _frozen_below_min_isr(run: Run, leader: int) -> None:
     """With both followers dead the ISR cannot shrink, so nothing may be committed."""
-    followers = [node_id for node_id in run.cluster.nodes if node_id != leader]
-    for node_id in followers:
+    for node_id in [node_id for node_id in run.cluster.nodes if node_id != leader]:
         run.cluster.nodes[node_id].kill()
     run.note(f"killed both followers of node {leader}")
     await asyncio.sleep(1.0)
@@ -181,8 +180,7 @@ async def _no_store(run: Run) -> None:
 
 async def _must_refuse(run: Run, which: str) -> None:
     """Health is NOT_SERVING and stays so once a node has sent its position."""
-    channel = run.probe.channels.to(parse_endpoint(run.cluster.bootstrap))
-    health = health_pb2_grpc.HealthStub(channel)
+    health = health_pb2_grpc.HealthStub(run.probe.channels.to(parse_endpoint(run.cluster.bootstrap)))
 
     async def look() -> bool:
         answer = await health.Check(health_pb2.HealthCheckRequest(service=""), timeout=CALL_S)

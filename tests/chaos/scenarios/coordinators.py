@@ -57,7 +57,7 @@ class ChaseTheCoordinator(Scenario):
 
     A topic of nine partitions is produced to all the time; six processes work on it as one group and commit behind what
     they have worked on. Each time the node is hit that FindCoordinator names. What members did and saw is judged by
-    `strandline_sim.checks.member_history`: every acknowledged record was worked on, no committed offset went back, was
+    `strandline_sim.checks.group_history`: every acknowledged record was worked on, no committed offset went back, was
     lost or was written by a member that did not hold the partition, and no two worked on one partition at a time.
     """
 

@@ -130,8 +130,7 @@ class FailingDisks(Scenario):
         for step in run.plan:
             leader = await run.leader()
             follower = next(node_id for node_id in run.cluster.nodes if node_id != leader)
-            node = {"leader": leader, "follower": follower, "controller": 0}[step.what]
-            await _fail(run, node, self.disks, step)
+            await _fail(run, {"leader": leader, "follower": follower, "controller": 0}[step.what], self.disks, step)
             await run.in_sync()
             await run.load.acked(5)
 

@@ -153,10 +153,7 @@ async def _offline(run: Run) -> None:
 
 
 async def _led_by_the_entitled(
-    run: Run,
-    lists: dict[tuple[str, int], metadata_pb2.PartitionMetadata],
-    alive: set[int],
-    unclean: int | None,
+    run: Run, lists: dict[tuple[str, int], metadata_pb2.PartitionMetadata], alive: set[int], unclean: int | None
 ) -> None:
     """Waits until the partitions that can have a leader have one, and checks that the others have none."""
     wanted = {key: _entitled(each, alive, unclean) for key, each in lists.items()}

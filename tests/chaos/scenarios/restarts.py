@@ -209,8 +209,7 @@ def _longest_gap(run: Run, began_s: float, ended_s: float) -> tuple[float, int]:
     """Between two acknowledgements of one partition, and which one; the ones around the span included."""
     longest = (0.0, -1)
     for partition, times in run.load.acks_since(began_s - 1.0).items():
-        within = [at_s for at_s in times if began_s - 1.0 <= at_s <= ended_s + 1.0]
-        for before, after in pairwise(within):
+        for before, after in pairwise([at_s for at_s in times if began_s - 1.0 <= at_s <= ended_s + 1.0]):
             longest = max(longest, (after - before, partition))
     return longest
 

@@ -102,12 +102,7 @@ class SlowParts(Scenario):
 
     def demands(self, form: Form) -> Mapping[str, int]:
         """Every part was slow, and something was rejected."""
-        return {
-            "disk_rule_hits": 50,
-            "slow_link_bytes": 50_000,
-            "throttled_periods": 50,
-            "refused_as_too_many": 1,
-        }
+        return {"disk_rule_hits": 50, "slow_link_bytes": 50_000, "throttled_periods": 50, "refused_as_too_many": 1}
 
 
 def _p99_s(run: Run, since_s: float, until_s: float) -> float:
@@ -145,8 +140,7 @@ async def _flood(run: Run) -> None:
     await asyncio.sleep(LAG_S / 2)
     for pause in pauses:
         await run.end(pause)
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    codes = Counter(map(_said, answers))
+    codes = Counter(map(_said, await asyncio.gather(*calls, return_exceptions=True)))
     run.measured["flood_answers"] = dict(codes)
     run.counters["refused_as_too_many"] += codes["RESOURCE_EXHAUSTED"]
 

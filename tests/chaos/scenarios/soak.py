@@ -77,8 +77,7 @@ class Soak(Scenario):
                 await _checkpoint(run, reads=step.args["reads"])
                 period_s = time.monotonic()
             elif time.monotonic() < period_s + _PERIOD_S - _HEALED_S:
-                faults = [Wipe(step.args["node"])] if step.what == "wipe" else _faults(step)
-                await _episode(run, faults, step)
+                await _episode(run, [Wipe(step.args["node"])] if step.what == "wipe" else _faults(step), step)
 
     async def after(self, run: Run) -> None:
         """Nothing grows over the run: the last third of the checkpoints against the first."""
@@ -97,8 +96,7 @@ class Soak(Scenario):
     def demands(self, form: Form) -> Mapping[str, int]:
         """Every kind at least 20 times in three hours, and in proportion."""
         least = max(1, round(form.minutes * 20 / 180))
-        kinds = {f"soak: {kind}": least for kind in [*KINDS, "wipe"]}
-        return kinds | {
+        return {f"soak: {kind}": least for kind in [*KINDS, "wipe"]} | {
             "checkpoints": int(form.minutes // 3),
             "dropped_packets": round(form.minutes * 10),
             "elections": round(form.minutes),
@@ -110,8 +108,7 @@ class Soak(Scenario):
 def _drawn(draw: random.Random) -> list[dict[str, Any]]:
     """One to three faults; at most one per process, so that each can be undone without the others."""
     names = sorted(draw.sample(list(KINDS), k=draw.choice((1, 1, 2, 3))), key=list(KINDS).index)
-    nodes = draw.sample(_NODES, k=3)
-    chosen = [{"kind": name, "node": node} for name, node in zip(names, nodes, strict=False)]
+    chosen = [{"kind": name, "node": node} for name, node in zip(names, draw.sample(_NODES, k=3), strict=False)]
     of_processes = [each for each in chosen if each["kind"] in _OF_A_PROCESS]
     clash = {each["kind"] for each in of_processes if len(of_processes) > 1} & {"blackout"}
     both = {"kill controller", "pause controller"} <= {each["kind"] for each in chosen}

@@ -82,7 +82,6 @@ def test_whoever_waits_when_leadership_is_lost_hears_so() -> None:
     wrote = cluster.ask_coordinator(put(a=1))
     read = cluster.ask_coordinator(Get("g"))
     cluster.push(L, partition_image(leader=2, epoch=1, version=2, isr=(1, 2), min_isr=2))
-
     answers = [cluster.answered[wrote], cluster.answered[read]]
     assert [code(a) for a in answers] == ["NOT_COORDINATOR"] * 2
     assert [a.outcome for a in answers if isinstance(a, Refusal)] == [Outcome.MAY_APPEAR, Outcome.NOT_APPENDED]
@@ -94,7 +93,6 @@ def test_what_is_not_committed_in_time_is_refused_at_the_deadline() -> None:
     first = cluster.ask_coordinator(put(a=1), timeout=500)
     second = cluster.ask_coordinator(put(a=2), timeout=60_000)
     cluster.advance(600)
-
     answer = cluster.answered[first]
     assert isinstance(answer, Refusal)
     assert (code(answer), answer.outcome) == ("REQUEST_TIMED_OUT", Outcome.MAY_APPEAR)
@@ -122,7 +120,6 @@ def test_below_min_isr_nothing_is_written() -> None:
     leo = cluster.log(L).leo
     wrote = cluster.ask_coordinator(put(a=1))
     read = cluster.ask_coordinator(Get("g"))
-
     answer = cluster.answered[wrote]
     assert isinstance(answer, Refusal)
     assert (code(answer), answer.outcome) == ("COORDINATOR_NOT_AVAILABLE", Outcome.NOT_APPENDED)
@@ -188,9 +185,7 @@ def test_a_new_leader_serves_when_the_hw_has_reached_its_epoch() -> None:
         (cluster.deliver(F, L) if cluster.waiting(F, L) else cluster.deliver(L, F))
     cluster.push(F, partition_image(leader=2, epoch=1, version=2, min_isr=2))
     cluster.step(F, Ticked(cluster.now, UNIX_MS))
-
-    unsettled = shard_of(cluster, F, TP).state is ShardState.UNSETTLED
-    assert unsettled, "I30: a coordinator shows what may be undone"
+    assert shard_of(cluster, F, TP).state is ShardState.UNSETTLED, "I30: a coordinator shows what may be undone"
     early = cluster.ask_coordinator(Get("g"), node=F)
     assert code(cluster.answered[early]) == "COORDINATOR_LOAD_IN_PROGRESS"
     cluster.push(L, partition_image(leader=2, epoch=1, version=2, min_isr=2))
@@ -233,7 +228,6 @@ def test_what_nobody_asked_for_is_parted_into_batches_that_fit() -> None:
     cells = cells_of(cluster, L, TP)
     cells.due = [Decision(batches=(batch_of("g", *((f"k{i}", i) for i in range(7))),), scope="g")]
     cluster.advance(100)
-
     written = [payload for _, payload in cluster.disks[L][TP].batches]
     assert [len(batch) for batch in written] == [1, 2, 2, 2]
     assert [record.value for batch in written for record in batch] == list(range(7))
@@ -419,7 +413,6 @@ def test_a_barrier_that_does_not_pass_in_time_is_no_answer() -> None:
     cluster = _cluster_barrier()
     read = cluster.ask_coordinator(Get("g", fenced=True), timeout=300)
     cluster.advance(400)
-
     answer = cluster.answered[read]
     assert isinstance(answer, Refusal)
     assert (code(answer), answer.outcome) == ("COORDINATOR_NOT_AVAILABLE", Outcome.NOT_APPENDED)
@@ -511,7 +504,6 @@ def test_a_report_leaves_with_the_step_that_made_it() -> None:
     cluster.push_all(ALONE)
     cluster.advance(100, settle=True)
     cluster.ask_coordinator(Get("g"))
-
     (emit,) = cluster.emitted(L, "PARTITION_FAILED")
 
     assert emit.tp == TP
@@ -531,7 +523,6 @@ def test_a_coordinator_reports_what_it_loaded() -> None:
     cluster.push(L, partition_image(replicas=(1,), isr=(1,), epoch=1, version=2))
     cluster.advance(100, settle=True)
     cluster.settle()
-
     first, second = (each.event for each in cluster.emitted(L, "COORDINATOR_LOAD"))
 
     assert isinstance(first, CoordinatorLoad)

@@ -79,9 +79,7 @@ def test_retention_leaves_an_internal_topic_alone() -> None:
 
 def test_an_internal_topic_is_replicated_as_any_other() -> None:
     """Its follower fetches; nothing of the rules above concerns replicas."""
-    cluster = _node()
-
-    assert cluster.remote(F) == 0
+    assert _node().remote(F) == 0
 
 
 def _controller(*nodes: int, **timings: int) -> Controller:

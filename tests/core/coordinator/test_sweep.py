@@ -56,9 +56,7 @@ def test_a_log_that_grew_is_swept_and_its_front_cut_off() -> None:
     _write(cluster, range(40))
     before = cells_of(cluster, L, TP).of("g")
     cluster.advance(1_000, settle=True)
-
-    start = cluster.log(L).log_start_offset
-    assert start == 40
+    assert cluster.log(L).log_start_offset == 40
     assert cluster.log(F).log_start_offset == 40
     assert shard_of(cluster, L, TP).log_bytes < 1_000
     assert folded(cluster, L) == folded(cluster, F) == cells_of(cluster, L, TP).cells
@@ -91,7 +89,6 @@ def test_a_deleted_key_needs_no_tombstone() -> None:
     cluster.ask_coordinator(put(c0=None))
     cluster.settle()
     cluster.advance(1_000, settle=True)
-
     swept = [
         record.key.name
         for header, batch in cluster.disks[L][TP].batches
@@ -147,7 +144,6 @@ def test_writes_are_amplified_by_a_third_at_most() -> None:
             wanted += 121
         cluster.settle()
         cluster.advance(100, settle=True)
-
     appended = sum(h.size_bytes for h in cluster.disks[L][TP].headers)
     assert cluster.log(L).log_start_offset > 0
     assert appended / wanted <= 1.34

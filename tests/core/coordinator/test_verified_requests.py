@@ -92,7 +92,6 @@ def test_a_refusal_answers_all_that_waited() -> None:
     cluster = _cluster()
     waiting = [_stage(cluster), _stage(cluster, 8)]
     cluster.coordinator_says(NO)
-
     answers = [cluster.answered[request] for request in waiting]
     assert [code(answer) for answer in answers] == ["INVALID_PRODUCER_ID_MAPPING"] * 2
     assert all(isinstance(answer, Refusal) and answer.outcome is Outcome.NOT_APPENDED for answer in answers)
@@ -132,7 +131,6 @@ def test_without_an_answer_the_request_is_refused_at_its_deadline() -> None:
     request = _stage(cluster, timeout=1_000)
     end = cluster.log(L).leo
     cluster.advance(1_000, settle=True)
-
     answer = cluster.answered[request]
     assert code(answer) == "REQUEST_TIMED_OUT"
     assert isinstance(answer, Refusal)
@@ -340,10 +338,8 @@ def test_one_flush_covers_what_a_step_writes() -> None:
     ended.add()
     before = len(ended.cluster.effects[L])
     ended.marked()
-
     step = [type(each) for each in ended.cluster.effects[L][before:]]
-    writes = [each for each in step if each in (want.Append, want.Flush)]
-    assert writes == [want.Append, want.Append, want.Flush]
+    assert [each for each in step if each in (want.Append, want.Flush)] == [want.Append, want.Append, want.Flush]
 
 
 def test_a_question_that_waits_too_long_is_to_be_asked_again() -> None:
@@ -378,7 +374,6 @@ def test_what_is_postponed_is_refused_when_leadership_is_lost() -> None:
     ended = _Ended()
     request = ended.add()
     ended.cluster.push(L, partition_image(leader=2, epoch=1, version=2, replicas=(1, 2), isr=(1, 2), min_isr=2))
-
     answer = ended.cluster.answered[request]
     assert isinstance(answer, Refusal)
     assert (answer.code.name, answer.outcome) == ("NOT_COORDINATOR", Outcome.NOT_APPENDED)

@@ -155,11 +155,10 @@ class GroupsAlone:
     def beat(self, member_id: str, epoch: int | None = None, owned: Parts | None = None, **named: Any) -> Any:
         """A heartbeat in the member's epoch, if no other is given."""
         answered = named.pop("answered", True)
-        given = self.group.current[member_id].member_epoch if epoch is None else epoch
         request = messages.ConsumerGroupHeartbeat(
             group_id=GROUP,
             member_id=member_id,
-            member_epoch=given,
+            member_epoch=self.group.current[member_id].member_epoch if epoch is None else epoch,
             topic_partitions=None if owned is None else tps(owned),
             **named,
         )
@@ -195,12 +194,11 @@ class GroupsAlone:
         self, offset: int, *, producer: int = 9, producer_epoch: int = 0, of: Parts | None = None, **named: Any
     ) -> Any:
         """Commit one offset for each of these partitions in a transaction; as `commit`."""
-        offsets = tuple(messages.OffsetToCommit(tp, Offset(offset)) for tp in tps(of or {"foo": [0]}))
         request = messages.TxnOffsetCommit(
             **{"group_id": GROUP, "transactional_id": "t"} | named,
             producer_id=producer,
             producer_epoch=producer_epoch,
-            offsets=offsets,
+            offsets=tuple(messages.OffsetToCommit(tp, Offset(offset)) for tp in tps(of or {"foo": [0]})),
         )
         answer = self.ask(request)
         return answer if isinstance(answer, Refusal) else answer.partitions
@@ -285,8 +283,7 @@ def seed(
             Record(MemberKey(GROUP, member_id), said),
             Record(TargetKey(GROUP, member_id), TargetValue(epoch, tuple(sorted(tps(partitions))))),
             Record(
-                CurrentKey(GROUP, member_id),
-                CurrentValue(epoch, before, MemberState.STABLE, held(epoch, partitions)),
+                CurrentKey(GROUP, member_id), CurrentValue(epoch, before, MemberState.STABLE, held(epoch, partitions))
             ),
         ]
     digest = alone.machine.subscriptions.digest([said], alone.topics)

@@ -79,7 +79,6 @@ def test_t79_metadata_too_large(alone: GroupsAlone) -> None:
     """T79: 4,097 bytes of metadata are OFFSET_METADATA_TOO_LARGE (12) for that partition; the other is committed."""
     p0, p1 = tps({"foo": [0, 1]})
     offsets = (OffsetToCommit(p0, Offset(1), None, "x" * 4_097), OffsetToCommit(p1, Offset(2), None, "x" * 4_096))
-
     answer = alone.ask(OffsetCommit(group_id=GROUP, offsets=offsets))
 
     assert [each.refusal and int(each.refusal.code) for each in answer.partitions] == [12, None]
@@ -100,10 +99,7 @@ def test_what_a_fetch_shows(alone: GroupsAlone) -> None:
     (tp,) = tps({"foo": [3]})
     assert _fetch(alone) == []
     alone.ask(OffsetCommit(group_id=GROUP, offsets=(OffsetToCommit(tp, Offset(9), LeaderEpoch(2), "note"),)))
-
-    answer = alone.ask(OffsetFetch(group_id=GROUP, partitions=(tp, TopicPartition("foo-id", 0))))
-
-    first, second = answer.partitions
+    first, second = alone.ask(OffsetFetch(group_id=GROUP, partitions=(tp, TopicPartition("foo-id", 0)))).partitions
     assert (first.offset, first.leader_epoch, first.metadata, first.commit_ms) == (9, 2, "note", alone.now_ms)
     assert (second.offset, second.refusal) == (None, None)
 
@@ -120,8 +116,7 @@ def test_fetch_with_another_epoch(alone: GroupsAlone) -> None:
 def test_only_a_stable_fetch_waits_for_a_barrier(alone: GroupsAlone) -> None:
     """G10: require_stable asks for a read barrier."""
     for stable in (False, True):
-        decision = alone.machine.decide(OffsetFetch(group_id=GROUP, require_stable=stable), alone.context)
-        assert decision.barrier is stable
+        assert alone.machine.decide(OffsetFetch(group_id=GROUP, require_stable=stable), alone.context).barrier is stable
 
 
 def test_t80_retention() -> None:
@@ -135,7 +130,6 @@ def test_t80_retention() -> None:
     alone.now_ms = began_ms + 500
     alone.commit(of={"second": [1]})
     alone.join("m", "first", session_timeout_ms=1_000_000)
-
     alone.now_ms = began_ms + 60_000
     alone.tick()
     assert [row[:2] for row in _fetch(alone)] == [("first", 0), ("second", 1)]
@@ -159,7 +153,6 @@ def test_an_empty_group_without_offsets_goes() -> None:
     alone.join("m", "foo")
     alone.beat("m", -1)
     alone.tick(1)
-
     alone.tick(10)
 
     assert alone.machine.groups == {}
@@ -184,7 +177,6 @@ def test_t81_offset_delete(alone: GroupsAlone) -> None:
     alone.commit(of={"foo": [0], "bar": [0]})
     alone.join("m", "foo")
     partitions = tps({"foo": [0], "bar": [0, 2]})
-
     answer = alone.ask(OffsetDelete(group_id=GROUP, partitions=partitions))
 
     assert [each.refusal and int(each.refusal.code) for each in answer.partitions] == [86, None, None]
@@ -198,7 +190,6 @@ def test_delete_group(alone: GroupsAlone) -> None:
     alone.commit(member_id="m", epoch=1)
     assert alone.ask(DeleteGroup(group_id=GROUP)).code == 68
     alone.beat("m", -1)
-
     alone.ask(DeleteGroup(group_id=GROUP))
 
     assert alone.machine.groups == alone.folded() == {}
@@ -213,7 +204,6 @@ def test_a_group_is_not_deleted_while_a_lease_may_run(alone: GroupsAlone) -> Non
     alone.tick(10_001)
     alone.beat("m2", -1)
     assert alone.group.members == {}
-
     assert alone.ask(DeleteGroup(group_id=GROUP)).code == 68
     alone.tick(45_000)
     assert not hasattr(alone.ask(DeleteGroup(group_id=GROUP)), "code")
@@ -250,7 +240,6 @@ def test_tr41_a_report_from_before_a_partition_came(alone_late: GroupsAlone) -> 
     assert answered_with(alone_late.beat("m", 11, sequence=4)) == (11, {"foo": [1, 2]})
 
     late = alone_late.beat("m", 11, {"foo": [1, 2]}, sequence=1)
-
     answered = answered_with(alone_late.beat("n", owned={"foo": [0]}))
     assert alone_late.has("n") == {"foo": [0]}, "I32: N is given partition 3, which M still reads"
     assert (code(late), answered) == ("REQUEST_TIMED_OUT", (12, None))
@@ -280,7 +269,6 @@ def test_sequences_are_forgotten(alone_late: GroupsAlone) -> None:
     """What is remembered of members that are gone is bounded in time."""
     alone_late.join("m", "foo", sequence=1)
     alone_late.beat("m", -1, sequence=2)
-
     alone_late.tick(599_999)
     assert alone_late.machine.timers.is_late_heartbeat((GROUP, "m"), 2)
     alone_late.tick(1)
@@ -292,7 +280,6 @@ def test_a_late_commit(alone_late: GroupsAlone) -> None:
     alone_late.join("m", "foo", sequence=9)
     assert codes(alone_late.commit(3, 1, "m", sequence=1)) == ["OK"]
     assert codes(alone_late.commit(7, 1, "m", sequence=2)) == ["OK"]
-
     assert code(alone_late.commit(3, 1, "m", sequence=1)) == "REQUEST_TIMED_OUT"
     assert alone_late.group.offsets["foo-id"][0].offset == 7
 

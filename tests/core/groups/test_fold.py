@@ -133,7 +133,6 @@ def test_a_group_whose_members_do_as_asked_becomes_stable(history: list[tuple[st
     alone.tick(100_000)
     for member in ("m1", "m2"):
         alone.join(member, "foo")
-
     alone.settle("m1", "m2")
 
     assert alone.group.state == "Stable"
@@ -177,7 +176,6 @@ def test_kafka_20066_a_commit_that_crosses_a_heartbeat(alone: GroupsAlone) -> No
     """KAFKA-20066 (KIP-1251): a commit sent before the answer that raised the epoch is taken."""
     aim(alone, 11, {"m1": {"foo": [0, 1, 2]}, "m2": {"foo": [3, 4, 5]}})
     assert alone.beat("m1").member_epoch == 11
-
     assert codes(alone.commit(epoch=10, member_id="m1", of={"foo": [0, 1, 2]})) == ["OK", "OK", "OK"]
 
 

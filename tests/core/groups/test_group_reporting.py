@@ -78,7 +78,6 @@ def reported() -> Reported:
 def test_a_join_is_reported_with_the_epoch_and_the_partition_of_the_coordinator(reported: Reported) -> None:
     """The member first, then its group; both at the coordinator's own partition."""
     reported.alone.join("m1", "foo")
-
     member, group = reported.left()
 
     assert (member.tp, group.tp) == (PLACE, PLACE)
@@ -109,9 +108,7 @@ def test_a_row_is_at_the_partition_that_is_consumed(reported: Reported) -> None:
     """So that it meets that partition's HW; the epoch is the coordinator's all the same."""
     reported.commit({1: 4})
     reported.tick()
-
     (emit,) = (each for each in reported.left() if isinstance(each.event, GroupOffsets))
-
     topic = reported.alone.topics.by_name("foo")
     assert topic is not None
     assert emit.tp == TopicPartition(topic.topic_id, 1)
@@ -146,7 +143,6 @@ def test_a_key_without_commits_is_reported_every_minute(reported: Reported) -> N
     reported.commit({0: 4})
     reported.tick()
     reported.samples()
-
     reported.tick(groups_reporting.LOOK_EVERY_MS - 1)
     before = reported.samples()
     reported.tick(1)
@@ -260,17 +256,12 @@ def test_members_that_go() -> None:
     alone.seen.clear()
     alone.beat("m1")
     _shown(alone)
-
     alone.tick(10_001)
     assert _shown(alone) == [("m1", "1", "fenced"), ("Reconciling to Assigning", "3/2", "fenced")]
     alone.beat("m2", -2, instance_id="m2")
     assert _shown(alone) == [("m2", "2", "away")]
     alone.tick(45_000)
-    assert _shown(alone) == [
-        ("m1", "None", "gone"),
-        ("m2", "None", "gone"),
-        ("Assigning to Empty", "4/2", "leave"),
-    ]
+    assert _shown(alone) == [("m1", "None", "gone"), ("m2", "None", "gone"), ("Assigning to Empty", "4/2", "leave")]
 
 
 def test_topics_and_targets() -> None:
@@ -279,14 +270,10 @@ def test_topics_and_targets() -> None:
     alone.join("m1", "foo")
     alone.seen.clear()
     alone.topics.put("foo", 3)
-
     alone.tick(1)
     alone.tick(1)
 
-    assert _shown(alone) == [
-        ("Stable to Assigning", "2/1", "interest"),
-        ("Assigning to Reconciling", "2/2", "target"),
-    ]
+    assert _shown(alone) == [("Stable to Assigning", "2/1", "interest"), ("Assigning to Reconciling", "2/2", "target")]
 
 
 def test_a_load_is_no_news() -> None:
@@ -325,7 +312,6 @@ def _all(
 def test_every_member_and_group_is_repeated_as_it_is() -> None:
     """The members first, and both states of the group are the one it is in."""
     alone = _stable(2, 4)
-
     member, other, group = _all(groups_reporting.Repetitions(), alone.machine.groups, 0)
 
     assert isinstance(member, MemberChangeRepetitions)
@@ -343,9 +329,7 @@ def test_a_member_that_was_asked_for_partitions_is_repeated_as_such() -> None:
     alone.join("m1", "foo")
     alone.join("m2", "foo")
     alone.beat("m1")
-
     rows = _all(groups_reporting.Repetitions(), alone.machine.groups, 0)
-
     phases = {row.member_id: (row.phase, len(row.revoking)) for row in rows if isinstance(row, MemberChangeRepetitions)}
     assert phases == {"m1": ("revoking", 1), "m2": ("assigned", 0)}
 
@@ -353,7 +337,6 @@ def test_a_member_that_was_asked_for_partitions_is_repeated_as_such() -> None:
 def test_it_is_repeated_once_an_hour() -> None:
     """At the first tick, and at the first one of each hour of the wall clock."""
     groups, repetitions = _stable(1, 1).machine.groups, groups_reporting.Repetitions()
-
     counts = [
         len(_all(repetitions, groups, at_ms))
         for at_ms in (5, groups_reporting.HOUR_MS - 1, groups_reporting.HOUR_MS, 2 * groups_reporting.HOUR_MS - 1)
@@ -383,7 +366,6 @@ def test_an_hour_that_begins_before_all_is_repeated_waits() -> None:
     """Or the last groups would never be repeated."""
     groups = {f"g{n}": Group(f"g{n}") for n in range(2 * groups_reporting.PARTS_PER_TICK)}
     repetitions = groups_reporting.Repetitions()
-
     first = [row.group_id for row in repetitions.due(groups, 0)]
     second = [row.group_id for row in repetitions.due(groups, groups_reporting.HOUR_MS)]
 
@@ -400,7 +382,6 @@ def test_what_goes_meanwhile_is_left_out() -> None:
     last = f"m{groups_reporting.PARTS_PER_TICK - 1:05}"
     alone.beat(last, -1)
     del groups["deleted"]
-
     rest = _all(repetitions, groups, 0)
 
     assert last not in {row.member_id for row in rest if isinstance(row, MemberChangeRepetitions)}
@@ -427,7 +408,6 @@ def test_a_coordinator_that_has_loaded_reports_repetitions_in_its_epoch() -> Non
     groups_reporting.GroupReporting(reports, samples=False).ticked(alone.machine.groups, alone.context)
     out: list[Effect] = []
     reports.leave(out)
-
     member, group = (each for each in out if isinstance(each, Emit))
 
     assert (member.tp, group.tp) == (place, place)
@@ -460,7 +440,6 @@ def test_a_member_is_described_with_what_it_gives_up() -> None:
     alone.beat("m1")
     alone.commit(member_id="m1", epoch=1)
     alone.now_ms += 250
-
     shown = alone.ask(DescribeGroup(group_id=GROUP))
 
     assert (shown.group_state, shown.group_epoch, shown.assignment_epoch) == ("Reconciling", 2, 2)

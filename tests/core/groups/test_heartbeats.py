@@ -33,7 +33,6 @@ def alone() -> GroupsAlone:
 def test_t70_member_epochs(alone: GroupsAlone, epoch: int, owned: dict[str, list[int]] | None, expected: str) -> None:
     """T70: the previous epoch is taken only with owned partitions that are all assigned; any other is fenced."""
     seed(alone, 100, {"m": {"foo": [1, 2, 3]}, "other": {"foo": [0, 4, 5]}}, ("foo",), previous=99)
-
     answer = alone.beat("m", epoch, owned)
 
     assert (code(answer) if expected != "100" else str(answer.member_epoch)) == expected
@@ -46,18 +45,13 @@ def test_t71_reconciliation_of_three_members(alone: GroupsAlone) -> None:
     aim(
         alone,
         11,
-        {
-            "m1": {"foo": [0, 1], "bar": [0]},
-            "m2": {"foo": [2, 3], "bar": [2]},
-            "m3": {"foo": [4, 5], "bar": [1]},
-        },
+        {"m1": {"foo": [0, 1], "bar": [0]}, "m2": {"foo": [2, 3], "bar": [2]}, "m3": {"foo": [4, 5], "bar": [1]}},
     )
     state = lambda m: alone.group.current[m].state  # noqa: E731
 
     assert joined.member_epoch == 11
     assert answered_with(joined) == (11, {})
     assert state("m3") is records.MemberState.UNRELEASED
-
     assert answered_with(alone.beat("m1", owned={"foo": [0, 1, 2], "bar": [0, 1]})) == (10, {"bar": [0], "foo": [0, 1]})
     assert state("m1") is records.MemberState.UNREVOKED
     assert answered_with(alone.beat("m2", owned={"foo": [3, 4, 5], "bar": [2]})) == (10, {"bar": [2], "foo": [3]})
@@ -69,7 +63,6 @@ def test_t71_reconciliation_of_three_members(alone: GroupsAlone) -> None:
     before = len(alone.log)
     alone.beat("m2")
     assert len(alone.log) == before
-
     assert answered_with(alone.beat("m2", owned={"foo": [3], "bar": [2]})) == (11, {"bar": [2], "foo": [2, 3]})
     assert answered_with(alone.beat("m3", owned={"bar": [1]})) == (11, {"bar": [1], "foo": [4, 5]})
     assert state("m3") is records.MemberState.STABLE
@@ -111,7 +104,6 @@ def test_a_fenced_member_that_joins_again_frees_its_partitions(alone: GroupsAlon
     alone.join("m2", "foo")
     alone.beat("m1")
     alone.tick(10_001)
-
     alone.join("m1", "foo")
     alone.settle()
 
@@ -122,7 +114,6 @@ def test_t73_group_states(alone: GroupsAlone) -> None:
     """T73: EMPTY, ASSIGNING, RECONCILING and STABLE follow from the rows."""
     apply = alone.machine.apply
     said = records.MemberValue(session_timeout_ms=45_000, rebalance_timeout_ms=1, topic_names=("foo",))
-
     apply(Record(records.GroupKey(GROUP), records.GroupValue(10)))
     assert alone.group.state is GroupState.EMPTY
     apply(Record(records.MemberKey(GROUP, "m"), said))
@@ -151,9 +142,7 @@ def test_t77_a_known_member_joins_again(alone: GroupsAlone, state: records.Membe
         )
     )
 
-    answer = alone.join("m", "foo")
-
-    assert answered_with(answer) == (100, {"foo": [1, 2, 3]})
+    assert answered_with(alone.join("m", "foo")) == (100, {"foo": [1, 2, 3]})
     assert alone.group.epoch == 100
 
 
@@ -174,7 +163,6 @@ def test_load_gives_every_member_its_full_session(alone: GroupsAlone) -> None:
     """G8: after a load, and after a time in which nothing could be committed, sessions begin again."""
     alone.join("m1", "foo", session_timeout_ms=6_000)
     alone.now_ms += 60_000
-
     alone.machine.excuse(alone.context)
 
     assert alone.tick(5_999) == 0
@@ -189,9 +177,7 @@ def test_load_gives_the_full_rebalance_timeout(alone: GroupsAlone) -> None:
     alone.join("m2", "foo")
     alone.beat("m1")
     alone.now_ms += 9_000
-
     alone.machine.excuse(alone.context)
-
     alone.tick(9_999)
     assert "m1" in alone.group.members
     alone.tick(1)
@@ -202,7 +188,6 @@ def test_the_rebalance_timeout_counts_from_the_answer(alone: GroupsAlone) -> Non
     """G21: a member that was never asked to give up a partition is not removed for keeping it."""
     alone.join("m1", "foo")
     alone.join("m2", "foo")
-
     alone.beat("m1", answered=False)
     alone.tick(20_000)
     assert "m1" in alone.group.members
@@ -217,7 +202,6 @@ def test_causes_of_one_tick_rise_together(alone: GroupsAlone) -> None:
     for member in ("m1", "m2", "m3"):
         alone.join(member, "foo", session_timeout_ms=45_000 if member == "m3" else 6_000)
     epoch = alone.group.epoch
-
     alone.tick(6_000)
 
     assert alone.group.epoch == epoch + 1

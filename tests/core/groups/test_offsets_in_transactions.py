@@ -23,9 +23,7 @@ def test_a_staged_offset_counts_from_the_marker_on() -> None:
     alone.commit(3)
     assert codes(alone.stage(7)) == ["OK"]
     assert alone.offsets() == [3]
-
     assert alone.mark(1) is None
-
     assert alone.offsets() == [7]
     assert alone.group.staged == {}
 
@@ -51,7 +49,6 @@ def test_one_marker_ends_a_transaction_over_several_groups_in_one_batch() -> Non
         alone.stage(7, group_id=group_id, of={"foo": [0, 1]})
     before = len(alone.log)
     alone.mark(1)
-
     written = alone.log[before:]
     assert len([record for record in written if record.value is not None]) == 5
     assert written[-1].key == ProducerFenceKey(9)
@@ -162,7 +159,6 @@ def test_only_a_member_that_owns_the_partition_stages_for_it() -> None:
     """X18: the epoch of a zombie's member fences it, whatever its transactional id is."""
     alone = _alone()
     seed(alone, 10, {"m1": {"foo": [0]}, "m2": {"foo": [1]}}, ("foo",))
-
     of = {"foo": [0, 1]}
     assert codes(alone.stage(7, of=of, member_id="m1", member_epoch=10)) == ["OK", "STALE_MEMBER_EPOCH"]
     assert codes(alone.stage(7, member_id="m1", member_epoch=9)) == ["STALE_MEMBER_EPOCH"]
@@ -171,8 +167,7 @@ def test_only_a_member_that_owns_the_partition_stages_for_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "error"),
-    [({"group_id": " "}, "INVALID_GROUP_ID"), ({"transactional_id": ""}, "INVALID_REQUEST")],
+    ("named", "error"), [({"group_id": " "}, "INVALID_GROUP_ID"), ({"transactional_id": ""}, "INVALID_REQUEST")]
 )
 def test_a_request_that_names_nobody_is_refused(named: dict[str, str], error: str) -> None:
     """Before anything is asked or written."""
@@ -187,7 +182,6 @@ def test_offsets_that_are_not_stable_are_not_shown_to_who_needs_them() -> None:
     alone = _alone()
     alone.commit(3)
     alone.stage(7, of={"foo": [0, 1]})
-
     both = {"foo": [0, 1, 2]}
     assert alone.offsets(both, require_stable=True) == ["UNSTABLE_OFFSET_COMMIT"] * 2 + [None]
     assert alone.offsets(both) == [3, None, None]
@@ -225,7 +219,6 @@ def test_deletions_take_what_is_staged_with_them() -> None:
     assert set(alone.group.staged) == set(tps({"foo": [1]}))
     alone.ask(DeleteGroup(group_id=GROUP))
     assert alone.machine.groups == {}
-
     assert alone.mark(1) is None
     assert alone.machine.groups == {}
     assert alone.machine.producers.fences[9].producer_epoch == 1

@@ -20,9 +20,7 @@ def test_t76_leaving_for_a_restart(alone: GroupsAlone) -> None:
     """T76: a leave with -2 is answered -2, raises no epoch and keeps the partitions; the session still runs."""
     epoch, had = alone.group.epoch, alone.has("a1")
 
-    answer = alone.beat("a1", -2, instance_id="a")
-
-    assert answer.member_epoch == -2
+    assert alone.beat("a1", -2, instance_id="a").member_epoch == -2
     assert alone.group.epoch == epoch
     assert alone.has("a1") == had
     alone.tick(6_000)
@@ -35,9 +33,7 @@ def test_t76_the_same_instance_comes_back(alone: GroupsAlone) -> None:
     epoch, had = alone.group.epoch, alone.has("a1")
     alone.beat("a1", -2, instance_id="a")
 
-    answer = alone.join("a2", "foo", instance_id="a", session_timeout_ms=6_000)
-
-    assert answered_with(answer) == (epoch, had)
+    assert answered_with(alone.join("a2", "foo", instance_id="a", session_timeout_ms=6_000)) == (epoch, had)
     assert alone.group.epoch == epoch
     assert sorted(alone.group.members) == ["a2", "b1"]
     assert code(alone.beat("a1", epoch, instance_id="a")) == "FENCED_INSTANCE_ID"
@@ -74,7 +70,6 @@ def test_another_subscription_after_the_restart_is_a_new_epoch(alone: GroupsAlon
     epoch = alone.group.epoch
     alone.topics.put("bar", 1)
     alone.beat("a1", -2, instance_id="a")
-
     alone.join("a2", "foo", "bar", instance_id="a")
 
     assert alone.group.epoch == epoch + 1
@@ -172,7 +167,6 @@ def test_a_new_coordinator_sees_what_changed_meanwhile(alone_topics: GroupsAlone
         other.machine.apply(record)
     other.machine.excuse(other.context)
     other.invariants = alone_topics.invariants
-
     other.settle()
 
     assert other.has("m") == {"foo": [0, 1, 2, 3, 4]}

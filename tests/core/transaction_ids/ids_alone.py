@@ -67,8 +67,7 @@ class IdsAlone:
 
     def loaded(self) -> TransactionMachine:
         """A machine that has loaded the log, and serves."""
-        reports = Reports(PLACE, LeaderEpoch(7))
-        machine = TransactionMachine(reports, self.supply, self.settings, self)
+        machine = TransactionMachine(Reports(PLACE, LeaderEpoch(7)), self.supply, self.settings, self)
         for record in self.log:
             machine.apply(record)
         machine.excuse(self.context)

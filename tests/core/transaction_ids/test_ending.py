@@ -94,7 +94,6 @@ def test_a_transaction_without_records_is_complete_at_once(commit: bool) -> None
     alone = IdsAlone()
     identity = alone.init()
     assert isinstance(identity, tuple)
-
     assert alone.end(identity, commit=commit) == (100, 1)
     assert alone.state == ("CompleteCommit" if commit else "CompleteAbort")
     assert alone.end(identity, commit=commit) == (100, 1)
@@ -122,7 +121,6 @@ def test_a_time_out_aborts_and_its_producer_hears_of_it() -> None:
     identity to go on with."""
     alone = IdsAlone()
     identity = alone.begun()
-
     alone.tick(59_999)
     assert alone.state == "Ongoing"
     alone.tick(1_000)
@@ -139,7 +137,6 @@ def test_a_time_out_does_nothing_to_what_is_decided_or_begun_again() -> None:
     identity = alone.begun()
     alone.tick(30_000)
     second = alone.end(identity)
-
     alone.tick(30_000)
     assert (alone.state, alone.epoch) == ("PrepareCommit", 1)
     alone.answer()
@@ -175,9 +172,7 @@ def test_a_pause_of_the_shard_does_not_count() -> None:
     alone = IdsAlone()
     alone.begun()
     alone.tick(59_000)
-
     alone.machine.excuse(alone.context)
-
     alone.tick(59_000)
     assert alone.state == "Ongoing"
     alone.tick(1_000)
@@ -216,7 +211,6 @@ def test_refused_markers_are_sent_again_until_they_are_written() -> None:
     alone = IdsAlone()
     alone.end(alone.begun(P0, P1))
     alone.answer(refused=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
     alone.tick(199)
     assert not alone.sent
     alone.tick(1)
@@ -236,7 +230,6 @@ def test_a_deleted_topic_counts_as_answered() -> None:
     alone.topics.counts["r"] = 1
     alone.end(alone.begun(P0, P0._replace(topic_id="r-id")))
     alone.answer(refused=ErrorCode.UNKNOWN_TOPIC_ID)
-
     del alone.topics.counts["r"]
     alone.tick(200)
     assert alone.state == "PrepareCommit"
@@ -249,7 +242,6 @@ def test_a_transaction_of_deleted_topics_alone_completes() -> None:
     alone = IdsAlone()
     alone.end(alone.begun(P0))
     del alone.topics.counts["p"]
-
     alone.tick()
 
     assert alone.state == "CompleteCommit"
@@ -260,7 +252,6 @@ def test_after_a_failover_all_markers_are_sent_again() -> None:
     alone = IdsAlone()
     alone.end(alone.begun(P0, P1))
     alone.answer(P0)
-
     alone.fail_over()
     alone.tick()
 
@@ -277,7 +268,6 @@ def test_a_late_answer_to_a_marker_changes_nothing() -> None:
     alone.answer()
     alone.add(P0, by=second)
     alone.end(second)
-
     alone.hear(old)
     assert alone.state == "PrepareCommit"
     alone.answer()
@@ -292,7 +282,6 @@ def test_people_see_what_is_missing() -> None:
     alone.end(alone.begun(P0, P1))
     alone.answer(P1)
     alone.now_ms += 5_000
-
     shown = alone.describe()
     assert not isinstance(shown, type(None)) and code(alone.describe("nobody")) == "TRANSACTIONAL_ID_NOT_FOUND"
     assert getattr(shown, "partitions", None) == (P0,)
@@ -359,7 +348,6 @@ def test_a_partition_is_written_down_once() -> None:
     assert code(alone.add(P1, by=identity)) == ADDED
     written = len(alone.log)
     assert code(alone.add(P1, Q0, by=identity)) == ADDED
-
     assert len(alone.log) == written
     assert alone.value().partitions == (P1, Q0)
     assert alone.value().start_ms == begun_ms == alone.context.unix_ms - 10
@@ -370,7 +358,6 @@ def test_a_partition_that_this_node_has_not_heard_of_is_refused() -> None:
     alone = IdsAlone()
     identity = alone.init()
     assert isinstance(identity, tuple)
-
     assert code(alone.add(TopicPartition("new-id", 0), by=identity)) == "UNKNOWN_TOPIC_ID"
     assert code(alone.add(TopicPartition("p-id", 2), by=identity)) == "UNKNOWN_TOPIC_OR_PARTITION"
     assert alone.state == "Empty"

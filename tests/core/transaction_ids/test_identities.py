@@ -126,7 +126,6 @@ def test_a_time_out_outside_of_the_bounds_is_refused(timeout_ms: int) -> None:
 def test_the_time_out_is_that_of_the_newest_request() -> None:
     """The maximum itself is taken, absence is the default of 60 s, and each request sets it again."""
     alone = IdsAlone()
-
     alone.init(timeout_ms=900_000)
     assert alone.value().timeout_ms == 900_000
     alone.init()
@@ -168,7 +167,6 @@ def test_two_transactions_at_their_last_epoch_get_two_producer_ids() -> None:
     first = alone.value()
     alone.log.append(Record(TransactionalIdKey("other"), first))
     alone.machine = alone.loaded()
-
     alone.tick(60_000)
     alone.tick(1_000)
 

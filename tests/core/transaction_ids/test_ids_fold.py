@@ -79,7 +79,6 @@ def test_state_is_the_fold_of_the_log(history: list[tuple[str, str, int]], begin
         _do(alone, *step)
         assert all(0 <= value.identity.producer_epoch <= 32_767 for value in alone.machine.ids.values())
         assert all(bool(value.partitions) is (value.start_ms is not None) for value in alone.machine.ids.values())
-
     assert alone.loaded().ids == alone.machine.ids
     whole, alone.log = alone.log, _swept(alone.log, min(begin, len(alone.log)))
     assert alone.loaded().ids == alone.machine.ids
@@ -147,7 +146,6 @@ def test_short_commits_are_counted_in_one_row() -> None:
     assert alone.rows() == []
 
     alone.tick(after_ms=10_000)
-
     (row,) = alone.rows()
     assert (row["cause"], row["transactional_id"], row["n_coalesced"]) == ("committed", None, 3)
 
@@ -162,7 +160,6 @@ def test_a_long_transaction_is_reported_from_its_beginning_to_its_end() -> None:
     alone.tick(after_ms=999)
     assert alone.rows() == []
     alone.tick(after_ms=1)
-
     (row,) = alone.rows()
     assert (row["cause"], row["old_state"], row["new_state"]) == ("begun", "Empty", "Ongoing")
     assert (row["txn_start_us"], row["n_partitions"], row["timeout_ms"]) == (began_us, 2, 600_000)
@@ -172,7 +169,6 @@ def test_a_long_transaction_is_reported_from_its_beginning_to_its_end() -> None:
         alone.tick(after_ms=1_000)
     alone.end(identity)
     alone.answer()
-
     rows = alone.rows()
     assert [row["cause"] for row in rows] == ["repeated", "repeated", "committed", "completed"]
     assert [row["new_state"] for row in rows[2:]] == ["PrepareCommit", "CompleteCommit"]
@@ -206,7 +202,6 @@ def test_a_refused_marker_is_reported_once_at_its_partition() -> None:
     for _ in range(5):
         alone.answer(refused=ErrorCode.INVALID_PRODUCER_EPOCH)
         alone.tick(after_ms=300)
-
     (row,) = [row for row in alone.rows() if row["cause"] == "marker_refused"]
     assert (row["tp"], row["transactional_id"], row["leader_epoch"], row["coordinator_epoch"]) == (P0, ID, None, 7)
 
@@ -228,6 +223,5 @@ def test_an_id_that_is_forgotten_is_reported() -> None:
     alone.init()
     alone.rows()
     alone.tick(after_ms=8 * 86_400_000)
-
     (row,) = alone.rows()
     assert (row["cause"], row["new_state"], row["producer_id"]) == ("expired", None, 100)

@@ -18,8 +18,8 @@ from strandline.export.destination import LocalDirectory
 from strandline.export.verify import Completeness, verify
 from strandline_kafka.collector.cluster import Broker
 from strandline_kafka.collector.collecting import Collected, Collection, WantedCollection, reach
+from strandline_kafka.collector.connection import Security
 from strandline_kafka.collector.files import Decisions
-from strandline_kafka.collector.security import Security
 from strandline_kafka.metadata.wire import Unreadable
 
 Fake = Any

@@ -23,8 +23,7 @@ from strandline.export.destination import LocalDirectory
 from strandline.export.verify import Completeness, verify
 from strandline_kafka.collector.cluster import Broker
 from strandline_kafka.collector.collecting import Collected, Collection, WantedCollection, reach
-from strandline_kafka.collector.connection import Refused, Unreachable
-from strandline_kafka.collector.security import Login, Security
+from strandline_kafka.collector.connection import Login, Refused, Security, Unreachable
 
 Fake = Any
 """`FakeCluster` of the conftest."""

@@ -13,8 +13,7 @@ from strandline_kafka.collector.answers import AnsweredOffset
 from strandline_kafka.collector.cluster import Broker, ClusterSample, PartitionSample
 from strandline_kafka.collector.files import Rows
 from strandline_kafka.collector.looks import NOT_GIVEN, Answers, Look, Looks, Sample, who_may_have_more
-from strandline_kafka.collector.pace import MOST_MS, Pace, usual_period_ms
-from strandline_kafka.collector.states import States, can_have_elr
+from strandline_kafka.collector.states import MOST_MS, Pace, States, can_have_elr, usual_period_ms
 
 TP = TopicPartition("id", 0)
 NAME = ("t", 0)

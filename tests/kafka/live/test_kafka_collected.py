@@ -27,8 +27,7 @@ from strandline_kafka.brokers.checkpoints import read_checkpoints
 from strandline_kafka.brokers.log_layout import layout_of
 from strandline_kafka.collector.cluster import Broker
 from strandline_kafka.collector.collecting import Collected, Collection, WantedCollection, reach
-from strandline_kafka.collector.connection import Refused, Unreachable
-from strandline_kafka.collector.security import Login, Security, tls_context
+from strandline_kafka.collector.connection import Login, Refused, Security, Unreachable, tls_context
 from strandline_kafka.metadata.importing import Import, cluster_of
 from strandline_kafka.metadata.log_files import open_copy
 

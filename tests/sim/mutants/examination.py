@@ -6,14 +6,49 @@ Invariant: a mutant whose rule was never called proves nothing, so that is an er
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from mutants import scenario_layer, search_layer, seed_layer, unit_test_layer
-from mutants.mutant import Mutant, Real
+from mutants import scenario_layer, search_layer, unit_test_layer
+from mutants.mutant import Layer, Mutant, Real, Verdict
 from mutants.scenario_layer import Story
-from mutants.verdict import Layer, Verdict
+
+from strandline_sim.runs.run import run_seed
+
+# ---- seed layer
+# The layer of the seeded simulator: seeds from 0 on until one breaks, within a bound, to kill a mutant.
+#
+# Invariant: a mutant is killed only by what `strandline sim run` would report as broken: a safety property at any
+# event,
+# a liveness promise after healing, or an anomaly in what clients saw.
+
+
+def judge(profiles: tuple[str, ...], *, seeds: int, seconds: float) -> Verdict:
+    """Run up to ``seeds`` seeds, in all profiles by turns, for at most ``seconds`` of this process's own time."""
+    began_s = time.process_time()
+    tried = 0
+    for seed in range(seeds):
+        for profile in profiles:
+            tried += 1
+            violation = run_seed(seed, profile).violation
+            took_s = time.process_time() - began_s
+            if violation is not None:
+                return Verdict(
+                    layer=Layer.SEEDS,
+                    killed_by=violation.name,
+                    where=f"seed {seed} of {profile}",
+                    why=violation.sentence,
+                    tried=tried,
+                    seconds=took_s,
+                )
+            if took_s > seconds:
+                return Verdict(layer=Layer.SEEDS, tried=tried, seconds=took_s)
+    return Verdict(layer=Layer.SEEDS, tried=tried, seconds=time.process_time() - began_s)
+
+
+# ---- examination
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +120,7 @@ def _judge(layer: Layer, mutant: Mutant, bounds: Bounds, stories: list[Story]) -
         case Layer.SCENARIOS:
             return scenario_layer.judge(stories)
         case Layer.SEEDS:
-            return seed_layer.judge(mutant.profiles, seeds=bounds.seeds, seconds=bounds.seed_s)
+            return judge(mutant.profiles, seeds=bounds.seeds, seconds=bounds.seed_s)
         case Layer.SEARCH:
             return search_layer.judge(seconds=bounds.search_s)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from mutants.mutant import Mutant, Real, Swap
+from mutants.mutant import MUTANTS, Mutant, Real, Swap, mutant
 
 from strandline.core.errors import Refusal
 from strandline.core.log.fetcher import Fetcher
@@ -24,37 +24,22 @@ from strandline.core.messages import (
 from strandline.core.serving.fetch import Counted, FetchServing
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
 
-MUTANTS: tuple[Mutant, ...] = ()
 
-
-# R11: a fetch of any epoch is accepted.
-
-
+@mutant(FetchServing, "_check", "r11_fetch_of_another_epoch")
 def _any_epoch(
     real: Real, serving: FetchServing, part: FetchPartition, replica: ReplicaState | None, at_follower: bool
 ) -> Refusal | None:
+    """R11: fetch fence skipped (KIP-320; TR4, TR5).
+
+    A leader counts the fetch of a follower that lives in another leader epoch.
+    """
     image = serving._state.images.get(part.tp)
     if replica is not None and image is not None and part.current_leader_epoch is not None:
         part = part._replace(current_leader_epoch=image.leader_epoch)
-    found: Refusal | None = real(serving, part, replica, at_follower)
-    return found
+    return real(serving, part, replica, at_follower)
 
 
-MUTANTS += (
-    Mutant(
-        number="R11",
-        name="fetch fence skipped",
-        broken="A leader counts the fetch of a follower that lives in another leader epoch.",
-        source="KIP-320; TR4, TR5",
-        scenario="r11_fetch_of_another_epoch",
-        swaps=(Swap(FetchServing, "_check", _any_epoch),),
-    ),
-)
-
-
-# 13: a diverged follower's fetch is counted.
-
-
+@mutant(FetchServing, "_receive", "tr12_diverging_fetch", pure=False)
 def _counts_it(
     real: Real,
     serving: FetchServing,
@@ -64,6 +49,10 @@ def _counts_it(
     now_ms: int,
     counted: list[Counted],
 ) -> FetchResult:
+    """13: diverging fetch counted (KAFKA-13141; TR12).
+
+    A fetch that is answered with a divergence moves the remote log end of its sender all the same.
+    """
     result: FetchResult = real(serving, part, request, at_follower, now_ms, counted)
     replica = request.replica
     leader = serving._state.leaders.get(part.tp)
@@ -71,18 +60,6 @@ def _counts_it(
         real.differs()
         counted.append(Counted(leader, replica.node_id, leader.observe_fetch(part, replica, now_ms)))
     return result
-
-
-MUTANTS += (
-    Mutant(
-        number="13",
-        name="diverging fetch counted",
-        broken="A fetch that is answered with a divergence moves the remote log end of its sender all the same.",
-        source="KAFKA-13141; TR12",
-        scenario="tr12_diverging_fetch",
-        swaps=(Swap(FetchServing, "_receive", _counts_it, pure=False),),
-    ),
-)
 
 
 # 18 and 19: which answer belongs to the outstanding request.
@@ -93,8 +70,7 @@ Asked = dict[tuple[TopicPartition, int], LeaderEpoch]
 
 
 def _asked(fetcher: Fetcher) -> Asked:
-    found: Asked = vars(fetcher).setdefault("asked_in_epoch", {})
-    return found
+    return vars(fetcher).setdefault("asked_in_epoch", {})
 
 
 def _remembers(
@@ -150,42 +126,41 @@ MUTANTS += (
 )
 
 
-# 20: metadata that was addressed to an earlier process.
-
-
+@mutant(MetadataFollower, "take", "tr15_metadata_for_a_dead_process", pure=False)
 def _for_any_incarnation(
     real: Real, metadata: MetadataFollower, image: MetadataImage, out: list[Any]
 ) -> MetadataChange | None:
+    """20: metadata of a previous process believed (KIP-380's class of bugs; TR15).
+
+    A node believes metadata that was addressed to an earlier incarnation of itself.
+    """
     ours = metadata._state.node_epoch
     if image.to_node_epoch != ours:
         real.differs()
         image = replace(image, to_node_epoch=ours)
-    change: MetadataChange | None = real(metadata, image, out)
-    return change
-
-
-MUTANTS += (
-    Mutant(
-        number="20",
-        name="metadata of a previous process believed",
-        broken="A node believes metadata that was addressed to an earlier incarnation of itself.",
-        source="KIP-380's class of bugs; TR15",
-        scenario="tr15_metadata_for_a_dead_process",
-        swaps=(Swap(MetadataFollower, "take", _for_any_incarnation, pure=False),),
-    ),
-)
+    return real(metadata, image, out)
 
 
 # 108, 109: the position that a follower claims.
 
-_TESTS = ("tests/core/test_leader_fetch.py",)
+_TESTS = "tests/core/test_leader_fetch.py"
 
 
+@mutant(LeaderReplica, "check_claim", tests=_TESTS)
 def _believes(real: Real, self: LeaderReplica, fetch: FetchPartition, node_id: NodeId) -> Refusal | None:
+    """108: whatever a follower claims is counted (M70).
+
+    A fetch in a follower's name acknowledges records that were never sent to it.
+    """
     return None
 
 
+@mutant(LeaderReplica, "_take_followers", tests=_TESTS, pure=False)
 def _forgets(real: Real, self: LeaderReplica, image: PartitionImage, now_ms: int) -> None:
+    """109: claim limit forgotten with the follower (M70).
+
+    A follower that left the partition and came back within the epoch may claim what it was never sent.
+    """
     before = set(self.progress)
     real(self, image, now_ms)
     if before - set(self.progress):
@@ -193,23 +168,3 @@ def _forgets(real: Real, self: LeaderReplica, image: PartitionImage, now_ms: int
     self._claim_limits.clear()
     for node_id in set(self.progress) - before:
         self.progress[node_id].claim_limit = self.log.leo
-
-
-MUTANTS += (
-    Mutant(
-        number="108",
-        name="whatever a follower claims is counted",
-        broken="A fetch in a follower's name acknowledges records that were never sent to it.",
-        source="M70",
-        tests=_TESTS,
-        swaps=(Swap(LeaderReplica, "check_claim", _believes),),
-    ),
-    Mutant(
-        number="109",
-        name="claim limit forgotten with the follower",
-        broken="A follower that left the partition and came back within the epoch may claim what it was never sent.",
-        source="M70",
-        tests=_TESTS,
-        swaps=(Swap(LeaderReplica, "_take_followers", _forgets, pure=False),),
-    ),
-)

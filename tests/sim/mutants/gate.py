@@ -16,8 +16,7 @@ from typing import Any
 
 from mutants import record
 from mutants.examination import Bounds, Examined, about, examine
-from mutants.mutant import Mutant
-from mutants.verdict import Layer
+from mutants.mutant import Layer, Mutant
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mutants.mutant import Mutant, Real, Swap
+from mutants.mutant import Real, mutant
 
 from strandline.core.control import alter_partition
 from strandline.core.control.alter_partition import Attempts
@@ -19,131 +19,84 @@ from strandline.core.log.proposals import IsrChannel
 from strandline.core.messages import AlterPartitionAnswer, IsrMember, PartitionImage, ProposedIsr
 from strandline.core.types import NodeId, Offset, TopicPartition
 
-MUTANTS: tuple[Mutant, ...] = ()
 
-
-# R7: ISR members that lack committed records.
-
-
+@mutant(isr, "may_join", "r07_joins_below_the_start")
 def _without_positions(
     real: Real, follower: FollowerProgress, *, hw: Offset, leader_leo: Offset, joins: Joins, **given: Any
 ) -> bool:
+    """R7a: the ISR grows without any position (M44).
+
+    A follower may join the ISR below the high watermark and below the start of the leader's epoch.
+    """
     return follower.remote_leo is not None and joins(follower, leader_leo, given["now_ms"], given["lag_max_ms"])
 
 
+@mutant(isr, "may_join", "r07_joins_below_the_start")
 def _without_epoch_start(
     real: Real, follower: FollowerProgress, *, hw: Offset, leader_leo: Offset, joins: Joins, **given: Any
 ) -> bool:
+    """R7b: the ISR grows before the true high watermark is known (KAFKA-7128; TR4b, TR6).
+
+    A follower may join the ISR at the leader's high watermark, though below the start of its epoch.
+    """
     leo = follower.remote_leo
     return leo is not None and leo >= hw and joins(follower, leader_leo, given["now_ms"], given["lag_max_ms"])
 
 
-MUTANTS += (
-    Mutant(
-        number="R7a",
-        name="the ISR grows without any position",
-        broken="A follower may join the ISR below the high watermark and below the start of the leader's epoch.",
-        source="M44",
-        scenario="r07_joins_below_the_start",
-        swaps=(Swap(isr, "may_join", _without_positions),),
-    ),
-    Mutant(
-        number="R7b",
-        name="the ISR grows before the true high watermark is known",
-        broken="A follower may join the ISR at the leader's high watermark, though below the start of its epoch.",
-        source="KAFKA-7128; TR4b, TR6",
-        scenario="r07_joins_below_the_start",
-        swaps=(Swap(isr, "may_join", _without_epoch_start),),
-    ),
-)
-
-
-# R8: a proposal made for a state that no longer holds.
-
-
+@mutant(alter_partition, "_check_epochs", "r08_proposal_of_another_state")
 def _sender_alone(real: Real, partition: PartitionImage, sender: NodeId, proposal: ProposedIsr) -> Refusal | None:
+    """R8: stale AlterPartition accepted (KIP-497; I14).
+
+    The controller applies a proposal of the leader without comparing leader epoch and partition epoch.
+    """
     current = proposal._replace(leader_epoch=partition.leader_epoch, partition_epoch=partition.partition_epoch)
-    found: Refusal | None = real(partition, sender, current)
-    return found
+    return real(partition, sender, current)
 
 
-MUTANTS += (
-    Mutant(
-        number="R8",
-        name="stale AlterPartition accepted",
-        broken="The controller applies a proposal of the leader without comparing leader epoch and partition epoch.",
-        source="KIP-497; I14",
-        scenario="r08_proposal_of_another_state",
-        swaps=(Swap(alter_partition, "_check_epochs", _sender_alone),),
-    ),
-)
-
-
-# R9: a change of the ISR takes effect at the wrong moment.
-
-
+@mutant(IsrState, "maximal", "tr09_pending_member")
 def _committed(real: Real, state: IsrState) -> frozenset[NodeId]:
+    """R9a: a pending member is not counted (KIP-497; TR9).
+
+    Until the controller has answered, the high watermark does not wait for a member that was proposed.
+    """
     return frozenset(state.committed)
 
 
+@mutant(IsrState, "maximal", "tr09_pending_removal")
 def _proposed(real: Real, state: IsrState) -> frozenset[NodeId]:
+    """R9b: a shrink counts before its answer (KIP-497; TR9, mirrored).
+
+    A member that the leader proposes to remove is no longer counted, though it may be elected yet.
+    """
     if state.pending is None or len(state.pending.members) >= len(state.committed):
-        found: frozenset[NodeId] = real(state)
-        return found
+        return real(state)
     return state.pending.members
 
 
-MUTANTS += (
-    Mutant(
-        number="R9a",
-        name="a pending member is not counted",
-        broken="Until the controller has answered, the high watermark does not wait for a member that was proposed.",
-        source="KIP-497; TR9",
-        scenario="tr09_pending_member",
-        swaps=(Swap(IsrState, "maximal", _committed),),
-    ),
-    Mutant(
-        number="R9b",
-        name="a shrink counts before its answer",
-        broken="A member that the leader proposes to remove is no longer counted, though it may be elected yet.",
-        source="KIP-497; TR9, mirrored",
-        scenario="tr09_pending_removal",
-        swaps=(Swap(IsrState, "maximal", _proposed),),
-    ),
-)
-
-
-# R10: a node is identified by its id alone, regardless of its disk.
-
-
+@mutant(alter_partition, "_check_members", "tr10_old_incarnation")
 def _any_incarnation(
     real: Real, draft: Draft, partition: PartitionImage, members: tuple[IsrMember, ...]
 ) -> Refusal | None:
-    records = [draft.node(member.node_id) for member in members]
+    """R10: node epoch not checked (KIP-903, KAFKA-14139; TR10).
+
+    The controller admits a member to the ISR whose proof was given by an earlier process of that node.
+    """
     current = tuple(
         member._replace(node_epoch=record.image.node_epoch) if record is not None else member
-        for member, record in zip(members, records, strict=True)
+        for member, record in zip(members, [draft.node(member.node_id) for member in members], strict=True)
     )
-    found: Refusal | None = real(draft, partition, current)
-    return found
-
-
-MUTANTS += (
-    Mutant(
-        number="R10",
-        name="node epoch not checked",
-        broken="The controller admits a member to the ISR whose proof was given by an earlier process of that node.",
-        source="KIP-903, KAFKA-14139; TR10",
-        scenario="tr10_old_incarnation",
-        swaps=(Swap(alter_partition, "_check_members", _any_incarnation),),
-    ),
-)
+    return real(draft, partition, current)
 
 
 # 21 and 22: proposals that are sent more than once.
 
 
+@mutant(Attempts, "answer_again", "tr16_retried_alter_partition")
 def _as_new(real: Real, *_: Any) -> None:
+    """21: reverted while a copy is under way (TR16).
+
+    Attempts are not numbered, so a copy applies a proposal that its sender knows was refused.
+    """
     return None
 
 
@@ -157,7 +110,12 @@ def _refreshed(channel: IsrChannel, proposal: ProposedIsr) -> ProposedIsr:
     return proposal if members == proposal.new_isr else proposal._replace(new_isr=members)
 
 
+@mutant(IsrChannel, "maybe_send", "tr10_resent_proposal", pure=False)
 def _sends_refreshed(real: Real, channel: IsrChannel, now_ms: int, out: list[Effect]) -> None:
+    """22: node epochs refreshed when a proposal is sent again (TR10, sub-case).
+
+    A leader names the newest incarnation of a member, not the one whose fetch earned the place.
+    """
     if channel._in_flight is None:
         for tp, proposal in list(channel._waiting.items()):
             fresh = _refreshed(channel, proposal)
@@ -167,79 +125,39 @@ def _sends_refreshed(real: Real, channel: IsrChannel, now_ms: int, out: list[Eff
     real(channel, now_ms, out)
 
 
-MUTANTS += (
-    Mutant(
-        number="21",
-        name="reverted while a copy is under way",
-        broken="Attempts are not numbered, so a copy applies a proposal that its sender knows was refused.",
-        source="TR16",
-        scenario="tr16_retried_alter_partition",
-        swaps=(Swap(Attempts, "answer_again", _as_new),),
-    ),
-    Mutant(
-        number="22",
-        name="node epochs refreshed when a proposal is sent again",
-        broken="A leader names the newest incarnation of a member, not the one whose fetch earned the place.",
-        source="TR10, sub-case",
-        scenario="tr10_resent_proposal",
-        swaps=(Swap(IsrChannel, "maybe_send", _sends_refreshed, pure=False),),
-    ),
-)
-
-
 # 110a, 110b: a sequence that another sender has used, in the controller's answer and in the leader's handling.
 
 
+@mutant(alter_partition, "_out_of_sequence", tests="tests/core/test_alter_partition.py tests/core/test_isr_channel.py")
 def _says_not_which(real: Real, *given: Any) -> AlterPartitionAnswer:
+    """110a: refused sequence without the last one (M71).
+
+    A leader whose count fell behind a forged proposal never learns what to exceed.
+    """
     return replace(real(*given), last_sequence=None)
 
 
+@mutant(IsrChannel, "answered", tests="tests/core/test_isr_channel.py", pure=False)
 def _does_not_look(
     real: Real, self: IsrChannel, event: AlterPartitionAnswered, out: list[Effect]
 ) -> list[TopicPartition]:
+    """110b: last sequence not taken over (M71).
+
+    A leader goes on counting below a forged proposal, and none of its own is looked at again.
+    """
     if event.answer.last_sequence is not None:
         real.differs()
         event = replace(event, answer=replace(event.answer, last_sequence=None))
-    answer: list[TopicPartition] = real(self, event, out)
-    return answer
+    return real(self, event, out)
 
 
-MUTANTS += (
-    Mutant(
-        number="110a",
-        name="refused sequence without the last one",
-        broken="A leader whose count fell behind a forged proposal never learns what to exceed.",
-        source="M71",
-        tests=("tests/core/test_alter_partition.py", "tests/core/test_isr_channel.py"),
-        swaps=(Swap(alter_partition, "_out_of_sequence", _says_not_which),),
-    ),
-    Mutant(
-        number="110b",
-        name="last sequence not taken over",
-        broken="A leader goes on counting below a forged proposal, and none of its own is looked at again.",
-        source="M71",
-        tests=("tests/core/test_isr_channel.py",),
-        swaps=(Swap(IsrChannel, "answered", _does_not_look, pure=False),),
-    ),
-)
-
-
-# 121: a proposal that outlives the leader epoch in which it was made.
-
-
+@mutant(IsrChannel, "forget", pure=False)
 def _keeps_what_waits(real: Real, self: IsrChannel, tp: TopicPartition) -> None:
+    """121: proposal not forgotten at a new epoch (M45; TR9).
+
+    A leader that is deposed, or elected again, goes on asking for what it proposed in the epoch before.
+    """
     if tp in self._state.leaders:
         real(self, tp)
     elif tp in self.waiting:
         real.differs()
-
-
-MUTANTS += (
-    Mutant(
-        number="121",
-        name="proposal not forgotten at a new epoch",
-        broken="A leader that is deposed, or elected again, goes on asking for what it proposed in the epoch before.",
-        source="M45; TR9",
-        swaps=(Swap(IsrChannel, "forget", _keeps_what_waits, pure=False),),
-    ),
-)

@@ -7,18 +7,75 @@ changes nothing cannot pass for one that survived.
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from functools import wraps
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from mutants.verdict import Layer
+# ---- verdict
+# A test layer's verdict on a mutant, and when that counts as a kill.
+#
+# Invariant: a mutant is killed by a property that must never be broken, by a liveness promise that is not kept, by a
+# claim that a scenario makes, or by a unit test that it names; never by output that is only different.
+
+
+class Layer(StrEnum):
+    """The layers, the cheapest first."""
+
+    TESTS = "tests"
+    """Unit tests, of a mutant that names some."""
+    SCENARIOS = "scenarios"
+    SEEDS = "seeds"
+    SEARCH = "search"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The result of one layer.
+
+    Attributes:
+        killed_by: the invariant (I5), promise of liveness (L6), anomaly or claim; empty if the mutant survived.
+        where: the scenario with its line, the seed with its profile, or the model.
+        why: the message with which it failed.
+        tried: how many tests, scenarios, seeds or states it took, the killing one included.
+        seconds: how much processor time that took, so that a busy machine changes no verdict.
+        note: other information, such as scenarios that only printed something else.
+    """
+
+    layer: Layer
+    killed_by: str = ""
+    where: str = ""
+    why: str = ""
+    tried: int = 0
+    seconds: float = 0.0
+    note: str = ""
+
+    @property
+    def is_kill(self) -> bool:
+        """Whether this layer alone would have caught the mutant."""
+        return bool(self.killed_by)
+
+    @property
+    def is_by_property(self) -> bool:
+        """Whether a named property was broken, not only a claim of one file."""
+        return self.is_kill and self.killed_by != "test" and not self.killed_by.startswith("expect-")
+
+    def as_json(self) -> dict[str, Any]:
+        """For `docs/mutants.json`."""
+        return asdict(self)
+
+
+# ---- mutant
+
 
 ROOMS = ("strandline.core", "strandline_sim")
 """Where rules are decided and where they are doubted; a function is exchanged under every name it has in here."""
@@ -111,7 +168,7 @@ def _import_everything() -> None:
             import_module(found.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Mutant:
     """A protocol bug that must be caught.
 
@@ -154,3 +211,24 @@ class Mutant:
         """Run with this bug. Yields the real rules with their counts."""
         with ExitStack() as swaps:
             yield tuple(swaps.enter_context(swap.applied()) for swap in self.swaps)
+
+
+MUTANTS: list[Mutant] = []
+"""Every mutant of the modules that were imported so far."""
+
+
+def mutant(
+    owner: type | ModuleType, name: str, scenario: str = "", *, tests: str = "", pure: bool = True, **given: str
+) -> Callable[[Wrong], Wrong]:
+    """Declare a mutant by its wrong rule, whose docstring says ``number: name (source).`` and what is broken."""
+    named = {key: tuple(value.split()) for key, value in given.items()}
+    layers = tuple(Layer(each) for each in named.pop("layers", tuple(Layer)))
+
+    def declare(wrong: Wrong) -> Wrong:
+        head, broken = inspect.cleandoc(wrong.__doc__ or "").split("\n\n")
+        number, title, source = re.fullmatch(r"(\w+): (.*?) \((.*)\)\.", head.replace("\n", " ")).groups()  # type: ignore[union-attr]
+        swaps, texts = (Swap(owner, name, wrong, pure),), (number, title, broken, source)
+        MUTANTS.append(Mutant(*texts, swaps, scenario, tuple(tests.split()), layers=layers, **named))
+        return wrong
+
+    return declare

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from mutants.mutant import Mutant, Real, Swap
-from mutants.verdict import Layer
+from mutants.mutant import MUTANTS, Layer, Mutant, Real, Swap, mutant
 
 from strandline.client.consumer import Consumer
 from strandline.client.groups.committing import Positions
@@ -21,36 +20,27 @@ from strandline.core.types import TopicPartition
 from strandline_sim.clients.copiers import Copier
 from strandline_sim.clients.transactors import Transactor
 
-MUTANTS: tuple[Mutant, ...] = ()
 
-
-# R53: any member commits for every partition.
-
-
+@mutant(commits, "may_commit", tests="tests/core/groups/test_commits.py", profiles="members", layers="tests seeds")
 def _member_is_enough(real: Real, *given: Any) -> bool:
+    """R53: commit checked by member id only (G20; zombies of consumer groups (KIP-447)).
+
+    A member commits for partitions that it does not hold, and in epochs in which it did not hold them.
+    """
     return True
-
-
-MUTANTS += (
-    Mutant(
-        number="R53",
-        name="commit checked by member id only",
-        broken="A member commits for partitions that it does not hold, and in epochs in which it did not hold them.",
-        source="G20; zombies of consumer groups (KIP-447)",
-        tests=("tests/core/groups/test_commits.py",),
-        layers=(Layer.TESTS, Layer.SEEDS),
-        profiles=("members",),
-        swaps=(Swap(commits, "may_commit", _member_is_enough),),
-    ),
-)
 
 
 # R57, R58: offsets that a transaction has staged are forgotten, or count although something newer was committed.
 
 
+@mutant(admin, "_expired", tests="tests/core/groups/test_offsets_in_transactions.py", layers="tests", pure=False)
 def _staged_or_not(
     real: Real, group: Group, subscribed: Collection[str], unix_ms: int, retention_ms: int
 ) -> Iterator[TopicPartition]:
+    """R57: expiry ignores staged offsets (G29, X16).
+
+    A committed offset expires under an open transaction, whose abort then leaves the group without one.
+    """
     staged, group.staged = group.staged, {}
     try:
         found = list(real(group, subscribed, unix_ms, retention_ms))
@@ -61,117 +51,80 @@ def _staged_or_not(
     yield from found
 
 
+@mutant(
+    commits,
+    "counts",
+    "x16_later_commit_counts",
+    tests="tests/core/groups/test_offsets_in_transactions.py",
+    layers="tests scenarios",
+)
 def _whatever_is_decided_last(real: Real, *given: object) -> bool:
+    """R58: promotion by the order of the markers (G26, X16).
+
+    A marker puts an offset over one that was committed after it was staged: the group goes back.
+    """
     return True
 
 
-MUTANTS += (
-    Mutant(
-        number="R57",
-        name="expiry ignores staged offsets",
-        broken="A committed offset expires under an open transaction, whose abort then leaves the group without one.",
-        source="G29, X16",
-        tests=("tests/core/groups/test_offsets_in_transactions.py",),
-        layers=(Layer.TESTS,),
-        swaps=(Swap(admin, "_expired", _staged_or_not, pure=False),),
-    ),
-    Mutant(
-        number="R58",
-        name="promotion by the order of the markers",
-        broken="A marker puts an offset over one that was committed after it was staged: the group goes back.",
-        source="G26, X16",
-        scenario="x16_later_commit_counts",
-        tests=("tests/core/groups/test_offsets_in_transactions.py",),
-        layers=(Layer.TESTS, Layer.SCENARIOS),
-        swaps=(Swap(commits, "counts", _whatever_is_decided_last),),
-    ),
-)
-
-
-# 73: a commit is taken in the member's own epoch alone.
-
-
+@mutant(commits, "may_commit", tests="tests/core/groups/test_commits.py tests/core/groups/test_fold.py", layers="tests")
 def _only_now(
     real: Real, current: CurrentValue, owner: tuple[str, int] | None, member_id: str, given_epoch: int
 ) -> bool:
+    """73: commit needs equal epochs (G20; KAFKA-20066, KIP-1251).
+
+    Every commit that crosses a heartbeat is refused.
+    """
     return bool(real(current, owner, member_id, given_epoch)) and given_epoch == current.member_epoch
 
 
-MUTANTS += (
-    Mutant(
-        number="73",
-        name="commit needs equal epochs",
-        broken="Every commit that crosses a heartbeat is refused.",
-        source="G20; KAFKA-20066, KIP-1251",
-        tests=("tests/core/groups/test_commits.py", "tests/core/groups/test_fold.py"),
-        layers=(Layer.TESTS,),
-        swaps=(Swap(commits, "may_commit", _only_now),),
-    ),
-)
-
-
-# 77: a consumer that commits by itself commits what its user still works on.
-
-
+@mutant(GroupCommits, "worked_on", tests="tests/client/test_group_offsets.py", layers="tests", pure=False)
 def _all_that_was_given(real: Real, self: GroupCommits) -> Positions:
+    """77: what is in hand is committed by itself (U4).
+
+    Records that were being worked on at a crash are never given again.
+    """
     real.differs()
     return self.given()
 
 
-MUTANTS += (
-    Mutant(
-        number="77",
-        name="what is in hand is committed by itself",
-        broken="Records that were being worked on at a crash are never given again.",
-        source="U4",
-        tests=("tests/client/test_group_offsets.py",),
-        layers=(Layer.TESTS,),
-        swaps=(Swap(GroupCommits, "worked_on", _all_that_was_given, pure=False),),
-    ),
-)
-
-
-# 81: what a transaction consumed is not consumed again after its abort.
-
-
+@mutant(Consumer, "_rewind", tests="tests/client/test_client_transactions.py", layers="tests", pure=False)
 def _stays(real: Real, self: Consumer) -> None:
+    """81a: abort without rewind (U11).
+
+    The next transaction skips what the aborted one had consumed: an input without an output.
+    """
     real.differs()
 
 
+@mutant(
+    Copier,
+    "_forget",
+    tests="tests/sim/test_sim_seeds.py::test_a_seed_of_copiers_breaks_nothing",
+    profiles="transactions",
+    layers="tests seeds",
+    pure=False,
+)
 def _reads_on(real: Real, self: Copier) -> None:
+    """81b: a simulated process reads on behind an abort
+    (X16; KIP-447, whose example resets the consumer after an abort).
+
+    The inputs of an aborted transaction have no output, and the offset passes them all the same.
+    """
     if self._open is not None and self._open.offsets:
         real.differs()
         self._position = self._open.offsets[0].offset
     Transactor._forget(self)
 
 
-MUTANTS += (
-    Mutant(
-        number="81a",
-        name="abort without rewind",
-        broken="The next transaction skips what the aborted one had consumed: an input without an output.",
-        source="U11",
-        tests=("tests/client/test_client_transactions.py",),
-        layers=(Layer.TESTS,),
-        swaps=(Swap(Consumer, "_rewind", _stays, pure=False),),
-    ),
-    Mutant(
-        number="81b",
-        name="a simulated process reads on behind an abort",
-        broken="The inputs of an aborted transaction have no output, and the offset passes them all the same.",
-        source="X16; KIP-447, whose example resets the consumer after an abort",
-        tests=("tests/sim/test_sim_seeds.py::test_a_seed_of_copiers_breaks_nothing",),
-        layers=(Layer.TESTS, Layer.SEEDS),
-        profiles=("transactions",),
-        swaps=(Swap(Copier, "_forget", _reads_on, pure=False),),
-    ),
-)
-
-
 # 91 to 93: offsets in a transaction that replace each other, come too late, or of who has the partition no longer.
 
 
+@mutant(StagingProducers, "_stage", "x16_offsets_of_other_partitions", layers="scenarios", pure=False)
 def _one_row_each(real: Real, self: StagingProducers, key: StagedOffsetKey, value: StagedOffsetValue | None) -> None:
+    """91: staged offsets are known by their producer alone (X16; Redpanda #5163).
+
+    Of the offsets that a transaction commits for several partitions only the last one counts.
+    """
     rows = self.staged.get(key.producer_id, {})
     if value is not None and rows and key not in rows:
         real.differs()
@@ -179,7 +132,12 @@ def _one_row_each(real: Real, self: StagingProducers, key: StagedOffsetKey, valu
     real(self, key, value)
 
 
+@mutant(commits, "_refusal_of_producer", "x16_late_offsets", layers="scenarios")
 def _no_second_look(real: Real, producers: StagingProducers, request: TxnOffsetCommit) -> Refusal | None:
+    """92: offsets of a transaction that is over are staged (X10, X16; KAFKA-14402).
+
+    A commit whose consent arrives behind the marker is staged, and no marker will ever end it.
+    """
     return None
 
 
@@ -194,29 +152,10 @@ def _whoever_owns(
         # The right rule would fail: it is asked of members alone.
         real.differs()
         return None
-    refusal: Refusal | None = real(group, request, tp)
-    return refusal
+    return real(group, request, tp)
 
 
 MUTANTS += (
-    Mutant(
-        number="91",
-        name="staged offsets are known by their producer alone",
-        broken="Of the offsets that a transaction commits for several partitions only the last one counts.",
-        source="X16; Redpanda #5163",
-        scenario="x16_offsets_of_other_partitions",
-        layers=(Layer.SCENARIOS,),
-        swaps=(Swap(StagingProducers, "_stage", _one_row_each, pure=False),),
-    ),
-    Mutant(
-        number="92",
-        name="offsets of a transaction that is over are staged",
-        broken="A commit whose consent arrives behind the marker is staged, and no marker will ever end it.",
-        source="X10, X16; KAFKA-14402",
-        scenario="x16_late_offsets",
-        layers=(Layer.SCENARIOS,),
-        swaps=(Swap(commits, "_refusal_of_producer", _no_second_look),),
-    ),
     Mutant(
         number="93",
         name="a transaction's offsets are taken of any member",

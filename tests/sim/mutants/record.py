@@ -8,12 +8,34 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from mutants.catalogue import MUTANTS, REQUIRED
+from mutants import mutant
 from mutants.examination import Examined
 from mutants.mutant import Mutant
+
+for _subject in "elections fetches groups isr offsets reigns stores transactions truncation watermarks".split():
+    import_module(f"mutants.{_subject}")
+_ORDER = """
+    R1 R2 R3 R4 R5 R6a R6b R7a R7b R8 R9a R9b R10 R11 R12a R12b R51 R52 R53 R54 R55 R56 R83 R57 R58 R59 R63 R64
+    R86 R60 79 80 R61 R62 78 R84 R85 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 34 29a 29b 30 31 32 33 48 35
+    35b 36 37 38 39 43a 43b 44 45 47 47b 47c 50 73 74 75 76 77 81a 81b 87 88 89 90 91 92 93 101 102 103 104 105a
+    105b 106 107a 107b 108 109 110a 110b 111 112a 112b 113a 113b 114 115 116 120 121 122
+""".split()
+"""The numbers as `docs/mutants.json` lists them; a mutant without a place here is an error."""
+
+MUTANTS = tuple(sorted(mutant.MUTANTS, key=lambda each: _ORDER.index(each.number)))
+"""``R1`` to ``R12``, then 13 to 26 and 47; 27 to 39, 48 and 50 of several controllers and of stores that forget, and 43
+to 45 of what is given twice, or believed; R51 to R56, R83 to R85 and 73 to 77 of consumer groups; R57 to R64, R86 and
+78 to 81 and 87 to 93 of transactions; from 101 on those of elections by reports and of wrong peers, and from 120 on
+those that others invented.
+
+The pairs that prove a mask stand with the mutant that is masked."""
+
+REQUIRED = tuple(f"R{number}" for number in (*range(1, 13), *range(51, 65), *range(83, 87)))
+
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 JSON = DOCS / "mutants.json"
@@ -41,9 +63,8 @@ def judge(found: Sequence[Examined]) -> Judgement:
     by_number = {each.number: each for each in found}
     rows = tuple(_row(mutant, by_number[mutant.number]) for mutant in with_pairs() if mutant.number in by_number)
     asked = [mutant for mutant in MUTANTS if mutant.number in by_number]
-    trouble = [f"{each.number}: {each.trouble}" for each in found if each.trouble]
     complaints = [
-        *trouble,
+        *[f"{each.number}: {each.trouble}" for each in found if each.trouble],
         *_unbitten(found),
         *(_survivor(m, by_number) for m in asked if not _is_dealt_with(m, by_number)),
     ]
@@ -104,8 +125,7 @@ def write(rows: Sequence[Row], facts: Mapping[str, Any]) -> None:
 
 
 def _read() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(JSON.read_text(encoding="utf-8")) if JSON.exists() else {"mutants": []}
-    return found
+    return json.loads(JSON.read_text(encoding="utf-8")) if JSON.exists() else {"mutants": []}
 
 
 def section() -> str:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from mutants.verdict import Layer, Verdict
+from mutants.mutant import Layer, Verdict
 
 from strandline_sim.scenario.language import FOLDER, ScenarioFailed, parse
 from strandline_sim.scenario.run import run_text
@@ -91,8 +91,7 @@ def play(reported: Story) -> Played:
 
 def _upto(commands: str, line: int) -> str:
     """The output before the command that could not be executed."""
-    part = "\n".join(commands.splitlines()[: line - 1]) + "\n"
-    return run_text(part, "part", compare=False).text()
+    return run_text("\n".join(commands.splitlines()[: line - 1]) + "\n", "part", compare=False).text()
 
 
 def _played(reported: Story, printed: str, *, is_derailed: bool) -> Played:

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterator
 
-from mutants.verdict import Layer, Verdict
+from mutants.mutant import Layer, Verdict
 
 from strandline_sim.searches.exhaust import VARIANTS, Bounds, Property, Result, search
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from mutants.mutant import Mutant, Real, Swap
+from mutants.mutant import MUTANTS, Mutant, Real, Swap, mutant
 
 from strandline.controller.driver import ControllerDriver
 from strandline.core.control import producer_ids, recovery
@@ -23,55 +23,36 @@ from strandline.runtime.driver import Driver
 from strandline_sim.control import stored_values
 from strandline_sim.control.stored_values import KEYS, StoredValues
 
-MUTANTS: tuple[Mutant, ...] = ()
-
-
 # 27, 28, 34: a store of several controllers that compares too little before it writes.
 
-_PROFILES = ("controllers", "store-trouble")
+_PROFILES = "controllers store-trouble"
 
 
+@mutant(stored_values, "may_append", "tr22_append_of_a_paused_controller", profiles=_PROFILES)
 def _only_the_head(real: Real, key: Holder | None, head: Head | None, token: int, after: int) -> bool:
+    """27: append without the token (C7; TR22).
+
+    A batch is written, no matter who holds the election key.
+    """
     return (0 if head is None else head.revision) == after
 
 
+@mutant(stored_values, "may_append", "tr23_key_of_a_third_controller", profiles=_PROFILES)
 def _that_the_key_exists(real: Real, key: Holder | None, head: Head | None, token: int, after: int) -> bool:
+    """28: append compares that the key exists (C7; TR23).
+
+    A batch is written while anybody holds the election key.
+    """
     return key is not None and (0 if head is None else head.revision) == after
 
 
+@mutant(stored_values, "key_after_taking", "tr24_key_taken_by_a_put", profiles=_PROFILES)
 def _put_over(real: Real, key: Holder | None, token: int, taker: Holder) -> Holder | None:
+    """34: key taken by a put over it (C3; TR24).
+
+    A controller that takes the election key puts over it, and so keeps its create revision.
+    """
     return taker if key is not None and key.token == token else key
-
-
-MUTANTS += (
-    Mutant(
-        number="27",
-        name="append without the token",
-        broken="A batch is written, no matter who holds the election key.",
-        source="C7; TR22",
-        scenario="tr22_append_of_a_paused_controller",
-        profiles=_PROFILES,
-        swaps=(Swap(stored_values, "may_append", _only_the_head),),
-    ),
-    Mutant(
-        number="28",
-        name="append compares that the key exists",
-        broken="A batch is written while anybody holds the election key.",
-        source="C7; TR23",
-        scenario="tr23_key_of_a_third_controller",
-        profiles=_PROFILES,
-        swaps=(Swap(stored_values, "may_append", _that_the_key_exists),),
-    ),
-    Mutant(
-        number="34",
-        name="key taken by a put over it",
-        broken="A controller that takes the election key puts over it, and so keeps its create revision.",
-        source="C3; TR24",
-        scenario="tr24_key_taken_by_a_put",
-        profiles=_PROFILES,
-        swaps=(Swap(stored_values, "key_after_taking", _put_over),),
-    ),
-)
 
 
 # 29a, 29b: an append without an answer is taken for done, or for refused.
@@ -115,55 +96,37 @@ MUTANTS += (
 )
 
 
-# 30: a take-over that does not read the head.
-
-
+@mutant(
+    ReignCore,
+    "_won",
+    "tr26_watch_that_lags",
+    tests="tests/core/test_reign.py::test_catching_up_reads_what_is_missing",
+    profiles="controllers",
+    pure=False,
+)
 def _believing(real: Real, self: ReignCore, token: int, revision: int) -> None:
+    """30: head not read at a take-over (C18; TR26).
+
+    A reign begins from what the watch has brought.
+    """
     real(self, token, revision)
     real.differs()
     assert self._reign is not None
     self._reign.head, self._reign.is_head_read = self.applied, True
 
 
-MUTANTS += (
-    Mutant(
-        number="30",
-        name="head not read at a take-over",
-        broken="A reign begins from what the watch has brought.",
-        source="C18; TR26",
-        tests=("tests/core/test_reign.py::test_catching_up_reads_what_is_missing",),
-        scenario="tr26_watch_that_lags",
-        profiles=("controllers",),
-        swaps=(Swap(ReignCore, "_won", _believing, pure=False),),
-    ),
-)
-
-
-# 32: what a transaction decided is answered and published before the store has it.
-
-
+@mutant(ControllerDriver, "carry_out", profiles="controllers", pure=False)
 def _at_once(real: Real, self: ControllerDriver, effects: Sequence[ControllerEffect]) -> Any:
+    """32: answer before the append (C9; M55).
+
+    The controller answers and publishes a change before it is stored.
+    """
     commits = [effect for effect in effects if isinstance(effect, Commit)]
     if commits:
         real.differs()
         self._pending += commits
         self._work.set()
     return Driver.carry_out(self, [effect for effect in effects if not isinstance(effect, Commit)])
-
-
-MUTANTS += (
-    Mutant(
-        number="32",
-        name="answer before the append",
-        broken="The controller answers and publishes a change before it is stored.",
-        source="C9; M55",
-        profiles=("controllers",),
-        swaps=(Swap(ControllerDriver, "carry_out", _at_once, pure=False),),
-    ),
-)
-
-
-# 38: a part of another reign believed.
 
 
 def _of_any_reign(real: Real, stored: StoredValues, taken: LogValue) -> tuple[bytes, ...]:
@@ -203,12 +166,36 @@ MUTANTS += (
 # 43a, 43b: a block of producer ids is given a second time.
 
 
+@mutant(
+    producer_ids,
+    "_reserve",
+    "tr36_producer_ids_of_a_store_that_forgot",
+    tests="tests/core/test_producers.py",
+    profiles="swarm",
+    pure=False,
+)
 def _not_reserved(real: Real, draft: Draft) -> int:
+    """43a: producer-id block given again (C33, C65; TR36).
+
+    The next block begins where the last one began.
+    """
     real.differs()
     return draft.header.next_producer_id
 
 
+@mutant(
+    ControllerCore,
+    "_start",
+    "tr36_producer_ids_of_a_store_that_forgot",
+    tests="tests/core/test_producers.py",
+    profiles="rollback",
+    pure=False,
+)
 def _going_on(real: Real, self: ControllerCore, event: ControllerStarted) -> Any:
+    """43b: no producer ids skipped by a reign (C33; TR36).
+
+    A reign on a store that forgot its end gives the blocks that the forgotten transactions gave.
+    """
     if self._state is not None:
         real.differs()
         header = self._state.header
@@ -217,46 +204,16 @@ def _going_on(real: Real, self: ControllerCore, event: ControllerStarted) -> Any
     return real(self, event)
 
 
-MUTANTS += (
-    Mutant(
-        number="43a",
-        name="producer-id block given again",
-        broken="The next block begins where the last one began.",
-        source="C33, C65; TR36",
-        tests=("tests/core/test_producers.py",),
-        scenario="tr36_producer_ids_of_a_store_that_forgot",
-        profiles=("swarm",),
-        swaps=(Swap(producer_ids, "_reserve", _not_reserved, pure=False),),
-    ),
-    Mutant(
-        number="43b",
-        name="no producer ids skipped by a reign",
-        broken="A reign on a store that forgot its end gives the blocks that the forgotten transactions gave.",
-        source="C33; TR36",
-        tests=("tests/core/test_producers.py",),
-        scenario="tr36_producer_ids_of_a_store_that_forgot",
-        profiles=("rollback",),
-        swaps=(Swap(ControllerCore, "_start", _going_on, pure=False),),
-    ),
+@mutant(
+    recovery,
+    "_agreed",
+    tests="tests/core/test_branches.py::test_an_isr_that_branches_disagree_upon_is_what_they_share",
+    profiles="rollback",
 )
-
-
-# 45: a recovery from two branches believes every member of either.
-
-
 def _either(real: Real, highest: PartitionImage, latest: Sequence[PartitionImage]) -> PartitionImage:
+    """45: recovery takes the union of ISRs (C38).
+
+    A member of the ISR of one branch may be elected, and lacks what the other branch committed.
+    """
     isr = in_assignment_order(highest, {member for each in latest for member in each.isr})
     return replace(highest, leader=None, isr=isr, elr=(), unproven=isr)
-
-
-MUTANTS += (
-    Mutant(
-        number="45",
-        name="recovery takes the union of ISRs",
-        broken="A member of the ISR of one branch may be elected, and lacks what the other branch committed.",
-        source="C38",
-        tests=("tests/core/test_branches.py::test_an_isr_that_branches_disagree_upon_is_what_they_share",),
-        profiles=("rollback",),
-        swaps=(Swap(recovery, "_agreed", _either),),
-    ),
-)

@@ -17,7 +17,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from mutants.verdict import Layer, Verdict
+from mutants.mutant import Layer, Verdict
 
 ROOT = Path(__file__).resolve().parents[3]
 _OPTIONS = ("-q", "-x", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist")

@@ -8,6 +8,7 @@ from strandline.core.control.recovery import position_sent
 from strandline.core.errors import ErrorCode
 from strandline.core.log.node import NodeCore
 from strandline.core.messages import Position
+from strandline_sim.scenario.board import CONTROLLER
 from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.clients import NO_ANSWER, WAITING, consumer_of
 from strandline_sim.scenario.clients import CallerRequest as Asked
@@ -16,7 +17,6 @@ from strandline_sim.scenario.nodes import TP, Actor
 from strandline_sim.scenario.telling import number, sight_of
 from strandline_sim.scenario.transactions import EMPTY, records_in, records_of, shown_epochs
 from strandline_sim.scenario.truth import CHECKED
-from strandline_sim.scenario.wire import CONTROLLER
 
 
 def _claim(word: Word, what: str, expected: str, actual: str) -> None:

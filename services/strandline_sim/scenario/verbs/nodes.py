@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from strandline.core.log import events
 from strandline.core.types import Offset
+from strandline_sim.scenario.board import CONTROLLER
 from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.language import Word
 from strandline_sim.scenario.nodes import TP, Actor
-from strandline_sim.scenario.wire import CONTROLLER
 
 
 def crash(call: VerbCall) -> None:

@@ -10,13 +10,13 @@ from strandline.core.control.state import ControllerTimings
 from strandline.core.log.effects import Append
 from strandline.core.log.saving_order import NodeTimings
 from strandline.core.types import Durability, FetchHw, IsrJoin, LeaderEpoch, Offset, Truncation
+from strandline_sim.scenario.board import CONTROLLER, Envelope, Link
 from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.control import CLUSTER_ID
 from strandline_sim.scenario.language import Word
 from strandline_sim.scenario.nodes import TP, Actor
 from strandline_sim.scenario.telling import partition_text
 from strandline_sim.scenario.transactions import header, in_batches
-from strandline_sim.scenario.wire import CONTROLLER, Envelope, Link
 
 _RULES = {"truncation": Truncation, "fetch-hw": FetchHw, "isr-join": IsrJoin, "durability": Durability}
 _TIMINGS = {field.name.replace("_", "-"): field.name for field in fields(NodeTimings)}
@@ -45,8 +45,7 @@ def _set_rule(call: VerbCall, key: Word, value: Word) -> None:
 
 
 def _with_timing(call: VerbCall, timings: NodeTimings, key: Word, value: Word) -> NodeTimings:
-    is_count = key.text.endswith(_BYTES)
-    found = call.integer(value) if is_count else call.duration_ms(value)
+    found = call.integer(value) if key.text.endswith(_BYTES) else call.duration_ms(value)
     try:
         return replace(timings, **{_TIMINGS[key.text]: found})
     except ValueError as error:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from strandline_sim.scenario.board import Envelope, Link
 from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.language import Word
 from strandline_sim.scenario.nodes import Actor
-from strandline_sim.scenario.wire import Envelope, Link
 
 KINDS = ("fetch", "fetched", "end-of-epoch", "offsets", "producers", "alter", "altered", "metadata")
 _DISK = ".disk"

@@ -31,7 +31,7 @@ What is the model's.
 """
 
 from strandline_sim.searches.exhaust.local import Property
-from strandline_sim.searches.exhaust.model import Found, Result, search
+from strandline_sim.searches.exhaust.space import Found, Result, search
 from strandline_sim.searches.exhaust.variants import VARIANTS, Bounds, Variant
 
 __all__ = ["VARIANTS", "Bounds", "Found", "Property", "Result", "Variant", "search"]

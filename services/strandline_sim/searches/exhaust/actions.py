@@ -61,8 +61,7 @@ class Actions:
     def shrink(self, local: Local, late: int) -> Local:
         """The leader finds that follower ``late`` has lagged for too long, and no other has."""
         core = self._bench.core(local)
-        leader = core.state.leaders[TP]
-        for follower in leader.progress.values():
+        for follower in core.state.leaders[TP].progress.values():
             follower.last_caught_up_ms = None if follower.node_id == late else NOW_MS
         core._next_expand_ms = core._next_checkpoint_ms = core._next_retention_ms = NEVER_MS
         return self._run(core, local, log_events.Ticked(NOW_MS))[0]
@@ -174,12 +173,7 @@ def can_ask(local: Local) -> bool:
         local.follows is not None
         and not isinstance(part, Leading)
         and part is not None
-        and part.state
-        in (
-            FetchState.TRUNCATING,
-            FetchState.FETCHING,
-            FetchState.OUT_OF_RANGE,
-        )
+        and part.state in (FetchState.TRUNCATING, FetchState.FETCHING, FetchState.OUT_OF_RANGE)
     )
 
 
@@ -192,11 +186,5 @@ def _received(result: FetchResult, records: tuple[Rec, ...], start: int) -> Fetc
     """The answer as it arrives, with the headers of what was read."""
     headers = tuple(BatchHeader(Offset(start + i), LeaderEpoch(r.epoch), 1, 1, 0) for i, r in enumerate(records))
     return FetchedPartition(
-        TP,
-        result.refusal,
-        result.high_watermark,
-        result.log_start_offset,
-        result.diverging,
-        headers,
-        records,
+        TP, result.refusal, result.high_watermark, result.log_start_offset, result.diverging, headers, records
     )

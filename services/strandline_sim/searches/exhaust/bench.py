@@ -6,7 +6,7 @@ performed at once and a commit (fsync) completes within the step that asked for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 from strandline.core import messages
@@ -34,7 +34,7 @@ from strandline.runtime.ports import Cut, Logs, Opened
 from strandline_sim.searches.exhaust.local import Following, Image, Leading, Local, Rec
 from strandline_sim.searches.exhaust.variants import Variant
 
-# ---- record_logs
+# ---- record logs
 # The one log of a searched state: its records, each named by its epoch and its writer.
 #
 # Whatever a state of the model does not hold (checkpoints, producers, metadata) is not kept here either.
@@ -131,8 +131,7 @@ class Bench:
             if isinstance(local.part, Leading):
                 self._lead(core, local, local.part, log)
             elif isinstance(local.part, Following):
-                image = state.images[TP]
-                follower = FollowerReplica(image, log, state.rules, TIMINGS, NOW_MS)
+                follower = FollowerReplica(state.images[TP], log, state.rules, TIMINGS, NOW_MS)
                 follower.state = local.part.state
                 state.followers[TP] = follower
         self.variant.arm(core, TP)
@@ -276,6 +275,3 @@ def _agreed(leader: LeaderReplica) -> tuple[int, ...]:
 
 def _topic(image: messages.PartitionImage) -> messages.TopicImage:
     return messages.TopicImage(name=TOPIC, topic_id=TP.topic_id, partitions=(image,))
-
-
-Run = Callable[[], tuple[Local, list[effects.Effect]]]

@@ -157,12 +157,7 @@ def broken(locals_: Sequence[Local], now: Image, committed: tuple[Rec, ...], *, 
 
 
 def _check_leader(
-    leader: Local,
-    part: Leading,
-    locals_: Sequence[Local],
-    now: Image,
-    committed: tuple[Rec, ...],
-    found: set[Property],
+    leader: Local, part: Leading, locals_: Sequence[Local], now: Image, committed: tuple[Rec, ...], found: set[Property]
 ) -> None:
     exposed = leader.log[: leader.hw]
     if exposed:

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from strandline.core.log.follower import FetchState
 from strandline_sim.searches.exhaust.actions import LOST
 from strandline_sim.searches.exhaust.local import Following, Leading, Local, Rec
-from strandline_sim.searches.exhaust.model import Found
-from strandline_sim.searches.exhaust.space import Space, Step, View
+from strandline_sim.searches.exhaust.space import Found, Space, Step, View
 
 
 def tell(found: Found, space: Space) -> list[str]:

@@ -96,10 +96,9 @@ def _given(effect: Any) -> tuple[Any, ...]:
 
 
 def _fields(of: object, names: tuple[str, ...]) -> tuple[Any, ...]:
-    found = (getattr(of, name) for name in names)
     return tuple(
         value is not None and events.HandOverAsked(0) if name == "hand_over" else value
-        for name, value in zip(names, found, strict=True)
+        for name, value in zip(names, (getattr(of, name) for name in names), strict=True)
     )
 
 
@@ -270,8 +269,7 @@ def _tokens(world: ReignWorld, but: int) -> set[int | None]:
 
 
 def _begins(store: ReignStore, core: ReignCore, effect: reigns_effects.StartCore) -> None:
-    reigns = store.key is not None and store.key.token == effect.token
-    if reigns and effect.head != store.head:
+    if (store.key is not None and store.key.token == effect.token) and effect.head != store.head:
         raise ReignBroken(
             f"I22: {core.controller_id} begins from {said(effect.head)}, the log ends at {said(store.head)}"
         )

@@ -7,7 +7,7 @@ may happen whenever a transaction is open; leaders that die with what is not com
 committed at once, and that starts again.
 """
 
-from strandline_sim.searches.transactions.model import Result, search
+from strandline_sim.searches.transactions.steps import Result, search
 from strandline_sim.searches.transactions.world import TransactionBounds
 
 __all__ = ["TransactionBounds", "Result", "search"]

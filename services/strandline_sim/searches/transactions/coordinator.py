@@ -102,8 +102,7 @@ def asked(coordinator: Coordinator, request: object) -> tuple[Coordinator, objec
 def timed_out(coordinator: Coordinator) -> Coordinator:
     """The time of the open transaction is over."""
     assert coordinator.row.state is records.TxnState.ONGOING, "no transaction is open"
-    decisions = _machine(coordinator).tick(_context(coordinator, _TIMEOUT_MS + 1))
-    for decision in decisions:
+    for decision in _machine(coordinator).tick(_context(coordinator, _TIMEOUT_MS + 1)):
         coordinator = _after(coordinator, decision)
     return coordinator
 

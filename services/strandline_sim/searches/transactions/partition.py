@@ -310,8 +310,7 @@ class _Bench:
     def after(self) -> After:
         """Where the core stands now, and what was answered."""
         requests = {self._now(number, request): None for number, request in self._requests.items()}
-        partition = PartitionLog(tuple(self._entries), self.log.hw, self._asking(), tuple(requests))
-        return partition, tuple(self._answers)
+        return PartitionLog(tuple(self._entries), self.log.hw, self._asking(), tuple(requests)), tuple(self._answers)
 
     def _asking(self) -> Question | None:
         serving, question = self._core._produce, self._question

@@ -1,0 +1,440 @@
+"""One call at a client: what `grpc.aio` gives whoever makes it, over a stream that may begin later, or a second time.
+
+Invariant: a call ends exactly once, with the status that came first; messages that arrived before it are read first.
+What a caller drops without a word is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
+from typing import Any, NoReturn
+
+import grpc
+
+from strandline.transport import frames, headers
+from strandline.transport.frames import Code
+from strandline.transport.headers import BadHeaders, Field
+from strandline.transport.options import STATUSES, status_of_http
+from strandline.transport.stream import Stream
+
+_log = logging.getLogger("strandline.transport")
+
+Status = tuple[grpc.StatusCode, str, headers.Metadata]
+_CANCELLED = "Locally cancelled by application!"
+
+
+class ClientStream(Stream):
+    """The stream of a call; it does not keep the call alive."""
+
+    __slots__ = ("call", "has_headers")
+
+    def __init__(self, connection: Any, number: int, call: Call) -> None:
+        super().__init__(connection, number)
+        self.call = weakref.ref(call)
+        self.has_headers = False
+
+    def over(self, status: Status, *, reset: Code | None = None) -> None:
+        """The call has its status; ``reset``: the server is to forget the stream."""
+        if self.is_closed:
+            return
+        if reset is not None:
+            self.connection.outgoing.control(frames.reset(self.number, reset))
+        self.close()
+        self.connection.forget(self, by_peer=self.peer_ended and self.we_ended)
+        call = self.call()
+        if call is None:
+            self.forget_messages()
+        else:
+            call.finish(status)
+
+    def dropped(self) -> None:
+        """Nobody has the call any more."""
+        self.over((grpc.StatusCode.CANCELLED, "dropped", ()), reset=Code.CANCEL)
+        self.forget_messages()
+
+    def fields(self, fields: Sequence[Field], ended: bool) -> None:
+        """Headers of the answer, or its trailers.
+
+        Raises:
+            BadHeaders: they are malformed.
+        """
+        pseudo, others = headers.split(fields)
+        size, most = headers.size_of(fields), self.connection.options.max_metadata_bytes
+        if size > most:
+            why = f"received metadata larger than max ({size} vs. {most})"
+            self.over((grpc.StatusCode.RESOURCE_EXHAUSTED, why, ()), reset=Code.CANCEL)
+        elif not self.has_headers:
+            self._answered(pseudo, others, ended)
+        elif pseudo or not ended:
+            raise BadHeaders("headers inside a stream that do not end it")
+        else:
+            self._trailers(others)
+
+    def _answered(self, pseudo: dict[bytes, bytes], others: list[Field], ended: bool) -> None:
+        status = pseudo.get(b":status", b"")
+        if len(pseudo) != 1 or len(status) != 3 or not status.isdigit():
+            raise BadHeaders("an answer needs :status, and has no other pseudo-field")
+        if status[:1] == b"1":
+            if ended:
+                raise BadHeaders("an answer ends with a status of 1xx")
+            return
+        given = dict(others)
+        type_ = given.get(b"content-type", b"")
+        if status != b"200" or not type_.startswith(headers.TYPE):
+            code = status_of_http(int(status))
+            if b"grpc-status" not in given:
+                said = f"HTTP status {status.decode()} and content-type {type_.decode('latin-1')!r}, which is no gRPC"
+                self.over((code, f"the server answered with {said}", ()), reset=Code.CANCEL)
+                return
+        self.has_headers = True
+        self.encoding = given.get(b"grpc-encoding", b"")
+        if ended:
+            self._trailers(others)
+            return
+        call = self.call()
+        if call is not None:
+            call.answered(headers.read_metadata(others))
+
+    def _trailers(self, fields: list[Field]) -> None:
+        given = dict(fields)
+        text = given.get(b"grpc-status", b"")
+        code = STATUSES.get(int(text), grpc.StatusCode.UNKNOWN) if text.isdigit() else grpc.StatusCode.UNKNOWN
+        details = headers.read_message(given.get(b"grpc-message", b""))
+        if not text:
+            code, details = grpc.StatusCode.INTERNAL, "the server ended the call without a status"
+        metadata = headers.read_metadata(fields)
+        self.connection.peer_ended(self)
+        self.over((code, details, metadata), reset=None if self.we_ended else Code.NO_ERROR)
+
+
+class Call(grpc.aio.Call):
+    """What all kinds of calls have in common."""
+
+    def __init__(self, method: Any, metadata: Iterable[tuple[str, str | bytes]] | None, wait_for_ready: bool) -> None:
+        self.channel = channel = method.channel
+        self.wait_for_ready = wait_for_ready
+        self.request: bytes | None = None
+        """The only request, of a call that has one."""
+        self.wrote = self.was_retried = False
+        """Whether something was sent that cannot be sent again; whether it was begun again already."""
+        self._block: bytes = channel.block_of(method.path) + headers.metadata_block(metadata or ())
+        self._encode, self._decode = method.encode, method.decode
+        self._loop = channel.loop
+        self._deadline_s: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._stream: ClientStream | None = None
+        self._status: Status | None = None
+        self._is_cancelled = False
+        self._half_closed = False
+        self._initial: headers.Metadata | None = None
+        self._changed: list[asyncio.Future[None]] = []
+        self._callbacks: list[Callable[[Any], None]] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._answers: list[bytes] = []
+
+    def start(self, requests: Any, is_stream: bool, timeout_s: float | None) -> None:
+        """Begin the call: with its request, or what its requests come from; None: they are written."""
+        if timeout_s is not None:
+            self._deadline_s = self._loop.time() + timeout_s
+            self._timer = self._loop.call_later(max(0.0, timeout_s), _late, weakref.ref(self))
+        if not is_stream:
+            self.request = self._encoded(requests)
+            self._half_closed = True
+            if self.request is None:
+                return
+        self.channel.begin(self)
+        if is_stream and requests is not None:
+            self._sending = self._loop.create_task(self._send_all(requests))
+
+    def block(self) -> bytes:
+        """The headers as they are sent now."""
+        if self._deadline_s is None:
+            return self._block
+        return self._block + headers.timeout_field(max(1e-9, self._deadline_s - self._loop.time()))
+
+    def begun(self, stream: ClientStream) -> None:
+        """It has a stream."""
+        self._stream = stream
+        self._change()
+
+    def answered(self, metadata: headers.Metadata) -> None:
+        """The headers of the answer are there."""
+        self._initial = metadata
+        self._change()
+
+    def not_processed(self, why: str) -> None:
+        """The server did nothing for this call: once it is begun again, if it still can be."""
+        if self._status is not None:
+            return
+        if self.was_retried or self.wrote or self._sending is not None:
+            self.finish((grpc.StatusCode.UNAVAILABLE, why, ()))
+            return
+        self.was_retried = True
+        self._stream = None
+        self.channel.begin(self)
+
+    def finish(self, status: Status) -> None:
+        """The call is over, if it was not."""
+        if self._status is not None:
+            return
+        self._status = status
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
+        self._change()
+        for callback in self._callbacks:
+            self._loop.call_soon(callback, self)
+
+    def _change(self) -> None:
+        if self._changed:
+            changed, self._changed = self._changed, []
+            for one in changed:
+                if not one.done():
+                    one.set_result(None)
+
+    async def _next_change(self) -> None:
+        waiter = self._loop.create_future()
+        self._changed.append(waiter)
+        await waiter
+
+    async def _ended(self) -> Status:
+        while self._status is None:
+            await self._next_change()
+        return self._status
+
+    def _end_locally(self, code: grpc.StatusCode, details: str, reset: Code = Code.CANCEL) -> bool:
+        if self._status is not None:
+            return False
+        status = (code, details, ())
+        stream = self._stream
+        if stream is not None and not stream.is_closed:
+            stream.over(status, reset=reset)
+            stream.forget_messages()
+        self.finish(status)
+        return True
+
+    def __del__(self) -> None:
+        stream = getattr(self, "_stream", None)
+        if stream is not None and (not stream.is_closed or stream.messages) and not self._loop.is_closed():
+            # The collector of garbage may run in any thread.
+            self._loop.call_soon_threadsafe(stream.dropped)
+
+    # ---- what callers use
+
+    def cancel(self) -> bool:
+        """Give the call up; returns whether it was not over."""
+        if self._status is None:
+            self._is_cancelled = True
+        return self._end_locally(grpc.StatusCode.CANCELLED, _CANCELLED)
+
+    def cancelled(self) -> bool:
+        """Whether it ended as CANCELLED."""
+        return self._status is not None and self._status[0] is grpc.StatusCode.CANCELLED
+
+    def done(self) -> bool:
+        """Whether it has its status, and nothing is left to be read."""
+        return self._status is not None and (self._is_cancelled or self._stream is None or not self._stream.messages)
+
+    def time_remaining(self) -> float | None:
+        """Seconds until the deadline; None without one."""
+        return None if self._deadline_s is None else max(0.0, self._deadline_s - self._loop.time())
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Call this with the call when it is over."""
+        if self._status is not None:
+            self._loop.call_soon(callback, self)
+        else:
+            self._callbacks.append(callback)
+
+    async def initial_metadata(self) -> grpc.aio.Metadata:
+        """Of the answer; empty if the call ended without."""
+        while self._initial is None and self._status is None:
+            await self._next_change()
+        return grpc.aio.Metadata.from_tuple(self._initial or ())
+
+    async def trailing_metadata(self) -> grpc.aio.Metadata:
+        """What came with the status."""
+        return grpc.aio.Metadata.from_tuple((await self._ended())[2])
+
+    async def code(self) -> grpc.StatusCode:
+        """The status."""
+        return (await self._ended())[0]
+
+    async def details(self) -> str:
+        """The status's text."""
+        return (await self._ended())[1]
+
+    async def debug_error_string(self) -> str:
+        """The same, for people."""
+        return (await self._ended())[1]
+
+    async def wait_for_connection(self) -> None:
+        """Until the call has a stream.
+
+        Raises:
+            grpc.aio.AioRpcError: it will get none.
+        """
+        while self._stream is None and self._status is None:
+            await self._next_change()
+        if self._stream is None:
+            self._raise()
+
+    def _raise(self) -> NoReturn:
+        assert self._status is not None, "the call is over"
+        if self._is_cancelled:
+            raise asyncio.CancelledError
+        raise self._error(self._status)
+
+    def _error(self, status: Status) -> grpc.aio.AioRpcError:
+        initial, trailing = (grpc.aio.Metadata.from_tuple(one) for one in (self._initial or (), status[2]))
+        return grpc.aio.AioRpcError(status[0], initial, trailing, status[1], status[1])
+
+    def _raise_unless_ok(self) -> None:
+        if self._is_cancelled or (self._status is not None and self._status[0] is not grpc.StatusCode.OK):
+            self._raise()
+
+    def _encoded(self, message: Any) -> bytes | None:
+        content = message if self._encode is None else self._encode(message)
+        if type(content) is not bytes:
+            content = bytes(content)
+        most = self.channel.options.max_send_bytes
+        if len(content) > most:
+            why = f"the message is larger than max ({len(content)} vs. {most})"
+            self._end_locally(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+            return None
+        return content
+
+    def _decoded(self, content: bytes) -> Any:
+        if self._decode is None:
+            return content
+        try:
+            return self._decode(content)
+        except Exception as error:
+            why = f"the answer cannot be decoded: {error}"
+            self._end_locally(grpc.StatusCode.INTERNAL, why)
+            raise self._error((grpc.StatusCode.INTERNAL, why, ())) from error
+
+    async def write(self, request: Any) -> None:
+        """Send a request of a stream; returns when the socket has it.
+
+        Raises:
+            asyncio.InvalidStateError: the call is over, or `done_writing` was called.
+            grpc.aio.AioRpcError: the call ended before it could be sent.
+        """
+        if self._half_closed or (self._stream is not None and self._status is not None):
+            raise asyncio.InvalidStateError("RPC already finished." if self._status else "RPC is half closed.")
+        content = self._encoded(request)
+        try:
+            if self._stream is None:
+                await self.wait_for_connection()
+            stream = self._stream
+            if content is None or stream is None:
+                self._raise()
+            self.wrote = True
+            await stream.send(content)
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        if stream.is_closed:
+            self._raise_unless_ok()
+            raise asyncio.InvalidStateError("RPC already finished.")
+
+    async def done_writing(self) -> None:
+        """There are no more requests."""
+        if not self._half_closed and self._status is None:
+            self._half_closed = True
+            await self.wait_for_connection()
+            stream = self._stream
+            if stream is not None and not stream.is_closed:
+                stream.connection.outgoing.end(stream, frames.data_head(0, frames.END_STREAM, stream.number))
+
+    async def _send_all(self, requests: Any) -> None:
+        try:
+            if hasattr(requests, "__aiter__"):
+                async for request in requests:
+                    await self.write(request)
+            else:
+                for request in requests:
+                    await self.write(request)
+            await self.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            # The reader learns why.
+            return
+        except Exception:
+            _log.debug("the requests of a call failed", exc_info=True)
+            self.cancel()
+
+
+class AnswerCall(Call):
+    """A call with one answer, which is awaited."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """The answer.
+
+        Raises:
+            grpc.aio.AioRpcError: the call failed.
+            asyncio.CancelledError: it was cancelled, as it is with the task that waits for it.
+        """
+        try:
+            while self._status is None:
+                waiter = self._loop.create_future()
+                self._changed.append(waiter)
+                yield from waiter
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        self._raise_unless_ok()
+        stream = self._stream
+        if stream is not None and not self._answers:
+            self._answers = list(stream.messages)
+            stream.forget_messages()
+        if len(self._answers) != 1:
+            why = f"the server sent {len(self._answers)} answers where there is one"
+            self._status = (grpc.StatusCode.INTERNAL, why, ())
+            self._raise()
+        return self._decoded(self._answers[0])
+
+
+class StreamCall(Call):
+    """A call whose answers are a stream."""
+
+    async def read(self) -> Any:
+        """The next answer; `grpc.aio.EOF` after the last.
+
+        Raises:
+            grpc.aio.AioRpcError: the call failed, and all answers were read.
+            asyncio.CancelledError: it was cancelled.
+        """
+        try:
+            while True:
+                stream = self._stream
+                content = None if stream is None or self._is_cancelled else await stream.next()
+                if content is not None:
+                    return self._decoded(content)
+                if self._status is not None:
+                    break
+                # The status is due, or a first or a second stream.
+                await self._next_change()
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        self._raise_unless_ok()
+        return grpc.aio.EOF
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """The answers."""
+        return self._all()
+
+    async def _all(self) -> AsyncIterator[Any]:
+        while (answer := await self.read()) is not grpc.aio.EOF:
+            yield answer
+
+
+def _late(call: weakref.ref[Call]) -> None:
+    found = call()
+    if found is not None:
+        found._end_locally(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")

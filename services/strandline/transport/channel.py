@@ -1,0 +1,545 @@
+"""A channel: one connection at a time to one target, its states, and the calls that wait for it. As `grpc.aio.Channel`.
+
+Invariant: a call waits only while a connection is being made, or for a stream of its own; a dial that is refused is
+TRANSIENT_FAILURE at once, and until the next dial is due calls fail without a byte being sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import weakref
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partialmethod
+from typing import Any, TypeVar
+
+import grpc
+
+from strandline.transport import frames, headers
+from strandline.transport.call import AnswerCall, Call, ClientStream, StreamCall
+from strandline.transport.connection import Connection
+from strandline.transport.frames import Code
+from strandline.transport.headers import Field
+from strandline.transport.options import Argument, Options, Security, options_of, status_of_reset
+from strandline.transport.stream import Ended, Stream
+
+_CLOSE_S = 1.0
+_NAME_S = 5.0
+"""For the addresses of a name."""
+_GROWTH, _JITTER = 1.6, 0.2
+"""Of the waits between dials (gRPC, connection-backoff)."""
+_SLACK_STREAMS = 1_000
+"""So many stream ids before the last a connection is replaced."""
+
+State = grpc.ChannelConnectivity
+_T = TypeVar("_T")
+
+
+class DialFailed(OSError):
+    """A connection was made, and is none that we can use."""
+
+
+class ClientConnection(Connection):
+    """A connection at the client."""
+
+    is_client = True
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__(channel.options)
+        self._channel = weakref.ref(channel)
+        self.next_stream = 1
+        self.ready: asyncio.Future[str] = self.loop.create_future()
+        """Empty once calls may begin, else why they never will."""
+        self.takes_calls = True
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more stream may be opened now."""
+        return len(self.streams) < self.peer_streams
+
+    def open(self, call: Call) -> None:
+        """Begin a call."""
+        number = self.next_stream
+        self.next_stream += 2
+        if self.next_stream > frames.LAST_STREAM - _SLACK_STREAMS:
+            self._takes_no_more()
+        stream = ClientStream(self, number, call)
+        self.streams[number] = stream
+        self.outgoing.headers(self.block_of(call.block()), 0, number)
+        if call.request is not None:
+            self.outgoing.message(stream, call.request, frames.END_STREAM)
+        call.begun(stream)
+
+    def _takes_no_more(self) -> None:
+        self.takes_calls = False
+        channel = self._channel()
+        if channel is not None:
+            channel.connection_over(self)
+
+    def settled(self) -> None:
+        """The server speaks HTTP/2."""
+        if not self.ready.done():
+            self.ready.set_result("")
+        self.keep_alive()
+
+    def ended(self) -> None:
+        """Nothing can be begun here."""
+        if not self.ready.done():
+            self.ready.set_result(self.why)
+        self._takes_no_more()
+
+    def _is_idle(self, number: int) -> bool:
+        return number % 2 == 0 or number >= self.next_stream
+
+    def more_headers(self, stream: Any, fields: Sequence[Field], ended: bool) -> None:
+        """An answer's headers or trailers."""
+        stream.fields(fields, ended)
+
+    def _data_ends(self, stream: Stream | None, ends: int) -> None:
+        if ends and stream is not None:
+            self.peer_ended(stream)
+            self.call_ended(stream, Ended(grpc.StatusCode.INTERNAL, "the server ended the call without a status"))
+
+    def _data_begins(self, number: int, size: int, flags: int, pad: int) -> None:
+        stream = self.streams.get(number)
+        if isinstance(stream, ClientStream) and not stream.has_headers:
+            self.reset_for(number, Code.PROTOCOL_ERROR, "DATA before the headers of the answer")
+        super()._data_begins(number, size, flags, pad)
+
+    def call_ended(self, stream: Any, ended: Ended) -> None:
+        """What arrived ends the call."""
+        stream.over((ended.code, str(ended), ()), reset=Code.CANCEL)
+
+    def forget(self, stream: Stream, *, by_peer: bool) -> None:
+        """A stream is over: another call may begin."""
+        super().forget(stream, by_peer=by_peer)
+        channel = self._channel()
+        if channel is not None:
+            channel.room()
+        if not self.takes_calls and not self.streams and not self.is_ending:
+            self.close("the server went away")
+
+    def was_reset(self, stream: Any, code: int) -> None:
+        """The server gave the stream up, or broke a rule."""
+        call = stream.call()
+        if code == Code.REFUSED_STREAM and call is not None and not stream.has_headers:
+            stream.close()
+            call.not_processed("the server refused the stream")
+            return
+        name = Code(code).name if code in Code._value2member_map_ else str(code)
+        status = status_of_reset(code)
+        if status is grpc.StatusCode.CANCELLED and call is not None and call.time_remaining() == 0:
+            # The server's deadline is the caller's, and its clock may be first.
+            status = grpc.StatusCode.DEADLINE_EXCEEDED
+        stream.over((status, f"the stream was reset: {name}", ()))
+
+    def stream_lost(self, stream: Any) -> None:
+        """The connection is over."""
+        stream.over((grpc.StatusCode.UNAVAILABLE, self.why, ()))
+
+    def going_away(self, last: int, code: int, why: str) -> None:
+        """The server takes no more calls, and did nothing for those above ``last``."""
+        if code != Code.NO_ERROR:
+            name = Code(code).name if code in Code._value2member_map_ else str(code)
+            self.why = f"the server ended the connection: {why or name} ({name})"
+        self._takes_no_more()
+        for number in [number for number in self.streams if number > last]:
+            stream: Any = self.streams.pop(number)
+            stream.close()
+            call = stream.call()
+            if call is not None:
+                call.not_processed("the server went away before it looked at the call")
+        if not self.streams and not self.is_ending:
+            self.close(self.why)
+
+
+class Method:
+    """One method of a channel, which is called."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        kinds: tuple[bool, bool],
+        path: str,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+    ) -> None:
+        self.channel = channel
+        self.encode = request_serializer
+        self.decode = response_deserializer
+        self._is_request_stream, self._is_answer_stream = kinds
+        self.path = path
+
+    def __call__(
+        self,
+        request: Any = None,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: object = None,
+        wait_for_ready: bool | None = None,
+        compression: object = None,
+    ) -> Any:
+        """Begin a call; ``request``: the one, or an iterable of them, or None if they are written. ``timeout``: in s.
+
+        Raises:
+            grpc.aio.UsageError: the channel is closed.
+            ValueError: wrong metadata, or credentials or compression, which there are none of here.
+        """
+        if credentials is not None or compression is not None:
+            raise ValueError("this transport has no credentials of single calls, and sends no compressed messages")
+        kind = StreamCall if self._is_answer_stream else AnswerCall
+        self.channel.check_open()
+        call = kind(self, metadata, bool(wait_for_ready))
+        call.start(request, self._is_request_stream, timeout)
+        return call
+
+
+class Channel(grpc.aio.Channel):
+    """gRPC's channel."""
+
+    def __init__(self, target: str, options: Options, security: Security | None) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.options = options
+        self._host, self._port, self._authority = _read_target(target)
+        self._security = security
+        self._state = State.IDLE
+        self._watching: list[asyncio.Future[None]] = []
+        self._connection: ClientConnection | None = None
+        self._old: set[ClientConnection] = set()
+        self._waiting: deque[weakref.ref[Call]] = deque()
+        self._blocks: dict[str, bytes] = {}
+        self._dialling: asyncio.Task[None] | None = None
+        self._due: asyncio.TimerHandle | None = None
+        self._next_dial_s = 0.0
+        self._backoff_s = options.first_backoff_s
+        self._failure = ""
+        self._addresses: list[Any] = []
+        self._asked_s = float("-inf")
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """That in which the channel is used first; it may be made outside."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
+
+    def block_of(self, path: str) -> bytes:
+        """What the calls of a method begin with."""
+        found = self._blocks.get(path)
+        if found is not None:
+            return found
+        agent = f"{self.options.user_agent} grpc-python-strandline/1".strip().encode("ascii", "replace")
+        scheme = headers.SCHEME_HTTP if self._security is None else headers.SCHEME_HTTPS
+        block = headers.request_block(path.encode(), self._authority.encode(), agent, scheme)
+        self._blocks[path] = block
+        return block
+
+    # ---- calls
+
+    def check_open(self) -> None:
+        """Raise `grpc.aio.UsageError` if the channel is closed."""
+        if self._state is State.SHUTDOWN:
+            raise grpc.aio.UsageError("Channel is closed.")
+
+    def begin(self, call: Call) -> None:
+        """Give a call a stream, now or when there is one for it."""
+        if self._state is State.SHUTDOWN:
+            call.finish((grpc.StatusCode.CANCELLED, "Channel closed.", ()))
+            return
+        connection = self._connection
+        if connection is not None and connection.has_room and not self._waiting:
+            connection.open(call)
+            return
+        if connection is None and not call.wait_for_ready and self._is_backing_off():
+            call.finish((grpc.StatusCode.UNAVAILABLE, self._failure, ()))
+            return
+        self._waiting.append(weakref.ref(call))
+        if connection is None:
+            self._dial_when_due()
+
+    def room(self) -> None:
+        """Calls that wait may begin, as far as the server allows."""
+        while self._waiting:
+            connection = self._connection
+            if connection is None or not connection.has_room:
+                return
+            call = self._waiting.popleft()()
+            if call is not None and not call.done():
+                connection.open(call)
+
+    # ---- connections
+
+    def _is_backing_off(self) -> bool:
+        return self._state is State.TRANSIENT_FAILURE and self.loop.time() < self._next_dial_s
+
+    def _dial_when_due(self) -> None:
+        if self._dialling is not None or self._connection is not None or self._due is not None:
+            return
+        wait_s = self._next_dial_s - self.loop.time()
+        if wait_s <= 0:
+            self._dial_now()
+        else:
+            self._due = self.loop.call_later(wait_s, self._dial_now)
+
+    def _dial_now(self) -> None:
+        self._due = None
+        if self._state is not State.SHUTDOWN:
+            self._set(State.CONNECTING)
+            self._dialling = self.loop.create_task(self._dial())
+
+    async def _dial(self) -> None:
+        begun_s = self.loop.time()
+        backoff_s, options = self._backoff_s, self.options
+        try:
+            connection = await self._connect(max(options.dial_s, backoff_s))
+        except (OSError, ValueError, RuntimeError) as error:
+            # The second and third: a name that is none, a loop that ends. A time-out is one of the first.
+            self._dialling = None
+            self._backoff_s = min(backoff_s * _GROWTH, options.most_backoff_s)
+            self._next_dial_s = begun_s + backoff_s * random.uniform(1 - _JITTER, 1 + _JITTER)
+            self._dial_failed(str(error) or "no answer in time")
+            return
+        self._dialling = None
+        self._backoff_s, self._next_dial_s = options.first_backoff_s, 0.0
+        self._connection = connection
+        self._set(State.READY)
+        self.room()
+
+    def _dial_failed(self, why: str) -> None:
+        self._failure = f"failed to connect to {self._authority}: {why}"
+        self._set(State.TRANSIENT_FAILURE)
+        waiting, self._waiting = self._waiting, deque()
+        for reference in waiting:
+            call = reference()
+            if call is None or call.done():
+                continue
+            if call.wait_for_ready:
+                self._waiting.append(reference)
+            else:
+                call.finish((grpc.StatusCode.UNAVAILABLE, self._failure, ()))
+        if self._waiting:
+            self._dial_when_due()
+
+    async def _connect(self, limit_s: float) -> ClientConnection:
+        """A connection to the first address that makes one; each may take ``limit_s``, and the name its own time."""
+        failure: OSError = DialFailed(f"no address is known for {self._host}")
+        async with asyncio.timeout(_NAME_S):
+            addresses = await self._resolved()
+        for family, kind, protocol, _, address in addresses:
+            dialled = socket.socket(family, kind, protocol)
+            try:
+                return await _within(limit_s, self._connect_to(dialled, address))
+            except OSError as error:
+                dialled.close()
+                failure = error
+            except BaseException:
+                dialled.close()
+                raise
+        raise failure
+
+    async def _connect_to(self, dialled: socket.socket, address: Any) -> ClientConnection:
+        dialled.setblocking(False)
+        dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.options.tcp_user_timeout_ms is not None:
+            dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self.options.tcp_user_timeout_ms)
+        await self.loop.sock_connect(dialled, address)
+        secured: dict[str, Any] = {}
+        if self._security is not None:
+            secured = {"ssl": self._security.context(), "server_hostname": self._host}
+        connection = ClientConnection(self)
+        try:
+            transport, _ = await self.loop.create_connection(lambda: connection, sock=dialled, **secured)
+            if secured and transport.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
+                raise DialFailed("the server does not speak HTTP/2 over TLS: ALPN did not choose h2")
+            why = await connection.ready
+            if why:
+                raise DialFailed(why)
+        except BaseException:
+            connection.drop()
+            raise
+        return connection
+
+    async def _resolved(self) -> list[Any]:
+        now_s = self.loop.time()
+        if not self._addresses or now_s - self._asked_s >= self.options.ask_name_s:
+            self._asked_s = now_s
+            self._addresses = list(dict.fromkeys(await _addresses(self.loop, self._host, self._port)))
+        return self._addresses
+
+    def connection_over(self, connection: ClientConnection) -> None:
+        """It takes no more calls; those it has may end on it."""
+        if connection.streams and not connection.is_ending:
+            self._old.add(connection)
+            connection.lost.add_done_callback(lambda _: self._old.discard(connection))
+        if connection is self._connection:
+            self._connection = None
+            if self._state is not State.SHUTDOWN:
+                self._set(State.IDLE)
+                if self._waiting:
+                    self._dial_when_due()
+
+    # ---- states
+
+    def _set(self, state: State) -> None:
+        if state is not self._state:
+            self._state = state
+            watching, self._watching = self._watching, []
+            for one in watching:
+                if not one.done():
+                    one.set_result(None)
+
+    def get_state(self, try_to_connect: bool = False) -> State:
+        """The state; ``try_to_connect``: make a connection if there is none."""
+        if try_to_connect and self._state in (State.IDLE, State.TRANSIENT_FAILURE):
+            state = self._state
+            self._dial_when_due()
+            return state
+        return self._state
+
+    async def wait_for_state_change(self, last_observed_state: State) -> None:
+        """Until the state is another one."""
+        while self._state is last_observed_state:
+            waiter = self.loop.create_future()
+            self._watching.append(waiter)
+            await waiter
+
+    async def channel_ready(self) -> None:
+        """Until there is a connection."""
+        while (state := self.get_state(try_to_connect=True)) is not State.READY:
+            self.check_open()
+            await self.wait_for_state_change(state)
+
+    async def close(self, grace: float | None = None) -> None:
+        """Close the channel; calls that run have ``grace`` seconds to end."""
+        if self._state is State.SHUTDOWN:
+            return
+        self._set(State.SHUTDOWN)
+        if self._due is not None:
+            self._due.cancel()
+        if grace:
+            await self._wait_for_calls(grace)
+        if self._dialling is not None:
+            self._dialling.cancel()
+            await asyncio.wait([self._dialling])
+        for call in self._calls():
+            call._end_locally(grpc.StatusCode.CANCELLED, "Channel closed.")
+        connections = self._connections()
+        self._connection = None
+        for connection in connections:
+            connection.close("the channel is closed")
+        if connections:
+            await asyncio.wait([connection.lost for connection in connections], timeout=_CLOSE_S)
+
+    def _connections(self) -> set[ClientConnection]:
+        return self._old | ({self._connection} if self._connection is not None else set())
+
+    def _calls(self) -> list[Call]:
+        """Those that are not over."""
+        streams = (stream for connection in self._connections() for stream in connection.streams.values())
+        references = [stream.call for stream in streams if isinstance(stream, ClientStream)]
+        return [call for reference in (*references, *self._waiting) if (call := reference()) is not None]
+
+    async def _wait_for_calls(self, grace_s: float) -> None:
+        try:
+            async with asyncio.timeout(grace_s):
+                for call in self._calls():
+                    await call.code()
+        except TimeoutError:
+            return
+
+    async def __aenter__(self) -> Channel:
+        """The channel."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close it."""
+        await self.close()
+
+    # ---- methods
+
+    def _method(self, kinds: tuple[bool, bool], path: str, *given: Any, **more: Any) -> Method:
+        more.pop("_registered_method", None)
+        return Method(self, kinds, path, *given, **more)
+
+    # Requests, answers: whether they are streams.
+    unary_unary: Any = partialmethod(_method, (False, False))
+    unary_stream: Any = partialmethod(_method, (False, True))
+    stream_unary: Any = partialmethod(_method, (True, False))
+    stream_stream: Any = partialmethod(_method, (True, True))
+
+
+async def _within(limit_s: float, work: Coroutine[Any, Any, _T]) -> _T:
+    """``work`` if it takes no longer. A loop that was busy for so long is no reason to give up: between two of four
+    timers it looks at its sockets."""
+    task = asyncio.ensure_future(work)
+    try:
+        for _ in range(4):
+            if (await asyncio.wait([task], timeout=limit_s / 4))[0]:
+                return task.result()
+        raise TimeoutError
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
+    """What `socket.getaddrinfo` says, asked beside the loop unless there is nothing to ask."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        pass
+    try:
+        return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except RuntimeError:
+        # The interpreter ends, and starts no more threads: what is sent at the end is sent all the same.
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+def _read_target(target: str) -> tuple[str, int, str]:
+    """Host, port and authority of ``[scheme:][///]host:port``.
+
+    Raises:
+        ValueError: another scheme than dns, ipv4 and ipv6, or no such address.
+    """
+    text = target
+    for scheme in ("dns:///", "dns:", "ipv4:", "ipv6:"):
+        if text.startswith(scheme):
+            text = text.removeprefix(scheme)
+            break
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or "/" in text or not host:
+        raise ValueError(f"'{target}' is no target of this transport; write host:port")
+    return host.strip("[]"), int(port), text
+
+
+def insecure_channel(
+    target: str, options: Sequence[Argument] | None = None, compression: object = None, interceptors: object = None
+) -> Channel:
+    """As `grpc.aio.insecure_channel`.
+
+    Raises:
+        ValueError: a channel argument that means nothing here, compression, interceptors, or a target of another kind.
+    """
+    return _channel(target, None, options, compression or interceptors)
+
+
+def secure_channel(
+    target: str,
+    credentials: Security,
+    options: Sequence[Argument] | None = None,
+    compression: object = None,
+    interceptors: object = None,
+) -> Channel:
+    """As `grpc.aio.secure_channel`, with a `Security` as credentials; raises as `insecure_channel`."""
+    if not isinstance(credentials, Security):
+        raise TypeError("grpc's credentials cannot be read; give a transport.Security, or use grpc_transport=grpcio")
+    return _channel(target, credentials, options, compression or interceptors)
+
+
+def _channel(target: str, security: Security | None, options: Sequence[Argument] | None, other: object) -> Channel:
+    if other:
+        raise ValueError("this transport has no interceptors of clients, and sends no compressed messages")
+    return Channel(target, options_of(options), security)

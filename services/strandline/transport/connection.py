@@ -1,0 +1,658 @@
+"""One connection of either side: cuts frames, keeps HTTP/2's rules about them, answers pings and settings, ends.
+
+Invariant: whatever arrives, a frame is handled whole or ends its stream or the connection with RFC 9113's code for
+it; header blocks are decoded in their order even where nobody wants them, or the tables of HPACK would differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, cast
+
+import grpc
+
+from strandline.transport import flow, frames, headers
+from strandline.transport.frames import Code, ConnectionFailed, Setting, StreamFailed
+from strandline.transport.headers import BadHeaders, Field
+from strandline.transport.options import Options
+from strandline.transport.outgoing import Outgoing
+from strandline.transport.stream import Ended, Stream
+
+OUR_FRAME = 1 << 20
+"""The largest frame that we take."""
+_OUR_WINDOW = 32 << 20
+"""Of the connection; given back as bytes arrive, because streams are what is held back."""
+SETTINGS_S = 10.0
+INCOMPLETE_S = 60.0
+"""How long a peer may take to acknowledge SETTINGS, and to complete a header block or a message."""
+_BUSY_S = 0.02
+"""A timer that is so late says that the loop did something else."""
+_LINGER_S = 0.25
+"""Between GOAWAY and the end of the connection, so that the peer can read why."""
+_REMEMBERED = 256
+"""Streams that are over, whose late frames are told from wrong ones."""
+_LARGEST_CONTROL = 16 << 10
+_STREAM_ERROR_COST = 10
+"""In frames that do nothing: each reset that a peer's error makes us send (CVE-2025-8671)."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """What both sides have in common; `ServerConnection` and `ClientConnection` decide about streams."""
+
+    is_client = False
+
+    def __init__(self, options: Options) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.options = options
+        self.outgoing = Outgoing(self.loop)
+        self.arriving = flow.Arriving(flow.OF_THREAD.process)
+        self.calm = flow.Calm(self.loop.time)
+        self.streams: dict[int, Stream] = {}
+        self.held = 0
+        self.lost: asyncio.Future[None] = self.loop.create_future()
+        self.is_ending = False
+        """No frame is handled any more."""
+        self.why = "the peer closed the connection"
+        self.peer_streams = frames.LAST_STREAM
+        self.peer_header_bytes = 16 << 10
+        self.last_peer_stream = 0
+        self.heard_s = self.loop.time()
+        self.transport: asyncio.Transport | None = None
+        self._settled = False
+        self._left_preface = 0 if self.is_client else len(frames.PREFACE)
+        self._buffers = flow.OF_THREAD.buffers
+        self._buffer: memoryview | None = None
+        self._rest = b""
+        self._uncredited = 0
+        self._our_window = _OUR_WINDOW
+        self._data: tuple[Stream | None, int] | None = None
+        self._data_left = self._skip = 0
+        self._reader = headers.Reader()
+        self._block: list[bytes] | None = None
+        self._block_stream = self._block_flags = self._block_bytes = 0
+        self._block_fault: StreamFailed | None = None
+        self._over: OrderedDict[int, bool] = OrderedDict()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._table_was_set = False
+        self._pings_out: dict[bytes, Any] = {}
+        self._shed = 0
+
+    # ---- what the sides decide
+
+    def settled(self) -> None:
+        """The peer's first SETTINGS have come."""
+
+    def new_headers(self, number: int, fields: Sequence[Field], ended: bool) -> None:
+        """Headers on a stream that is not known."""
+        raise ConnectionFailed(Code.PROTOCOL_ERROR, f"HEADERS on stream {number}, which is not open")
+
+    def ping_arrived(self) -> None:
+        """A ping, before it is answered."""
+        self.calm.count("pings")
+
+    def going_away(self, last: int, code: int, why: str) -> None:
+        """The peer opens no more streams, and handled none of ours above ``last``."""
+
+    # ---- asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say hello."""
+        self.transport = cast("asyncio.Transport", transport)
+        self.outgoing.connected(self.transport)
+        self.arriving.process.holders.add(self)
+        ours = {
+            Setting.INITIAL_WINDOW_SIZE: flow.FIRST_WINDOW,
+            Setting.MAX_FRAME_SIZE: OUR_FRAME,
+            Setting.MAX_HEADER_LIST_SIZE: self.options.max_metadata_bytes,
+        }
+        if self.is_client:
+            ours[Setting.ENABLE_PUSH] = 0
+        else:
+            ours[Setting.MAX_CONCURRENT_STREAMS] = self.options.max_streams
+        self.outgoing.control(
+            (frames.PREFACE if self.is_client else b"")
+            + frames.settings(ours)
+            + frames.window_update(0, _OUR_WINDOW - frames.DEFAULT_WINDOW)
+        )
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop writes what arrives."""
+        if self._buffer is None:
+            self._buffer = self._buffers.lend(len(self._rest))
+            self._buffer[: len(self._rest)] = self._rest
+        return self._buffer[len(self._rest) :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So much arrived."""
+        buffer = self._buffer
+        assert buffer is not None, "the loop asked for it"
+        self.heard_s = self.loop.time()
+        end = len(self._rest) + nbytes
+        self._rest, self._buffer = b"", None
+        try:
+            if not self.is_ending:
+                at = self._cut(buffer, end)
+                self._rest = bytes(buffer[at:end])
+        except ConnectionFailed as failed:
+            self.fail(failed.code, str(failed))
+        finally:
+            self._buffers.take_back(buffer)
+
+    def pause_writing(self) -> None:
+        """The socket takes no more."""
+        self.outgoing.pause()
+
+    def resume_writing(self) -> None:
+        """The socket takes more."""
+        self.outgoing.resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        if self.lost.done():
+            return
+        if exc is not None and not self.is_ending:
+            self.why = f"{self.why}: {exc}" if str(exc) else self.why
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._buffer is not None:
+            self._buffers.lost(self._buffer)
+        process = self.arriving.process
+        process.holders.discard(self)
+        process.forget(self.arriving)
+        if not self.is_ending:
+            self.is_ending = True
+            self._end_streams()
+        self.lost.set_result(None)
+
+    def stream_lost(self, stream: Stream) -> None:
+        """The connection of a stream is over."""
+        stream.close()
+
+    def ended(self) -> None:
+        """No stream is left, and none can be opened; the socket may be open a little longer."""
+
+    def _end_streams(self) -> None:
+        streams, self.streams = self.streams, {}
+        for stream in streams.values():
+            self.stream_lost(stream)
+        self.arriving.process.ending -= self._shed
+        self._shed = 0
+        self.ended()
+
+    # ---- frames
+
+    def _cut(self, view: memoryview, end: int) -> int:
+        """Handle every frame that is complete; DATA as far as it is there. Returns where the rest begins."""
+        at = self._preface(view, end) if self._left_preface else 0
+        while at < end and not self.is_ending and not self._left_preface:
+            if self._data_left:
+                take = min(self._data_left, end - at)
+                self._data_left -= take
+                self._data_piece(view[at : at + take])
+                at += take
+                continue
+            if self._skip:
+                take = min(self._skip, end - at)
+                self._skip -= take
+                at += take
+                continue
+            if end - at < frames.HEAD_BYTES:
+                break
+            upper, lower, kind, flags, number = frames.HEAD.unpack_from(view, at)
+            size = upper << 8 | lower
+            number &= frames.LAST_STREAM
+            if size > OUR_FRAME:
+                raise ConnectionFailed(Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes is larger than {OUR_FRAME}")
+            if kind == frames.DATA and self._block is None and self._settled:
+                pad = 0
+                if flags & frames.PADDED:
+                    if end - at < frames.HEAD_BYTES + min(size, 1):
+                        break
+                    pad = view[at + frames.HEAD_BYTES] + 1 if size else 1
+                at += frames.HEAD_BYTES + (1 if pad else 0)
+                self._data_begins(number, size, flags, pad)
+                continue
+            self._expect(kind, number, size)
+            if kind > frames.CONTINUATION:
+                self.calm.count("frames of unknown types")
+                self._skip = size
+                at += frames.HEAD_BYTES
+                continue
+            if end - at < frames.HEAD_BYTES + size:
+                break
+            at += frames.HEAD_BYTES
+            _HANDLERS[kind](self, flags, number, bytes(view[at : at + size]))
+            at += size
+        return at
+
+    def _preface(self, view: memoryview, end: int) -> int:
+        take = min(self._left_preface, end)
+        start = len(frames.PREFACE) - self._left_preface
+        if view[:take] != frames.PREFACE[start : start + take]:
+            said = bytes(view[: min(end, 16)])
+            what = "TLS, and this port is in plain text" if said[:2] == b"\x16\x03" else "no HTTP/2"
+            raise ConnectionFailed(Code.PROTOCOL_ERROR, f"the peer speaks {what}")
+        self._left_preface -= take
+        return take
+
+    def _expect(self, kind: int, number: int, size: int) -> None:
+        """What holds for a frame by its head alone."""
+        if not self._settled and kind != frames.SETTINGS:
+            raise ConnectionFailed(Code.PROTOCOL_ERROR, "the first frame is no SETTINGS")
+        if self._block is not None and (kind != frames.CONTINUATION or number != self._block_stream):
+            raise ConnectionFailed(Code.PROTOCOL_ERROR, "another frame inside a header block")
+        if kind in (frames.HEADERS, frames.CONTINUATION):
+            if self._block_bytes + size > headers.MAX_BLOCK_BYTES:
+                raise ConnectionFailed(Code.ENHANCE_YOUR_CALM, "a header block is larger than 64 KiB")
+        elif size > _LARGEST_CONTROL and kind <= frames.CONTINUATION:
+            raise ConnectionFailed(Code.FRAME_SIZE_ERROR, "a frame is longer than one of its type can be")
+
+    def _check_size(self, is_right: bool, name: str) -> None:
+        if not is_right:
+            raise ConnectionFailed(Code.FRAME_SIZE_ERROR, f"{name} has a wrong length")
+
+    # ---- DATA
+
+    def _data_begins(self, number: int, size: int, flags: int, pad: int) -> None:
+        if not number or (number not in self.streams and self._is_idle(number)):
+            raise ConnectionFailed(Code.PROTOCOL_ERROR, f"DATA on stream {number}, which is idle")
+        if pad > size:
+            raise ConnectionFailed(Code.PROTOCOL_ERROR, "DATA has more padding than bytes")
+        self._our_window -= size
+        if self._our_window < 0:
+            raise ConnectionFailed(Code.FLOW_CONTROL_ERROR, "more DATA than the connection's window allows")
+        self._uncredited += size
+        if self._uncredited > _OUR_WINDOW // 4:
+            self.outgoing.control(frames.window_update(0, self._uncredited))
+            self._our_window += self._uncredited
+            self._uncredited = 0
+        if size == pad and not flags & frames.END_STREAM:
+            self.calm.count("empty DATA frames")
+        stream = self.streams.get(number)
+        if stream is None:
+            self._late(number, "DATA")
+        elif stream.peer_ended:
+            self.reset_for(number, Code.STREAM_CLOSED, "DATA after the end of the stream")
+            stream = None
+        else:
+            stream.window -= size
+            if stream.window < 0 and not stream.is_deaf:
+                self.reset_for(number, Code.FLOW_CONTROL_ERROR, "more DATA than the window allows")
+                stream = None
+        self._skip = max(0, pad - 1)
+        self._data_left = size - pad
+        self._data = stream, flags & frames.END_STREAM
+        if not self._data_left:
+            self._data_ends(stream, flags & frames.END_STREAM)
+
+    def _data_piece(self, view: memoryview) -> None:
+        assert self._data is not None, "there are bytes left of it"
+        stream, ends = self._data
+        if stream is not None:
+            try:
+                stream.data(view)
+            except StreamFailed as failed:
+                self.reset_for(stream.number, failed.code, str(failed))
+                self._data = stream, ends = None, ends
+            except Ended as ended:
+                stream.is_deaf = True
+                self.call_ended(stream, ended)
+        if not self._data_left:
+            self._data_ends(stream, ends)
+
+    def _data_ends(self, stream: Stream | None, ends: int) -> None:
+        if ends and stream is not None:
+            self.peer_ended(stream)
+
+    def peer_ended(self, stream: Stream) -> None:
+        """The peer sends no more on a stream."""
+        try:
+            stream.end_of_data()
+        except StreamFailed as failed:
+            self.reset_for(stream.number, failed.code, str(failed))
+        except Ended as ended:
+            self.call_ended(stream, ended)
+
+    def call_ended(self, stream: Stream, ended: Ended) -> None:
+        """What arrived on a stream ends its call with a status."""
+
+    # ---- header blocks
+
+    def _headers(self, flags: int, number: int, payload: bytes) -> None:
+        if not number:
+            raise ConnectionFailed(Code.PROTOCOL_ERROR, "HEADERS on stream 0")
+        self._block_fault = None
+        if flags & frames.WITH_PRIORITY and frames.depends_on(payload, flags) == number:
+            self._block_fault = StreamFailed(Code.PROTOCOL_ERROR, "a stream depends on itself")
+        self._block_stream, self._block_flags = number, flags
+        self._block = []
+        self._block_part(flags, frames.without_padding(payload, flags))
+
+    def _continuation(self, flags: int, number: int, payload: bytes) -> None:
+        if self._block is None:
+            raise ConnectionFailed(Code.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
+        if not payload:
+            self.calm.count("empty CONTINUATION frames", _STREAM_ERROR_COST)
+        self._block_part(flags, payload)
+
+    def _block_part(self, flags: int, part: bytes) -> None:
+        assert self._block is not None, "a block is open"
+        self._block.append(part)
+        self._block_bytes += len(part)
+        if not flags & frames.END_HEADERS:
+            if "block" not in self._timers:
+                self.after("block", INCOMPLETE_S, self.fail, Code.ENHANCE_YOUR_CALM, "a header block is not complete")
+            return
+        self.cancel_timer("block")
+        block, self._block, self._block_bytes = b"".join(self._block), None, 0
+        self._block_done(self._block_stream, self._reader.read(block), bool(self._block_flags & frames.END_STREAM))
+
+    def _block_done(self, number: int, fields: Sequence[Field], ended: bool) -> None:
+        stream = self.streams.get(number)
+        try:
+            if self._block_fault is not None:
+                self._note_stream(number)
+                raise self._block_fault
+            if stream is not None:
+                if stream.peer_ended:
+                    raise StreamFailed(Code.STREAM_CLOSED, "HEADERS after the end of the stream")
+                self.more_headers(stream, fields, ended)
+            elif self._is_idle(number):
+                self.new_headers(number, fields, ended)
+            else:
+                self._late(number, "HEADERS")
+        except BadHeaders as bad:
+            self.reset_for(number, Code.PROTOCOL_ERROR, str(bad))
+        except StreamFailed as failed:
+            self.reset_for(number, failed.code, str(failed))
+
+    def _note_stream(self, number: int) -> None:
+        if not self.is_client and number % 2 and number > self.last_peer_stream:
+            self.last_peer_stream = number
+
+    def more_headers(self, stream: Stream, fields: Sequence[Field], ended: bool) -> None:
+        """Headers on an open stream."""
+        raise NotImplementedError
+
+    # ---- the other frames
+
+    def _priority(self, flags: int, number: int, payload: bytes) -> None:
+        if not number:
+            raise ConnectionFailed(Code.PROTOCOL_ERROR, "PRIORITY on stream 0")
+        self.calm.count("PRIORITY frames")
+        if len(payload) != 5:
+            self.reset_for(number, Code.FRAME_SIZE_ERROR, "PRIORITY has a wrong length")
+        elif frames.depends_on(payload) == number:
+            self.reset_for(number, Code.PROTOCOL_ERROR, "a stream depends on itself")
+
+    def _rst_stream(self, flags: int, number: int, payload: bytes) -> None:
+        self._check_size(len(payload) == 4, "RST_STREAM")
+        if not number or (number not in self.streams and self._is_idle(number)):
+            raise ConnectionFailed(Code.PROTOCOL_ERROR, f"RST_STREAM on stream {number}, which is idle")
+        stream = self.streams.get(number)
+        if stream is None:
+            self.calm.count("RST_STREAM frames")
+            return
+        self.forget(stream, by_peer=True)
+        self.was_reset(stream, frames.U32.unpack(payload)[0])
+
+    def was_reset(self, stream: Stream, code: int) -> None:
+        """The peer reset a stream; it is not in ``streams`` any more."""
+        stream.close()
+
+    def _settings(self, flags: int, number: int, payload: bytes) -> None:
+        if number:
+            raise ConnectionFailed(Code.PROTOCOL_ERROR, "SETTINGS on a stream")
+        if flags & frames.ACK:
+            self._check_size(not payload, "the acknowledgement of SETTINGS")
+            self.cancel_timer("settings")
+            return
+        if self._settled:
+            self.calm.count("SETTINGS frames", _STREAM_ERROR_COST)
+        values = tuple(frames.settings_of(payload, from_server=self.is_client))
+        # Before the DATA that a larger window lets out: a peer may wait for it first.
+        self.outgoing.control(frames.frame(frames.SETTINGS, frames.ACK, 0))
+        for key, value in values:
+            self._set(key, value)
+        if not self._settled:
+            self._settled = True
+            self.after("settings", SETTINGS_S, self.fail, Code.SETTINGS_TIMEOUT, "SETTINGS are not acknowledged")
+            self.settled()
+
+    def _set(self, key: int, value: int) -> None:
+        if key == Setting.MAX_FRAME_SIZE:
+            self.outgoing.take_frames(value)
+        elif key == Setting.MAX_CONCURRENT_STREAMS:
+            self.peer_streams = value
+        elif key == Setting.MAX_HEADER_LIST_SIZE:
+            self.peer_header_bytes = min(value, headers.MAX_BLOCK_BYTES)
+        elif key == Setting.HEADER_TABLE_SIZE:
+            self._table_was_set = True
+        elif key == Setting.INITIAL_WINDOW_SIZE:
+            by, self.outgoing.first_window = value - self.outgoing.first_window, value
+            try:
+                for stream in tuple(self.streams.values()):
+                    self.outgoing.more_for(stream, by)
+            except StreamFailed as failed:
+                # RFC 9113, 6.9.2.
+                raise ConnectionFailed(failed.code, str(failed)) from failed
+
+    def _push_promise(self, flags: int, number: int, payload: bytes) -> None:
+        raise ConnectionFailed(Code.PROTOCOL_ERROR, "PUSH_PROMISE, which we do not take")
+
+    def _ping(self, flags: int, number: int, payload: bytes) -> None:
+        self._check_size(len(payload) == 8, "PING")
+        if number:
+            raise ConnectionFailed(Code.PROTOCOL_ERROR, "PING on a stream")
+        if flags & frames.ACK:
+            answered = self._pings_out.pop(payload, None)
+            if answered is not None:
+                answered()
+            return
+        self.ping_arrived()
+        self.outgoing.control(frames.frame(frames.PING, frames.ACK, 0, payload))
+
+    def _goaway(self, flags: int, number: int, payload: bytes) -> None:
+        if number:
+            raise ConnectionFailed(Code.PROTOCOL_ERROR, "GOAWAY on a stream")
+        self._check_size(len(payload) >= 8, "GOAWAY")
+        self.calm.count("GOAWAY frames", _STREAM_ERROR_COST)
+        last, code = frames.U32.unpack_from(payload)[0] & frames.LAST_STREAM, frames.U32.unpack_from(payload, 4)[0]
+        self.going_away(last, code, payload[8:].decode("utf-8", "replace"))
+
+    def _window_update(self, flags: int, number: int, payload: bytes) -> None:
+        self._check_size(len(payload) == 4, "WINDOW_UPDATE")
+        size = frames.U32.unpack(payload)[0] & frames.MAX_WINDOW
+        if not number:
+            self.outgoing.more_for_all(size)
+            return
+        stream = self.streams.get(number)
+        if stream is None:
+            if self._is_idle(number):
+                raise ConnectionFailed(Code.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
+            self.calm.count("WINDOW_UPDATE frames")
+        elif not size:
+            self.reset_for(number, Code.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
+        else:
+            try:
+                self.outgoing.more_for(stream, size)
+            except StreamFailed as failed:
+                self.reset_for(number, failed.code, str(failed))
+
+    # ---- streams that are over
+
+    def _is_idle(self, number: int) -> bool:
+        """Whether nobody has opened this stream yet."""
+        return number > self.last_peer_stream or number % 2 == 0
+
+    def _late(self, number: int, what: str) -> None:
+        """DATA or HEADERS on a stream that is over: harmless if we ended it, because the peer may not know yet."""
+        by_peer = self._over.get(number)
+        if by_peer is None and what == "HEADERS":
+            raise ConnectionFailed(Code.PROTOCOL_ERROR, f"stream {number} is opened after a later one")
+        if by_peer is None:
+            self.calm.count(f"{what} frames on streams that are over")
+        elif by_peer:
+            raise ConnectionFailed(Code.STREAM_CLOSED, f"{what} on stream {number}, which its sender had ended")
+
+    def forget(self, stream: Stream, *, by_peer: bool) -> None:
+        """A stream is over; ``by_peer``: it had ended its side, or the whole stream."""
+        if self.streams.pop(stream.number, None) is not None:
+            self._remember(stream.number, by_peer)
+
+    def _remember(self, number: int, by_peer: bool) -> None:
+        self._over[number] = by_peer
+        if len(self._over) > _REMEMBERED:
+            self._over.popitem(last=False)
+
+    def reset_for(self, number: int, code: Code, why: str) -> None:
+        """Reset a stream because its peer broke a rule; too many of those end the connection."""
+        self.outgoing.control(frames.reset(number, code))
+        stream = self.streams.get(number)
+        if stream is not None:
+            self.forget(stream, by_peer=False)
+            self.was_reset(stream, code)
+        else:
+            self._remember(number, False)
+        self.calm.count("errors on streams", _STREAM_ERROR_COST)
+
+    # ---- time
+
+    def after(self, what: str, seconds: float, act: Any, *args: Any) -> None:
+        """Call ``act`` later, unless the connection is over or `cancel_timer` came first."""
+        self.cancel_timer(what)
+        self._timers[what] = self.loop.call_later(seconds, self._due, what, act, args)
+
+    def cancel_timer(self, what: str) -> None:
+        """Undo `after`."""
+        timer = self._timers.pop(what, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _due(self, what: str, act: Any, args: tuple[Any, ...]) -> None:
+        self._timers.pop(what, None)
+        act(*args)
+
+    def watch_partial(self) -> None:
+        """A message has begun and is not complete."""
+        if "partial" not in self._timers:
+            self.after("partial", INCOMPLETE_S, self._look_at_partial)
+
+    def _look_at_partial(self) -> None:
+        now_s, oldest_s = self.loop.time(), None
+        for stream in tuple(self.streams.values()):
+            since_s = stream.partial_since_s
+            if not since_s or stream.is_deaf:
+                continue
+            if stream.waits_for_credit:
+                stream.partial_since_s = since_s = now_s
+            if now_s - since_s >= INCOMPLETE_S - 1:
+                stream.is_deaf = True
+                self.call_ended(
+                    stream,
+                    Ended(grpc.StatusCode.DEADLINE_EXCEEDED, f"a message was not complete after {INCOMPLETE_S:.0f} s"),
+                )
+            else:
+                oldest_s = min(oldest_s or since_s, since_s)
+        if oldest_s is not None:
+            self.after("partial", max(1.0, oldest_s + INCOMPLETE_S - now_s), self._look_at_partial)
+
+    def ping(self, payload: bytes, answered: Any) -> None:
+        """Send a ping and call ``answered`` when it was."""
+        self._pings_out[payload] = answered
+        self.outgoing.control(frames.frame(frames.PING, 0, 0, payload))
+
+    def keep_alive(self) -> None:
+        """Send pings while nothing is heard, as the options say; for as long as the connection lives."""
+        every_s = self.options.ping_every_s
+        if every_s is None:
+            return
+        quiet_s = self.loop.time() - self.heard_s
+        if quiet_s < every_s:
+            self.after("keepalive", every_s - quiet_s, self.keep_alive)
+        elif not self.streams and not self.options.ping_without_calls:
+            self.after("keepalive", every_s, self.keep_alive)
+        else:
+            self.ping(b"keepaliv", lambda: None)
+            due_s = self.loop.time() + self.options.ping_timeout_s
+            self.after("keepalive", self.options.ping_timeout_s, self._answered_since, self.heard_s, due_s)
+
+    def _answered_since(self, heard_s: float, due_s: float) -> None:
+        late_s = self.loop.time() - due_s
+        if self.heard_s > heard_s:
+            self.keep_alive()
+        elif late_s > _BUSY_S:
+            # The loop was busy, and has not looked at the socket since.
+            self.after("keepalive", _BUSY_S, self._answered_since, heard_s, self.loop.time() + _BUSY_S)
+        else:
+            self.why = "the peer did not answer a ping in time"
+            self.fail(Code.NO_ERROR, "keepalive watchdog timeout", at_once=True)
+
+    # ---- the end
+
+    def over_budget(self, held: int) -> None:
+        """This connection holds most of what waits in the process, which has no more room."""
+        self._shed = held
+        self.loop.call_soon(self.fail, Code.ENHANCE_YOUR_CALM, "the process has no room for what waits here")
+
+    def block_of(self, block: bytes) -> bytes:
+        """A header block for this peer: one that has set a table size is assured that our table is empty."""
+        return headers.EMPTY_TABLE + block if self._table_was_set else block
+
+    def fail(self, code: Code, why: str, *, at_once: bool = False) -> None:
+        """End the connection with GOAWAY; streams that are open fail."""
+        if self.is_ending:
+            return
+        self.is_ending = True
+        if code is not Code.NO_ERROR:
+            self.why = f"{why} ({code.name})"
+        transport = self.transport
+        if transport is None:
+            return
+        self.outgoing.control(frames.goaway(self.last_peer_stream, code, why))
+        self.outgoing.flush()
+        self._end_streams()
+        if at_once:
+            transport.abort()
+        else:
+            self.loop.call_later(_LINGER_S, self._close)
+
+    def close(self, why: str) -> None:
+        """End the connection without an error; streams that are open fail."""
+        self.why = why
+        if not self.is_ending and self.transport is not None:
+            self.is_ending = True
+            self.outgoing.control(frames.goaway(self.last_peer_stream, Code.NO_ERROR))
+            self.outgoing.flush()
+            self._end_streams()
+            self._close()
+
+    def drop(self) -> None:
+        """Nobody waits for it any more; one that is cancelled as it is made is closed by uvloop without a word."""
+        if self.transport is not None:
+            self.transport.abort()
+            self.connection_lost(None)
+
+    def _close(self) -> None:
+        if self.transport is not None:
+            if self.outgoing.paused:
+                self.transport.abort()
+            else:
+                self.transport.close()
+                # A peer that reads nothing, or a TLS that is not shut down, does not keep it.
+                self.loop.call_later(_LINGER_S, self.transport.abort)
+
+
+_HANDLERS: dict[int, Any] = {
+    frames.HEADERS: Connection._headers,
+    frames.PRIORITY: Connection._priority,
+    frames.RST_STREAM: Connection._rst_stream,
+    frames.SETTINGS: Connection._settings,
+    frames.PUSH_PROMISE: Connection._push_promise,
+    frames.PING: Connection._ping,
+    frames.GOAWAY: Connection._goaway,
+    frames.WINDOW_UPDATE: Connection._window_update,
+    frames.CONTINUATION: Connection._continuation,
+}

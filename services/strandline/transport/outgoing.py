@@ -1,0 +1,223 @@
+"""What leaves a connection: frames as large as the peer and its windows allow, streams in turns, nothing joined.
+
+Invariant: a stream's bytes leave in their order, its end after them; a message leaves this queue only when the socket
+takes it, so what waits is at most one message for each task that writes, and `HIGH_BYTES`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from strandline.transport import frames
+from strandline.transport.frames import DEFAULT_FRAME, DEFAULT_WINDOW, MAX_WINDOW, Code, ConnectionFailed, StreamFailed
+
+HIGH_BYTES, LOW_BYTES = 256 << 10, 64 << 10
+"""Unsent bytes at which streams stop, and go on: a ping waits behind no more."""
+_LARGEST_FRAME = 512 << 10
+"""Of ours, however much the peer takes: others get their turn."""
+_MOST_CONTROL_BYTES = 1 << 20
+
+
+class Sender(Protocol):
+    """A stream, as far as what it sends is concerned."""
+
+    number: int
+    send_window: int
+    outbox: deque[bytes]
+    at: int
+    """How much of the first message was sent, its prefix included."""
+    ending: bytes
+    """What goes after the last message."""
+    in_line: bool
+
+    def drained(self) -> None:
+        """Nothing waits any more."""
+
+    def sent_end(self) -> None:
+        """The last frame is written."""
+
+
+class Outgoing:
+    """The sending half of one connection."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._writes: Callable[[Sequence[bytes | memoryview]], None] = self._gather
+        self._gathered: list[bytes | memoryview] = []
+        self._gathered_bytes = 0
+        self._control_bytes = 0
+        self._turns: deque[Sender] = deque()
+        self.paused = False
+        self.sent = 0
+        """Grows with HEADERS and DATA: pings that come beside them are not too many."""
+        self.window = DEFAULT_WINDOW
+        self.first_window = DEFAULT_WINDOW
+        self.largest_frame = DEFAULT_FRAME
+
+    def connected(self, transport: asyncio.Transport) -> None:
+        """Begin to write."""
+        self._transport = transport
+        transport.set_write_buffer_limits(HIGH_BYTES, LOW_BYTES)
+        if type(transport).__module__.startswith("uvloop"):
+            # It hands several buffers to one system call. What asyncio does with them depends on its release: joined,
+            # or lost after a partial write (CPython 127655, 136234), so there they are joined here.
+            self._writes = self._hand_over
+
+    def _hand_over(self, parts: Sequence[bytes | memoryview]) -> None:
+        transport = self._transport
+        # uvloop raises where a connection is gone and its protocol does not know yet.
+        if transport is not None and not transport.is_closing():
+            transport.writelines(parts)
+
+    def take_frames(self, most: int) -> None:
+        """The peer takes frames of so many bytes."""
+        self.largest_frame = min(most, _LARGEST_FRAME)
+
+    def _gather(self, parts: Sequence[bytes | memoryview]) -> None:
+        if not self._gathered:
+            self._loop.call_soon(self.flush)
+        self._gathered += parts
+        self._gathered_bytes += sum(map(len, parts))
+        if self._gathered_bytes > HIGH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was gathered in this round of the loop."""
+        if self._gathered and self._transport is not None and not self._transport.is_closing():
+            parts, self._gathered, self._gathered_bytes = self._gathered, [], 0
+            self._transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
+
+    def control(self, content: bytes) -> None:
+        """Write frames that no window holds back; a peer that causes them and reads nothing is cut off."""
+        self._writes((content,))
+        if self.paused:
+            self._control_bytes += len(content)
+            if self._control_bytes > _MOST_CONTROL_BYTES and self._transport is not None:
+                self._transport.abort()
+
+    def headers(self, block: bytes, flags: int, stream: int) -> None:
+        """Write a header block that begins or ends a stream."""
+        self.sent += 1
+        self.control(frames.header_frames(block, flags, stream, self.largest_frame))
+
+    def message(self, stream: Sender, content: bytes, flags: int = 0) -> bool:
+        """Send a message; ``flags``: END_STREAM if it is the stream's last. Returns whether the socket has it all."""
+        whole = len(content) + 5
+        self.sent += 1
+        if (
+            not self._turns
+            and not self.paused
+            and not stream.outbox
+            and whole <= self.largest_frame
+            and whole <= self.window
+            and whole <= stream.send_window
+        ):
+            self.window -= whole
+            stream.send_window -= whole
+            self._writes((frames.message_head(whole - 5, flags, stream.number), content))
+            if flags:
+                stream.sent_end()
+            return True
+        stream.outbox.append(content)
+        if flags:
+            stream.ending = frames.data_head(0, flags, stream.number)
+        self._line_up(stream)
+        self._take_turns()
+        return not stream.outbox
+
+    def plain(self, stream: Sender, content: bytes) -> None:
+        """Send bytes that are no gRPC message, and end the stream."""
+        # Behind the place of a message's prefix.
+        stream.at = 5
+        stream.outbox.append(content)
+        stream.ending = frames.data_head(0, frames.END_STREAM, stream.number)
+        self._line_up(stream)
+        self._take_turns()
+
+    def end(self, stream: Sender, ending: bytes) -> None:
+        """Send a stream's last frame, after everything that waits."""
+        self.sent += 1
+        if stream.outbox:
+            stream.ending = ending
+        else:
+            self.control(ending)
+            stream.sent_end()
+
+    def _line_up(self, stream: Sender) -> None:
+        if not stream.in_line and stream.send_window > 0:
+            stream.in_line = True
+            self._turns.append(stream)
+
+    def _take_turns(self) -> None:
+        turns = self._turns
+        while turns and not self.paused and self.window > 0:
+            stream = turns.popleft()
+            if stream.outbox:
+                self._frame(stream)
+            if stream.outbox and stream.send_window > 0:
+                turns.append(stream)
+            else:
+                stream.in_line = False
+
+    def _frame(self, stream: Sender) -> None:
+        """One frame of the stream's first message."""
+        content, at = stream.outbox[0], stream.at
+        left = len(content) + 5 - at
+        size = min(left, self.largest_frame, self.window, stream.send_window)
+        self.window -= size
+        stream.send_window -= size
+        prefix = (b"\0" + frames.U32.pack(len(content)))[at : at + size] if at < 5 else b""
+        start = max(0, at - 5)
+        body = memoryview(content)[start : start + size - len(prefix)]
+        self._writes((frames.data_head(size, 0, stream.number) + prefix, body))
+        if size < left:
+            stream.at = at + size
+            return
+        stream.at = 0
+        stream.outbox.popleft()
+        if not stream.outbox:
+            stream.drained()
+            if stream.ending:
+                self.control(stream.ending)
+                stream.ending = b""
+                stream.sent_end()
+
+    def pause(self) -> None:
+        """The socket takes no more."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """The socket takes more."""
+        self.paused = False
+        self._control_bytes = 0
+        self._take_turns()
+
+    def more_for_all(self, size: int) -> None:
+        """The peer raised the connection's window.
+
+        Raises:
+            ConnectionFailed: above what a window can be, or by nothing.
+        """
+        if not size:
+            raise ConnectionFailed(Code.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
+        self.window += size
+        if self.window > MAX_WINDOW:
+            raise ConnectionFailed(Code.FLOW_CONTROL_ERROR, "the connection's window is above 2^31 - 1")
+        self._take_turns()
+
+    def more_for(self, stream: Sender, size: int) -> None:
+        """The peer raised, or by SETTINGS lowered, a stream's window.
+
+        Raises:
+            StreamFailed: above what a window can be.
+        """
+        stream.send_window += size
+        if stream.send_window > MAX_WINDOW:
+            raise StreamFailed(Code.FLOW_CONTROL_ERROR, "the stream's window is above 2^31 - 1")
+        if stream.outbox:
+            self._line_up(stream)
+            self._take_turns()

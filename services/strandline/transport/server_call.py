@@ -1,0 +1,391 @@
+"""One call at a server: from its headers to its status, and what its handler is given as context.
+
+Invariant: a call gets exactly one status, from whoever ends it first: its handler, its deadline, a rule that its
+peer broke, or the server's end. Its task ends before the call stops counting, whatever its peer has reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any, NoReturn, Protocol
+
+import grpc
+
+from strandline.transport import frames, headers
+from strandline.transport.frames import Code
+from strandline.transport.options import AuthContext
+from strandline.transport.stream import Carrier, Stream
+
+_log = logging.getLogger("strandline.transport")
+
+_FINISHED = "RPC already finished."
+Handler = Any
+"""One of gRPC's RpcMethodHandlers."""
+
+
+class HandlerCallDetails(grpc.HandlerCallDetails):
+    """What interceptors and generic handlers are asked with."""
+
+    __slots__ = ("invocation_metadata", "method")
+
+    def __init__(self, method: str, invocation_metadata: headers.Metadata) -> None:
+        self.method = method
+        self.invocation_metadata = invocation_metadata
+
+
+class ServerCarrier(Carrier, Protocol):
+    """A server's connection."""
+
+    peer: str
+    auth_context: AuthContext
+    given_up: int
+
+    @property
+    def stops(self) -> bool:
+        """Whether the server is stopping."""
+
+
+class ServerStream(Stream):
+    """The stream of a call."""
+
+    __slots__ = ("context", "is_answered", "is_given_up", "refusal")
+
+    def __init__(self, connection: ServerCarrier, number: int) -> None:
+        super().__init__(connection, number)
+        self.context: Context | None = None
+        self.is_answered = False
+        """Whether the response's headers were sent."""
+        self.is_given_up = False
+        """Whether it was reset, or its deadline passed, while its handler ran."""
+        self.refusal: tuple[int, bytes] | None = None
+        """Status and body for a request that is no gRPC; sent when the request has ended, as HTTP's clients expect."""
+
+    def end_of_data(self) -> None:
+        """As `Stream.end_of_data`; a refusal has waited for it."""
+        super().end_of_data()
+        self.refuse()
+
+    def answer(self, block: bytes = b"") -> None:
+        """Send the response's headers, once."""
+        if not self.is_answered:
+            self.is_answered = True
+            connection = self.connection
+            connection.outgoing.headers(connection.block_of(headers.RESPONSE + block), 0, self.number)
+
+    def sent_end(self) -> None:
+        """The status is written: a peer that still sends is asked not to."""
+        super().sent_end()
+        if not self.peer_ended:
+            self.connection.outgoing.control(frames.reset(self.number, Code.NO_ERROR))
+        self.connection.forget(self, by_peer=self.peer_ended)
+        self.close()
+        self.forget_messages()
+
+    def end(self, code: grpc.StatusCode, details: str, metadata: headers.Metadata = ()) -> None:
+        """Send the status, after all messages."""
+        connection = self.connection
+        block = headers.trailers_block(code.value[0], details, metadata, connection.peer_header_bytes)
+        if not self.is_answered:
+            self.is_answered = True
+            block = headers.RESPONSE + block
+        most = connection.outgoing.largest_frame
+        ending = frames.header_frames(connection.block_of(block), frames.END_STREAM, self.number, most)
+        connection.outgoing.end(self, ending)
+
+    def refuse(self) -> None:
+        """Answer a request that is no gRPC, as HTTP, if `refusal` was not sent yet."""
+        if self.refusal is None or self.is_closed:
+            return
+        (status, body), self.refusal = self.refusal, None
+        fields = (
+            (b":status", b"%d" % status),
+            (b"content-type", b"text/plain"),
+            (b"content-length", b"%d" % len(body)),
+        )
+        connection = self.connection
+        connection.outgoing.headers(
+            connection.block_of(b"".join(headers.literal(*one) for one in fields)), 0, self.number
+        )
+        self.is_answered = True
+        connection.outgoing.plain(self, body)
+
+
+class Context(grpc.aio.ServicerContext[Any, Any]):
+    """gRPC's context of one call."""
+
+    def __init__(self, stream: ServerStream, method: str, metadata: headers.Metadata, timeout_s: float | None) -> None:
+        self._stream = stream
+        self._connection: ServerCarrier = stream.connection  # type: ignore[assignment]  # a server's stream
+        self._method = method
+        self._metadata = metadata
+        self._loop = stream.connection.loop
+        self._deadline_s = None if timeout_s is None else self._loop.time() + timeout_s
+        self._timer = None if timeout_s is None else self._loop.call_later(timeout_s, self._late)
+        self._decode: Callable[[bytes], Any] | None = None
+        self._encode: Callable[[Any], bytes] | None = None
+        self._initial = b""
+        self._trailing: headers.Metadata = ()
+        self._code: grpc.StatusCode | None = None
+        self._details = ""
+        self._abort: grpc.aio.AbortError | None = None
+        self._callbacks: list[Callable[[Any], None]] = []
+        self._is_cancelled = False
+        self.is_over = False
+        """Whether the status is on its way, or nobody is left to get one."""
+        self.task: asyncio.Task[None] | None = None
+
+    # ---- how it is run
+
+    async def run(self, find: Callable[[grpc.HandlerCallDetails], Any]) -> None:
+        """Find the handler and let it answer."""
+        try:
+            handler = await find(HandlerCallDetails(self._method, self._metadata))
+            if handler is None:
+                self.finish(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+            else:
+                await self._handle(handler)
+        except grpc.aio.AbortError:
+            if not self.is_over:
+                raise
+        except asyncio.CancelledError:
+            stops = self._connection.stops
+            code = grpc.StatusCode.UNAVAILABLE if stops else grpc.StatusCode.CANCELLED
+            self.finish(code, "the server stops" if stops else "the handler was cancelled")
+        except Exception as error:
+            if not self.is_over:
+                _log.exception("unexpected failure in %s", self._method)
+                self.finish(self._code or grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}: {error}")
+        finally:
+            if self._abort is not None and not self.is_over:
+                self.finish(grpc.StatusCode.UNKNOWN, "the handler's abort was lost")
+
+    async def _handle(self, handler: Handler) -> None:
+        self._decode, self._encode = handler.request_deserializer, handler.response_serializer
+        request: Any
+        if handler.request_streaming:
+            request = self._requests()
+        else:
+            request = await self.read()
+            if request is grpc.aio.EOF:
+                self.finish(grpc.StatusCode.INTERNAL, "the call has no request")
+                return
+        act = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+        answer = act(request, self)
+        if not handler.response_streaming:
+            self._answer(await answer)
+            return
+        if hasattr(answer, "__aiter__"):
+            try:
+                async for message in answer:
+                    await self.write(message)
+            finally:
+                if hasattr(answer, "aclose"):
+                    await answer.aclose()
+        else:
+            await answer
+        self.finish(self._code or grpc.StatusCode.OK, self._details)
+
+    def _answer(self, message: Any) -> None:
+        code = self._code or grpc.StatusCode.OK
+        if code is grpc.StatusCode.OK and not self.is_over:
+            content = self._encoded(message)
+            if content is None:
+                return
+            self._stream.answer(self._initial)
+            self._stream.connection.outgoing.message(self._stream, content)
+        self.finish(code, self._details)
+
+    async def _requests(self) -> AsyncIterator[Any]:
+        while (message := await self.read()) is not grpc.aio.EOF:
+            yield message
+
+    def _encoded(self, message: Any) -> bytes | None:
+        """A message's bytes; None, and the call is over, if they are more than may be sent."""
+        content = message if self._encode is None else self._encode(message)
+        if type(content) is not bytes:
+            content = bytes(content)
+        most = self._connection.options.max_send_bytes
+        if len(content) > most:
+            self.finish(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"the answer is larger than max ({len(content)} vs. {most})"
+            )
+            return None
+        return content
+
+    def finish(self, code: grpc.StatusCode, details: str) -> None:
+        """End the call with a status, if it has none yet."""
+        if self.is_over:
+            return
+        self._over()
+        if not self._stream.is_closed:
+            if not self._stream.is_answered and self._initial:
+                self._stream.answer(self._initial)
+            self._stream.end(code, details, self._trailing)
+
+    def _over(self) -> None:
+        self.is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def broken(self, code: grpc.StatusCode, details: str) -> None:
+        """End the call with a status whatever its handler is doing; what it has not sent is not sent any more."""
+        stream = self._stream
+        if self.is_over or stream.is_closed:
+            return
+        if stream.at:
+            # A message is half sent; no status can follow it.
+            self._over()
+            stream.connection.outgoing.control(frames.reset(stream.number, Code.CANCEL))
+            stream.connection.forget(stream, by_peer=False)
+            stream.close()
+        else:
+            stream.outbox.clear()
+            stream.drained()
+            self.finish(code, details)
+        if self.task is not None:
+            self._connection.given_up += not stream.is_given_up
+            stream.is_given_up = True
+        self._cancel()
+
+    def _late(self) -> None:
+        self.broken(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+    def peer_gone(self) -> None:
+        """The peer reset the stream, or its connection is over: nobody is left to answer."""
+        self._is_cancelled = not self.is_over
+        self._over()
+        self._cancel()
+
+    def _cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+    def ended(self) -> None:
+        """The task is over."""
+        for callback in self._callbacks:
+            try:
+                callback(self)
+            except Exception:
+                _log.exception("a callback of %s failed", self._method)
+
+    # ---- what handlers use
+
+    async def read(self) -> Any:
+        """The next request; `grpc.aio.EOF` after the last."""
+        if self.is_over:
+            self._raise_over()
+        content = await self._stream.next()
+        if content is None:
+            return grpc.aio.EOF
+        return content if self._decode is None else self._decode(content)
+
+    async def write(self, message: Any) -> None:
+        """Send an answer of a stream; returns when the socket has it.
+
+        Raises:
+            grpc.aio.UsageError: the call has its status already.
+            grpc.aio.InternalError: the peer is gone, or the message is too large.
+        """
+        if self.is_over:
+            self._raise_over()
+        content = self._encoded(message)
+        if content is None:
+            raise grpc.aio.InternalError("the answer is larger than a message may be")
+        stream = self._stream
+        if not stream.is_answered:
+            stream.answer(self._initial)
+        await stream.send(content)
+        if stream.is_closed:
+            self._raise_over()
+
+    def _raise_over(self) -> NoReturn:
+        if self._abort is not None:
+            raise self._abort
+        if self._is_cancelled or self._stream.is_closed:
+            raise grpc.aio.InternalError("the peer is gone")
+        raise grpc.aio.UsageError(_FINISHED)
+
+    async def send_initial_metadata(self, initial_metadata: Any) -> None:
+        """Send the response's headers with this metadata.
+
+        Raises:
+            grpc.aio.UsageError: they were sent already.
+        """
+        if self._stream.is_answered:
+            raise grpc.aio.UsageError("Send initial metadata failed: already sent")
+        self._stream.answer(headers.metadata_block(initial_metadata))
+
+    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
+        """End the call with a status; always raises."""
+        if self._abort is not None:
+            raise grpc.aio.UsageError("Abort already called!")
+        if self.is_over:
+            self._raise_over()
+        if code is grpc.StatusCode.OK:
+            raise grpc.aio.UsageError("abort() called with StatusCode.OK")
+        if trailing_metadata:
+            self._trailing = tuple(trailing_metadata)
+        self._abort = grpc.aio.AbortError("Locally aborted.")
+        self.finish(code, details)
+        raise self._abort
+
+    def set_trailing_metadata(self, trailing_metadata: Any) -> None:
+        """Metadata that comes with the status."""
+        self._trailing = tuple(trailing_metadata)
+
+    def trailing_metadata(self) -> Any:
+        """What was set."""
+        return self._trailing
+
+    def invocation_metadata(self) -> Any:
+        """What the caller sent."""
+        return self._metadata
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        """The status, if the handler returns."""
+        self._code = code
+
+    def code(self) -> Any:
+        """What was set."""
+        return self._code
+
+    def set_details(self, details: str) -> None:
+        """The status's text."""
+        self._details = details
+
+    def details(self) -> str:
+        """What was set."""
+        return self._details
+
+    def peer(self) -> str:
+        """``ipv4:host:port`` or ``ipv6:[host]:port``."""
+        return self._connection.peer
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """What the peer's certificate says; empty in plain text."""
+        return self._connection.auth_context
+
+    def time_remaining(self) -> Any:
+        """Seconds until the deadline; None without one."""
+        return None if self._deadline_s is None else max(0.0, self._deadline_s - self._loop.time())
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Call this with the context when the call is over."""
+        self._callbacks.append(callback)
+
+    def cancelled(self) -> bool:
+        """Whether the peer gave the call up."""
+        return self._is_cancelled
+
+    def done(self) -> bool:
+        """Whether the call has its status, or no peer."""
+        return self.is_over
+
+    # gRPC's base asks for these; identities are made of `auth_context`, and answers are sent as they are.
+    peer_identities: Any = None
+    peer_identity_key: Any = None
+    abort_with_status: Any = None
+    set_compression: Any = None
+    disable_next_message_compression: Any = None

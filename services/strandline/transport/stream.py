@@ -1,0 +1,356 @@
+"""One stream of either side: cuts messages out of DATA, keeps them for one reader, credits what was read, sends.
+
+Invariant: a message is copied out of the buffer that it arrived in, so nothing that a reader has is written again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import deque
+from typing import Any, Protocol
+
+import grpc
+
+from strandline.transport import flow, frames
+from strandline.transport.frames import Code, StreamFailed
+from strandline.transport.options import Options
+from strandline.transport.outgoing import Outgoing
+
+_AT_ONCE = 32
+"""Messages that a task may read, or write, without waiting once: then others have their turn."""
+
+
+class Ended(Exception):
+    """What arrived ends the call with this status."""
+
+    def __init__(self, code: grpc.StatusCode, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class Carrier(Protocol):
+    """A connection, as far as its streams need it."""
+
+    loop: asyncio.AbstractEventLoop
+    options: Options
+    outgoing: Outgoing
+    arriving: flow.Arriving
+    held: int
+    peer_header_bytes: int
+
+    def watch_partial(self) -> None:
+        """A message has begun and is not complete."""
+
+    def block_of(self, block: bytes) -> bytes:
+        """A header block for this peer."""
+
+    def peer_ended(self, stream: Any) -> None:
+        """The peer sends no more on a stream."""
+
+    def forget(self, stream: Any, *, by_peer: bool) -> None:
+        """A stream is over."""
+
+
+class Stream:
+    """What both sides of a call have in common."""
+
+    # ruff: noqa: RUF023 - in the order of use
+    __slots__ = (
+        "connection", "number", "outbox", "at", "ending", "in_line", "send_window", "_unsent",
+        "window", "_target", "_unread", "_ahead", "_lent", "messages", "_waiters", "_quick",
+        "_head", "_size", "_packed", "_parts", "_missing", "partial_since_s", "_asks",
+        "peer_ended", "we_ended", "is_closed", "is_deaf", "declared", "encoding", "__weakref__",
+    )  # fmt: skip
+
+    def __init__(self, connection: Carrier, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        self.outbox: deque[bytes] = deque()
+        self.at = 0
+        self.ending = b""
+        self.in_line = False
+        self.send_window = connection.outgoing.first_window
+        self._unsent: list[asyncio.Future[None]] = []
+        self.window = flow.FIRST_WINDOW
+        self._target = flow.FIRST_WINDOW
+        self._unread = self._ahead = self._lent = self._quick = 0
+        self.messages: deque[bytes] = deque()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._head = b""
+        self._size = self._missing = 0
+        self._packed = False
+        self._parts: list[bytes | memoryview] = []
+        self.partial_since_s = 0.0
+        self._asks = False
+        self.peer_ended = self.we_ended = self.is_closed = self.is_deaf = False
+        self.declared: int | None = None
+        self.encoding = b""
+
+    # ---- arriving
+
+    def data(self, view: memoryview) -> None:
+        """Bytes of DATA, which are only there until this returns.
+
+        Raises:
+            StreamFailed: more than ``content-length`` said.
+            Ended: the message is too large, or packed in a way that we cannot unpack.
+        """
+        size = len(view)
+        if self.declared is not None:
+            self.declared -= size
+            if self.declared < 0:
+                raise StreamFailed(Code.PROTOCOL_ERROR, "more DATA than content-length")
+        if self.is_deaf:
+            return
+        at = 0
+        while at < size:
+            if not self._missing and (at := self._begin(view, at, size)) < 0:
+                return
+            take = min(self._missing, size - at)
+            end = at + take
+            self._missing -= take
+            if self._missing:
+                self._hold(take)
+                self._parts.append(bytes(view[at:end]))
+            elif self._parts:
+                self._parts.append(view[at:end])
+                self._complete(b"".join(self._parts), take)
+                self._parts = []
+            else:
+                self._complete(bytes(view[at:end]), take)
+            at = end
+        if self._missing:
+            self._ask()
+
+    def _begin(self, view: memoryview, at: int, size: int) -> int:
+        """Read a message's prefix; returns where the message begins, -1 if not even the prefix is complete."""
+        if self._head or size - at < 5:
+            take = min(5 - len(self._head), size - at)
+            self._head += bytes(view[at : at + take])
+            if len(self._head) < 5:
+                self._count_time()
+                return -1
+            head, self._head, at = self._head, b"", at + take
+            packed, self._size = head[0], frames.U32.unpack_from(head, 1)[0]
+        else:
+            packed, self._size = view[at], frames.U32.unpack_from(view, at + 1)[0]
+            at += 5
+        if packed:
+            self._check_packed(packed)
+        self._packed = packed == 1
+        most = self.connection.options.max_receive_bytes
+        if self._size > most:
+            raise Ended(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"received a message larger than max ({self._size} vs. {most})"
+            )
+        self._missing = self._size
+        if size - at < self._size:
+            self._count_time()
+        return at
+
+    def _check_packed(self, flag: int) -> None:
+        if flag > 1:
+            raise Ended(grpc.StatusCode.INTERNAL, f"the message's flag is {flag}, which gRPC does not have")
+        if self.encoding in (b"", b"identity"):
+            raise Ended(grpc.StatusCode.INTERNAL, "the message is compressed and the call has no grpc-encoding")
+
+    def _count_time(self) -> None:
+        self.partial_since_s = self.connection.loop.time()
+        self.connection.watch_partial()
+
+    def _complete(self, message: bytes, taken: int) -> None:
+        self.partial_since_s = 0.0
+        if self._packed:
+            message = _unpacked(message, self.connection.options.max_receive_bytes)
+            # What it expanded to is what is held.
+            taken += len(message) - self._size
+        self._hold(taken + 5 + flow.MESSAGE_COST)
+        self.messages.append(message)
+        self.wake()
+
+    def end_of_data(self) -> None:
+        """The peer sends no more.
+
+        Raises:
+            StreamFailed: fewer bytes than ``content-length`` said.
+            Ended: a message is not complete.
+        """
+        self.peer_ended = True
+        self.wake()
+        if self.declared:
+            raise StreamFailed(Code.PROTOCOL_ERROR, "less DATA than content-length")
+        if (self._missing or self._head) and not self.is_deaf:
+            raise Ended(grpc.StatusCode.INTERNAL, "the stream ended inside a message")
+
+    # ---- reading
+
+    def wake(self) -> None:
+        """There is something for the reader."""
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            _wake_all(waiters)
+
+    async def next(self) -> bytes | None:
+        """The next message; None after the last."""
+        if self.messages:
+            self._quick += 1
+            if self._quick >= _AT_ONCE:
+                self._quick = 0
+                await asyncio.sleep(0)
+        while not self.messages:
+            if self.peer_ended or self.is_closed:
+                return None
+            self._quick = 0
+            waiter = self.connection.loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+        message = self.messages.popleft()
+        self._take(len(message) + 5 + flow.MESSAGE_COST)
+        return message
+
+    def _hold(self, size: int) -> None:
+        self._unread += size
+        self.connection.held += size
+        process = self.connection.arriving.process
+        process.held += size
+        if process.held > process.limit:
+            process.shed()
+
+    def _take(self, size: int) -> None:
+        self._drop(size)
+        if self._lent and not self._missing:
+            lent, self._lent = self._lent, 0
+            self.connection.arriving.give_back(lent)
+        if not self.peer_ended and 2 * (self._unread + self.window) <= self._target:
+            self._credit()
+
+    def _drop(self, size: int) -> None:
+        self._unread -= size
+        self.connection.held -= size
+        process = self.connection.arriving.process
+        process.held -= size
+        if process.starves:
+            process.feed()
+
+    # ---- crediting
+
+    def _credit(self) -> bool:
+        """Let the peer send as much as was read, and twice as far ahead if the reader keeps up."""
+        if self.is_closed or self.peer_ended:
+            return True
+        arriving = self.connection.arriving
+        if not arriving.process.has_room(arriving):
+            if not self._asks:
+                self._asks = True
+                arriving.wait(self._credit_again)
+            return False
+        if not self.messages and self._target < flow.MOST_AHEAD and arriving.ahead(self._target):
+            self._ahead += self._target
+            self._target *= 2
+        self._grant(self._target - self._unread - self.window)
+        return True
+
+    def _credit_again(self) -> bool:
+        self._asks = False
+        credited = self._credit()
+        if credited and self._missing:
+            self._ask()
+        return credited
+
+    def _ask(self) -> None:
+        """Let the peer send the rest of a message that is larger than its window."""
+        if self._missing > self.window and not self._asks:
+            self._asks = True
+            if not self._reserve():
+                self.connection.arriving.wait(self._reserve)
+
+    def _reserve(self) -> bool:
+        beyond = self._missing - self.window
+        if not self.is_closed and beyond > 0:
+            if not self.connection.arriving.for_message(beyond):
+                return False
+            self._lent += beyond
+            self._grant(beyond)
+        self._asks = False
+        return True
+
+    def _grant(self, size: int) -> None:
+        if size > 0 and not self.is_deaf:
+            self.window += size
+            self.connection.outgoing.control(frames.window_update(self.number, size))
+
+    @property
+    def waits_for_credit(self) -> bool:
+        """Whether a message is not complete because we have no room for it."""
+        return self._asks
+
+    # ---- sending
+
+    async def send(self, message: bytes) -> None:
+        """Send a message; returns when the socket has it, or the stream is closed."""
+        if self.is_closed or self.connection.outgoing.message(self, message):
+            self._quick += 1
+            if self._quick >= _AT_ONCE:
+                self._quick = 0
+                await asyncio.sleep(0)
+            return
+        while self.outbox and not self.is_closed:
+            unsent = self.connection.loop.create_future()
+            self._unsent.append(unsent)
+            await unsent
+
+    def drained(self) -> None:
+        """Everything was sent, or nothing more will be."""
+        unsent, self._unsent = self._unsent, []
+        _wake_all(unsent)
+
+    def sent_end(self) -> None:
+        """Our last frame of this stream is written."""
+        self.we_ended = True
+
+    def close(self) -> None:
+        """The stream is over for both sides: forget what waits to be sent, and what was reserved."""
+        self.is_closed = True
+        self.outbox.clear()
+        self.ending = b""
+        self.drained()
+        self.wake()
+        self._parts = []
+        arriving = self.connection.arriving
+        kept = sum(len(message) + 5 + flow.MESSAGE_COST for message in self.messages)
+        if self._unread > kept:
+            self._drop(self._unread - kept)
+        reserved, self._ahead, self._lent = self._ahead + self._lent, 0, 0
+        if reserved:
+            arriving.give_back(reserved)
+
+    def forget_messages(self) -> None:
+        """Nobody will read what waits."""
+        self.messages.clear()
+        if self._unread:
+            self._drop(self._unread)
+
+
+def _wake_all(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+
+
+def _unpacked(message: bytes, most: int) -> bytes:
+    """A message that was compressed by gzip, as far as the limit of a message allows.
+
+    Raises:
+        Ended: it is no gzip, or expands beyond the limit.
+    """
+    expander = zlib.decompressobj(31)
+    try:
+        content = expander.decompress(message, most + 1)
+    except zlib.error as error:
+        raise Ended(grpc.StatusCode.INTERNAL, f"the message is no gzip: {error}") from error
+    if len(content) > most:
+        raise Ended(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the message expands to more than max ({most})")
+    if not expander.eof:
+        raise Ended(grpc.StatusCode.INTERNAL, "the message ends inside its compressed bytes")
+    return content

@@ -1,0 +1,349 @@
+"""What a channel of ours makes of what a server sends, frame by frame (N7)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import pytest
+from raw_frames import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    PING,
+    PUSH,
+    RST,
+    Peer,
+    answered,
+    frame,
+    literal,
+    scripted,
+    served,
+    setting,
+)
+
+from strandline import transport
+from strandline.transport import channel, frames
+from strandline.transport.options import options_of
+
+WHOLE = END_HEADERS | END_STREAM
+ANSWER = literal(b":status", b"200") + literal(b"content-type", b"application/grpc")
+CODE = grpc.StatusCode
+
+
+def _trailers(*fields: tuple[bytes, bytes]) -> bytes:
+    return b"".join(literal(*one) for one in fields)
+
+
+def _says(*sent: bytes) -> Callable[[Peer], Awaitable[None]]:
+    """Answer the first call with these frames."""
+
+    async def script(peer: Peer) -> None:
+        await peer.until(DATA)
+        peer.send(*sent)
+
+    return script
+
+
+async def _outcome(dialled: Any) -> tuple[grpc.StatusCode, str]:
+    call = dialled.unary_unary("/it/Echo")(b"x", timeout=10)
+    return await call.code(), await call.details()
+
+
+def _head(*fields: tuple[bytes, bytes], flags: int = END_HEADERS, before: bytes = ANSWER) -> bytes:
+    return frame(HEADERS, before + _trailers(*fields), flags, 1)
+
+
+OUTCOMES: dict[str, tuple[bytes, grpc.StatusCode, str]] = {
+    "a status alone": (
+        _head((b"grpc-status", b"5"), (b"grpc-message", b"n%C3%A4h %zz"), flags=WHOLE),
+        CODE.NOT_FOUND,
+        "näh %zz",
+    ),
+    "a number that is no status": (_head((b"grpc-status", b"77"), flags=WHOLE), CODE.UNKNOWN, ""),
+    "no status": (_head(flags=WHOLE), CODE.INTERNAL, "without a status"),
+    "DATA that ends the stream": (_head() + frame(DATA, bytes(5), END_STREAM, 1), CODE.INTERNAL, "without a status"),
+    "OK and no message": (_head((b"grpc-status", b"0"), flags=WHOLE), CODE.OK, ""),
+    "the end inside a message": (
+        _head() + frame(DATA, b"\0\0\0\0\x09x", 0, 1) + frame(HEADERS, literal(b"grpc-status", b"0"), WHOLE, 1),
+        CODE.INTERNAL,
+        "inside a message",
+    ),
+    "a message above the limit": (_head() + frame(DATA, b"\0\x7f\0\0\0", 0, 1), CODE.RESOURCE_EXHAUSTED, "larger than"),
+    "1xx first": (
+        frame(HEADERS, literal(b":status", b"103"), END_HEADERS, 1) + _head((b"grpc-status", b"9"), flags=WHOLE),
+        CODE.FAILED_PRECONDITION,
+        "",
+    ),
+    "headers above the limit": (_head((b"x", b"a" * 17_000), flags=WHOLE), CODE.RESOURCE_EXHAUSTED, "metadata larger"),
+    "a name in upper case": (_head((b"X", b"a"), flags=WHOLE), CODE.INTERNAL, "PROTOCOL_ERROR"),
+    "DATA before headers": (frame(DATA, b"x", 0, 1), CODE.INTERNAL, "PROTOCOL_ERROR"),
+    "PUSH_PROMISE": (frame(PUSH, struct.pack(">I", 2), END_HEADERS, 1), CODE.UNAVAILABLE, "PUSH_PROMISE"),
+    "a flood of pings": (frame(PING, bytes(8)) * 3_000, CODE.UNAVAILABLE, "too many pings"),
+    "GOAWAY with an error": (
+        frame(GOAWAY, struct.pack(">II", 1, 11) + b"too_many_pings") + frame(RST, struct.pack(">I", 11), 0, 1),
+        CODE.RESOURCE_EXHAUSTED,
+        "ENHANCE_YOUR_CALM",
+    ),
+    **{
+        f"HTTP {status}": (
+            frame(HEADERS, literal(b":status", b"%d" % status) + literal(b"content-type", b"text/html"), WHOLE, 1),
+            code,
+            str(status),
+        )
+        for status, code in {
+            400: CODE.INTERNAL, 401: CODE.UNAUTHENTICATED, 403: CODE.PERMISSION_DENIED, 404: CODE.UNIMPLEMENTED,
+            429: CODE.UNAVAILABLE, 502: CODE.UNAVAILABLE, 503: CODE.UNAVAILABLE, 504: CODE.UNAVAILABLE,
+            418: CODE.UNKNOWN,
+        }.items()
+    },
+    **{
+        f"RST_STREAM {number}": (frame(RST, struct.pack(">I", number), 0, 1), code, "reset")
+        for number, code in {
+            1: CODE.INTERNAL, 2: CODE.INTERNAL, 3: CODE.INTERNAL, 8: CODE.CANCELLED, 11: CODE.RESOURCE_EXHAUSTED,
+            12: CODE.PERMISSION_DENIED, 99: CODE.INTERNAL,
+        }.items()
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", OUTCOMES)
+async def test_a_call_ends_with_the_status_that_grpc_gives_it(said: str) -> None:
+    """By its trailers, else by what HTTP/2, HTTP or gRPC's table say of how it ended."""
+    sent, code, details = OUTCOMES[said]
+    async with scripted(_says(sent)) as dialled:
+        found = await _outcome(dialled)
+
+    assert found[0] is code
+    assert details in found[1]
+
+
+async def test_metadata_comes_with_both_ends_of_an_answer() -> None:
+    """Text as text, -bin as bytes with and without padding, several values of one name apart."""
+    head = _head((b"a", b"1"), (b"b-bin", b"AAE="), (b"b-bin", b"AAE,/w"))
+    tail = frame(HEADERS, _trailers((b"grpc-status", b"3"), (b"grpc-status-details-bin", b"CAM")), WHOLE, 1)
+    async with scripted(_says(head, tail)) as dialled:
+        call = dialled.unary_unary("/it/Echo")(b"x", timeout=10)
+        initial, trailing = await call.initial_metadata(), await call.trailing_metadata()
+
+    assert list(initial) == [
+        ("a", "1"),
+        ("b-bin", b"\0\1"),
+        ("b-bin", b"\0\1"),
+        ("b-bin", b"\xff"),
+    ]
+    assert list(trailing) == [("grpc-status-details-bin", b"\x08\x03")]
+
+
+async def _refuse(peer: Peer) -> None:
+    found = await peer.until(DATA)
+    peer.send(frame(RST, struct.pack(">I", 7), 0, found.stream))
+
+
+async def _answer(peer: Peer) -> None:
+    found = await peer.until(DATA)
+    peer.send(answered(found.stream, b"done"))
+
+
+async def test_a_refused_stream_is_tried_once_more() -> None:
+    """REFUSED_STREAM says that nothing was done, so the call is sent again, and fails if that is refused too."""
+
+    async def once(peer: Peer) -> None:
+        await _refuse(peer)
+        await _answer(peer)
+
+    async def twice(peer: Peer) -> None:
+        await _refuse(peer)
+        await _refuse(peer)
+
+    async with scripted(once) as dialled:
+        answer = await dialled.unary_unary("/it/Echo")(b"x", timeout=10)
+    async with scripted(twice) as dialled:
+        code, details = await _outcome(dialled)
+
+    assert answer == b"done"
+    assert (code, details) == (CODE.UNAVAILABLE, "the server refused the stream")
+
+
+async def test_a_call_above_the_last_stream_is_sent_to_the_next_connection() -> None:
+    """GOAWAY says which streams were not looked at; those below it end where they are."""
+
+    async def goes(peer: Peer) -> None:
+        await peer.until(DATA, stream=1)
+        await peer.until(DATA, stream=3)
+        peer.send(frame(GOAWAY, struct.pack(">II", 1, 0)), answered(1, b"old"))
+
+    async with scripted(goes, _answer) as dialled:
+        method = dialled.unary_unary("/it/Echo")
+        answers = await asyncio.gather(method(b"a", timeout=10), method(b"b", timeout=10))
+
+    assert answers == [b"old", b"done"]
+
+
+async def test_calls_beyond_the_servers_streams_wait() -> None:
+    """With MAX_CONCURRENT_STREAMS 1 the second call is sent when the first has ended, and not before."""
+    order = []
+
+    async def one_by_one(peer: Peer) -> None:
+        for _ in range(3):
+            found = await peer.until(DATA)
+            order.append(found.stream)
+            peer.send(answered(found.stream, b"%d" % found.stream))
+
+    async with scripted(one_by_one, settings=setting(s3=1)) as dialled:
+        method = dialled.unary_unary("/it/Echo")
+        answers = await asyncio.gather(*(method(b"x", timeout=10) for _ in range(3)))
+
+    assert answers == [b"1", b"3", b"5"]
+    assert order == [1, 3, 5]
+
+
+async def test_a_connection_out_of_stream_ids_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream id is used once (RFC 9113, 5.1.1): near 2^31 the next call dials again."""
+    monkeypatch.setattr(channel, "_SLACK_STREAMS", frames.LAST_STREAM - 1)
+    async with scripted(_answer, _answer) as dialled:
+        method = dialled.unary_unary("/it/Echo")
+        answers = [await method(b"x", timeout=10) for _ in range(2)]
+
+    assert answers == [b"done"] * 2
+
+
+async def test_a_refused_dial_fails_the_calls_at_once() -> None:
+    """TRANSIENT_FAILURE comes with the refusal; the call that waited fails then, the next one at once."""
+    async with transport.insecure_channel("127.0.0.1:1", [("grpc.initial_reconnect_backoff_ms", 60_000)]) as dialled:
+        method = dialled.unary_unary("/it/Echo")
+        codes = [await method(b"").code() for _ in range(2)]
+        state = dialled.get_state()
+
+    assert codes == [CODE.UNAVAILABLE] * 2
+    assert state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+
+
+async def _silent(peer: Peer) -> None:
+    await peer.reader.read()
+
+
+async def test_an_address_that_does_not_answer_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first address of a name may be dead: each has a time of its own in one dial."""
+    made = await asyncio.start_server(_unanswered, "127.0.0.1", 0)
+    dead = made.sockets[0].getsockname()
+
+    async def resolved(*_: object) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", where) for where in (dead, ("127.0.0.1", port))]
+
+    monkeypatch.setattr(channel, "_addresses", resolved)
+    options = [("grpc.min_reconnect_backoff_ms", 100), ("grpc.initial_reconnect_backoff_ms", 100)]
+    async with served() as port, transport.insecure_channel(f"a.test:{port}", options) as dialled:
+        answer = await dialled.unary_unary("/it/Echo")(b"x", timeout=10)
+    made.close()
+
+    assert answer == b"x"
+
+
+async def _unanswered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        await reader.read()
+    writer.close()
+
+
+async def test_what_accepts_and_says_nothing_is_no_connection() -> None:
+    """A stopped process is not READY: the dial ends after its time, and says so."""
+    options = (("grpc.min_reconnect_backoff_ms", 100), ("grpc.initial_reconnect_backoff_ms", 100))
+    async with scripted(_silent, settings=b"", options=options) as dialled:
+        code, details = await _outcome(dialled)
+
+    assert code is CODE.UNAVAILABLE
+    assert "no answer in time" in details
+
+
+async def test_a_peer_that_answers_no_ping_is_given_up() -> None:
+    """After a silence a ping is sent, and without an answer the connection and its calls end."""
+    options = (("grpc.keepalive_time_ms", 100), ("grpc.keepalive_timeout_ms", 100))
+    async with scripted(_silent, options=options) as dialled:
+        code, details = await _outcome(dialled)
+
+    assert code is CODE.UNAVAILABLE
+    assert "did not answer a ping" in details
+
+
+def _hold_the_loop(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+async def test_a_busy_loop_gives_up_no_dial_and_no_peer() -> None:
+    """What came while the loop did something else is looked at before a time-out is believed."""
+    options = [("grpc.min_reconnect_backoff_ms", 40), ("grpc.initial_reconnect_backoff_ms", 40)]
+    pings = [("grpc.keepalive_time_ms", 40), ("grpc.keepalive_timeout_ms", 40)]
+    served_pings = ("grpc.http2.max_ping_strikes", 0)
+    loop = asyncio.get_running_loop()
+    async with (
+        served(served_pings) as port,
+        transport.insecure_channel(f"127.0.0.1:{port}", options + pings) as dialled,
+    ):
+        method = dialled.unary_unary("/it/Echo")
+        first = method(b"a", timeout=10)
+        _hold_the_loop(0.1)
+        answers = [await first]
+        call = dialled.unary_unary("/it/Never")(b"", timeout=10)
+        for delay in range(10):
+            loop.call_later(delay * 0.05, _hold_the_loop, 0.1)
+        busy = loop.create_future()
+        loop.call_later(0.6, busy.set_result, None)
+        await busy
+        is_alive = not call.done()
+        answers.append(await method(b"b", timeout=10))
+
+    assert answers == [b"a", b"b"]
+    assert is_alive
+
+
+async def test_a_call_that_is_dropped_is_cancelled() -> None:
+    """The server need not go on for a caller that has forgotten the call."""
+    reset: asyncio.Queue[int] = asyncio.Queue()
+
+    async def script(peer: Peer) -> None:
+        reset.put_nowait((await peer.until(RST)).code)
+
+    async with scripted(script) as dialled:
+        call = dialled.stream_stream("/it/Each")()
+        await call.write(b"x")
+        del call
+        code = await asyncio.wait_for(reset.get(), 10)
+
+    assert code == 8
+
+
+async def test_a_write_to_an_ended_call_is_an_invalid_state() -> None:
+    """As in grpc.aio; the reader of the call learns its status."""
+    async with served() as port, transport.insecure_channel(f"127.0.0.1:{port}") as dialled:
+        call = dialled.stream_stream("/it/None")()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call.read()
+        with pytest.raises(asyncio.InvalidStateError):
+            await call.write(b"x")
+
+    assert await call.code() is CODE.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize(
+    ("argument", "names"),
+    [
+        (("grpc.http2.max_frame_size", 1), "grpc.http2.max_frame_size has no meaning here"),
+        (("grpc.so_reuseport", 1), "grpc.so_reuseport=1: this transport can only do 0"),
+        (("grpc.enable_http_proxy", 1), "grpc.enable_http_proxy=1"),
+    ],
+)
+def test_a_channel_argument_without_meaning_is_refused_by_name(argument: tuple[str, Any], names: str) -> None:
+    """None is ignored: what it asks for would not happen."""
+    with pytest.raises(ValueError, match=names):
+        options_of([argument])
