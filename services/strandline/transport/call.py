@@ -1,4 +1,4 @@
-"""One call at a client: what `grpc.aio` gives whoever makes it, over a stream that may begin later, or a second time.
+"""One call at a client: the object that `grpc.aio` returns; its stream may begin later, or a second time.
 
 Invariant: a call ends exactly once, with the status that came first; messages that arrived before it are read first.
 What a caller drops without a word is cancelled.
@@ -51,7 +51,7 @@ class ClientStream(Stream):
             call.finish(status)
 
     def dropped(self) -> None:
-        """Nobody has the call any more."""
+        """The caller has dropped the call."""
         self.over((grpc.StatusCode.CANCELLED, "dropped", ()), reset=Code.CANCEL)
         self.forget_messages()
 

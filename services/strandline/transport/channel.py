@@ -31,7 +31,7 @@ _NAME_S = 5.0
 _GROWTH, _JITTER = 1.6, 0.2
 """Of the waits between dials (gRPC, connection-backoff)."""
 _SLACK_STREAMS = 1_000
-"""So many stream ids before the last a connection is replaced."""
+"""A connection is replaced this many stream ids before the last."""
 
 State = grpc.ChannelConnectivity
 _T = TypeVar("_T")

@@ -1,7 +1,7 @@
 """One connection of either side: cuts frames, keeps HTTP/2's rules about them, answers pings and settings, ends.
 
 Invariant: whatever arrives, a frame is handled whole or ends its stream or the connection with RFC 9113's code for
-it; header blocks are decoded in their order even where nobody wants them, or the tables of HPACK would differ.
+it; header blocks are decoded in their order even where they are discarded, or the tables of HPACK would differ.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BUSY_S = 0.02
 _LINGER_S = 0.25
 """Between GOAWAY and the end of the connection, so that the peer can read why."""
 _REMEMBERED = 256
-"""Streams that are over, whose late frames are told from wrong ones."""
+"""Closed streams that are remembered, so that late frames are distinguished from wrong ones."""
 _LARGEST_CONTROL = 16 << 10
 _STREAM_ERROR_COST = 10
 """In frames that do nothing: each reset that a peer's error makes us send (CVE-2025-8671)."""
@@ -98,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say hello."""
+        """Send SETTINGS, and at a client the preface."""
         self.transport = cast("asyncio.Transport", transport)
         self.outgoing.connected(self.transport)
         self.arriving.process.holders.add(self)
@@ -125,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer[len(self._rest) :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So much arrived."""
+        """Cut frames from the ``nbytes`` that arrived."""
         buffer = self._buffer
         assert buffer is not None, "the loop asked for it"
         self.heard_s = self.loop.time()
@@ -412,7 +412,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._settled:
             self.calm.count("SETTINGS frames", _STREAM_ERROR_COST)
         values = tuple(frames.settings_of(payload, from_server=self.is_client))
-        # Before the DATA that a larger window lets out: a peer may wait for it first.
+        # Before the DATA that a larger window allows: a peer may wait for it first.
         self.outgoing.control(frames.frame(frames.SETTINGS, frames.ACK, 0))
         for key, value in values:
             self._set(key, value)
@@ -484,7 +484,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- streams that are over
 
     def _is_idle(self, number: int) -> bool:
-        """Whether nobody has opened this stream yet."""
+        """Whether this stream was never opened."""
         return number > self.last_peer_stream or number % 2 == 0
 
     def _late(self, number: int, what: str) -> None:
@@ -630,7 +630,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def drop(self) -> None:
-        """Nobody waits for it any more; one that is cancelled as it is made is closed by uvloop without a word."""
+        """Release what it holds: uvloop closes one that is cancelled as it is made without `connection_lost`."""
         if self.transport is not None:
             self.transport.abort()
             self.connection_lost(None)

@@ -132,7 +132,7 @@ def window_update(stream: int, size: int) -> bytes:
 
 
 def settings_of(payload: bytes, *, from_server: bool) -> Iterator[tuple[int, int]]:
-    """What a SETTINGS frame sets; unknown parameters come out too, and are ignored by whoever reads them (6.5.2).
+    """What a SETTINGS frame sets; unknown parameters are returned too, and the caller ignores them (6.5.2).
 
     Raises:
         ConnectionFailed: a length or a value that RFC 9113 does not allow.

@@ -148,7 +148,7 @@ _UNQUOTED = "".join(chr(one) for one in range(0x20, 0x7F) if chr(one) != "%")
 
 
 def _cut(text: bytes, most: int) -> bytes:
-    """The text in at most so many bytes, and no half of an escape at its end."""
+    """The text cut to a number of bytes, without half of an escape at its end."""
     if len(text) <= most:
         return text
     text = text[:most]

@@ -1,4 +1,4 @@
-"""What a server or a channel may be told: gRPC's channel arguments by their names, and who believes whom.
+"""Options of a server or a channel: gRPC's channel arguments by their names, and TLS.
 
 Invariant: an argument that means nothing here is refused by its name; none is ignored.
 """

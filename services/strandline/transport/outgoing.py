@@ -74,7 +74,7 @@ class Outgoing:
             transport.writelines(parts)
 
     def take_frames(self, most: int) -> None:
-        """The peer takes frames of so many bytes."""
+        """The peer accepts frames of up to ``most`` bytes."""
         self.largest_frame = min(most, _LARGEST_FRAME)
 
     def _gather(self, parts: Sequence[bytes | memoryview]) -> None:

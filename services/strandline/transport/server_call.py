@@ -1,6 +1,6 @@
 """One call at a server: from its headers to its status, and what its handler is given as context.
 
-Invariant: a call gets exactly one status, from whoever ends it first: its handler, its deadline, a rule that its
+Invariant: a call gets exactly one status, from what ends it first: its handler, its deadline, a rule that its
 peer broke, or the server's end. Its task ends before the call stops counting, whatever its peer has reset.
 """
 
@@ -133,7 +133,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         self._callbacks: list[Callable[[Any], None]] = []
         self._is_cancelled = False
         self.is_over = False
-        """Whether the status is on its way, or nobody is left to get one."""
+        """Whether the status is on its way, or the caller is gone."""
         self.task: asyncio.Task[None] | None = None
 
     # ---- how it is run
@@ -253,7 +253,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         self.broken(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     def peer_gone(self) -> None:
-        """The peer reset the stream, or its connection is over: nobody is left to answer."""
+        """The peer reset the stream, or its connection is over: there is no caller to answer."""
         self._is_cancelled = not self.is_over
         self._over()
         self._cancel()

@@ -67,7 +67,7 @@ class ServerConnection(Connection):
         return self._port.server.stops
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say hello, and expect the same."""
+        """Send SETTINGS, and begin to count the time of the handshake."""
         super().connection_made(transport)
         self._port.connections.add(self)
         address = transport.get_extra_info("peername")
@@ -192,7 +192,7 @@ class ServerConnection(Connection):
         self.stream_lost(stream)
 
     def stream_lost(self, stream: Any) -> None:
-        """Nobody is left to answer."""
+        """There is no caller to answer."""
         stream.close()
         stream.forget_messages()
         if stream.context is not None:
@@ -329,7 +329,7 @@ class Port:
             if connection in self.unfinished:
                 self.unfinished[connection] = loop.time(), partial(connection.fail, Code.NO_ERROR, "handshake timeout")
         except (OSError, asyncio.CancelledError):
-            # No TLS, the wrong certificate, or gone: there is nobody to say it to.
+            # No TLS, the wrong certificate, or gone: there is no peer to inform.
             self.unfinished.pop(connection, None)
             accepted.close()
             connection.drop()
@@ -468,7 +468,7 @@ class Server(grpc.aio.Server):
         self._stopped.set()
 
     async def _wait_for(self, connections: Sequence[ServerConnection], grace_s: float) -> None:
-        """Until these are over, or the time is, or somebody asks to hurry."""
+        """Until these are over, or the time is, or a second stop without grace comes."""
         if connections:
             waits = (asyncio.wait([one.lost for one in connections]), self._hurry.wait())
             tasks = [asyncio.ensure_future(one) for one in waits]

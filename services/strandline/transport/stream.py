@@ -326,7 +326,7 @@ class Stream:
             arriving.give_back(reserved)
 
     def forget_messages(self) -> None:
-        """Nobody will read what waits."""
+        """Discard messages that no reader will ask for."""
         self.messages.clear()
         if self._unread:
             self._drop(self._unread)
