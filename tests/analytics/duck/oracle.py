@@ -28,9 +28,11 @@ _AT_LEAST = re.compile(r"\$AT_LEAST\((\w+)\)")
 class Oracle:
     """One export in DuckDB: tables made once, statistics from them."""
 
-    def __init__(self, root: Path, scope: Scope, *, threads: int = 2) -> None:
+    def __init__(self, root: Path, scope: Scope, *, database: str = ":memory:", slices: int = 1) -> None:
+        """``slices``: in how many parts groups are joined with the HW of their partitions; more need less memory."""
         self.scope = scope
-        self._connection = duckdb.connect(config={"threads": threads, "default_null_order": "nulls_first"})
+        self._slices = slices
+        self._connection = duckdb.connect(database, config={"threads": 2, "default_null_order": "nulls_first"})
         for dataset in ("transitions", "samples"):
             self._connection.execute(f"CREATE VIEW raw_{dataset} AS SELECT * FROM {_reader(root, dataset)}")
         self._connection.execute(
@@ -47,6 +49,11 @@ class Oracle:
     def make_looks(self) -> None:
         """Create the part of them that is needed only for samples."""
         self._run("samples")
+        rows = (_HERE / "lag_spans.sql").read_text()
+        for number in range(self._slices):
+            part = rows.replace("$SLICE", f"hash(topic_id, partition) % {self._slices} = {number}")
+            into = "INSERT INTO lag_spans" if number else "CREATE TABLE lag_spans AS"
+            self._connection.execute(f"{into} {self._expanded(part, self.scope.grouping)}")
 
     def _run(self, name: str) -> None:
         self._connection.execute(self._expanded((_HERE / f"{name}.sql").read_text(), self.scope.grouping))
