@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,16 @@ in_loop = asyncio.Runner().run
 """Runs a coroutine to its end, all of them in one loop: grpc.aio allows one per process."""
 
 
-def output_of(command: Sequence[str], limit_s: float) -> str:
-    """What the process printed.
+def output_of(command: Sequence[str], limit_s: float, variables: Mapping[str, str] | None = None) -> str:
+    """What the process printed; ``variables`` are put into its environment.
 
     Raises:
         RuntimeError: it failed; with the end of its error output.
         subprocess.TimeoutExpired: it did not end within ``limit_s``, and was ended.
     """
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    environment = {**os.environ, **(variables or {})}
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True, env=environment)
     try:
         output, errors = process.communicate(timeout=limit_s)
     finally:
@@ -41,13 +43,15 @@ def output_of(command: Sequence[str], limit_s: float) -> str:
     return output
 
 
-def run_script(script: str, *arguments: object, limit_s: float) -> dict[str, Any]:
+def run_script(
+    script: str, *arguments: object, limit_s: float, variables: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Run a file of this folder as a process; what it printed last, which must be JSON.
 
     Raises:
         RuntimeError, subprocess.TimeoutExpired: as `output_of`.
     """
-    output = output_of([sys.executable, str(HERE / script), *map(str, arguments)], limit_s)
+    output = output_of([sys.executable, str(HERE / script), *map(str, arguments)], limit_s, variables)
     figures: dict[str, Any] = json.loads(output.splitlines()[-1])
     return figures
 

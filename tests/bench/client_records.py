@@ -1,5 +1,5 @@
-"""Measures records per second through the full clients: ours by durability, aiokafka and Kafka's Java producer against
-Kafka.
+"""Measures records per second through the full clients, sent and then read: ours by durability, and against Kafka
+aiokafka and, sending only, Kafka's Java producer.
 
 Six partitions, three replicas, acks=all, records of 1 KiB, the same batches and linger for everybody.
 """
@@ -21,7 +21,7 @@ from records_producer import BATCH_BYTES, records_figures
 from strandline.cli.local.local_cluster import LocalCluster
 
 PARTITIONS = 6
-_PER_MEASUREMENT_S = 3.0
+_PER_MEASUREMENT_S = 8.0
 
 Contender = tuple[str, Callable[[Pace], Mapping[str, Any]]]
 
@@ -49,17 +49,19 @@ def expected_s(plan: Plan) -> float:
 def _ours(cluster: LocalCluster, pace: Pace) -> Mapping[str, Any]:
     pids = in_words({service.name: service.pid for service in cluster.nodes.values()})
     with fresh_topic(cluster.bootstrap, "records", PARTITIONS) as topic:
-        return _producer("strandline", cluster.bootstrap, topic, pids, pace)
+        return _both_ways("strandline", cluster.bootstrap, topic, pids, pace)
 
 
 def _aiokafka(kafka: Kafka, pace: Pace) -> Mapping[str, Any]:
     with kafka.topic(PARTITIONS) as topic:
-        return _producer("aiokafka", kafka.bootstrap, topic, in_words(kafka.pids), pace)
+        return _both_ways("aiokafka", kafka.bootstrap, topic, in_words(kafka.pids), pace)
 
 
-def _producer(kind: str, bootstrap: str, topic: str, pids: str, pace: Pace) -> Mapping[str, Any]:
-    limit_s = pace.total_s + RUN_GRACE_S
-    return run_script("records_producer.py", kind, bootstrap, topic, pids, pace.warm_s, pace.run_s, limit_s=limit_s)
+def _both_ways(kind: str, bootstrap: str, topic: str, pids: str, pace: Pace) -> Mapping[str, Any]:
+    """What a producer does, and a consumer that then reads all of it."""
+    limit_s, paces = pace.total_s + RUN_GRACE_S, (pace.warm_s, pace.run_s)
+    sent = run_script("records_producer.py", kind, bootstrap, topic, pids, *paces, limit_s=limit_s)
+    return sent | run_script("records_consumer.py", kind, bootstrap, topic, sent["held"], limit_s=limit_s)
 
 
 def _java(kafka: Kafka, pace: Pace) -> Mapping[str, Any]:

@@ -9,29 +9,36 @@ measurement is in its ``others_percent``. Every server that this file starts is 
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bars import NATS, NATS_SYNCED, OURS, STRIPPED, SYNCED
+from bars import GRPCIO_CLIENT, NATS, NATS_SYNCED, OURS, OVER_TLS, STRIPPED, STRIPPED_GRPCIO, SYNCED
 from child import HERE, RUN_GRACE_S, in_loop, run_script
 from party_kafka import Kafka, PartyAbsent, kafka_servers
 from plan import Pace, Shape
 
+from strandline.cli.connect import TlsOptions
 from strandline.cli.local.local_cluster import LocalCluster, Plan
 from strandline.client import Admin
+from strandline.rpc.transports import VARIABLE as TRANSPORT
 
 _IN_SYNC_S = 60
+PLAIN = TlsOptions(tls_cert="", tls_key="", tls_ca="")
 
 
-def _loop(script: str, shape: Shape, pace: Pace, *where: object) -> dict[str, Any]:
+def _loop(
+    script: str, shape: Shape, pace: Pace, *where: object, variables: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     numbers = (shape.kib * 1024, shape.window, pace.warm_s, pace.run_s)
-    return run_script(script, *where, *numbers, limit_s=pace.total_s + RUN_GRACE_S)
+    return run_script(script, *where, *numbers, limit_s=pace.total_s + RUN_GRACE_S, variables=variables)
 
 
 def in_words(pids: Mapping[Any, int | None]) -> str:
@@ -62,12 +69,14 @@ class Nats:
 
 
 class Strandline:
-    """The produce stream of a Strandline cluster."""
+    """The produce stream of a Strandline cluster; ``transport`` is what carries the client's side of it."""
 
-    def __init__(self, cluster: LocalCluster, name: str) -> None:
+    def __init__(self, cluster: LocalCluster, name: str, transport: str = "asyncio") -> None:
         self.name = name
         self._cluster = cluster
         self._topics = count(1)
+        files = {f"STRANDLINE_{name.upper()}": str(file) for name, file in cluster.client_tls().items() if file}
+        self._variables = {TRANSPORT: transport, **files}
 
     def measure(self, shape: Shape, pace: Pace) -> dict[str, Any]:
         """One measurement on a topic of its own."""
@@ -77,40 +86,43 @@ class Strandline:
     @contextmanager
     def topic(self) -> Iterator[str]:
         """A topic with one partition and three replicas."""
-        with fresh_topic(self._cluster.bootstrap, f"bench-{next(self._topics)}", 1) as topic:
+        name, tls = f"bench-{next(self._topics)}", self._cluster.client_tls()
+        with fresh_topic(self._cluster.bootstrap, name, 1, tls) as topic:
             yield topic
 
     def measure_on(self, topic: str, shape: Shape, pace: Pace) -> dict[str, Any]:
         """One measurement on a topic that exists."""
         pids = in_words({n: service.pid for n, service in self._cluster.nodes.items()})
-        return _loop("party_strandline.py", shape, pace, "stream", self._cluster.bootstrap, topic, pids)
+        where = ("stream", self._cluster.bootstrap, topic, pids)
+        return _loop("party_strandline.py", shape, pace, *where, variables=self._variables)
 
     def pids_of(self, topic: str) -> dict[str, int]:
         """The processes of the leader and the followers of a topic's partition."""
         asked = ("leader", self._cluster.bootstrap, topic)
-        leader = run_script("party_strandline.py", *asked, limit_s=RUN_GRACE_S)["leader"]
+        found = run_script("party_strandline.py", *asked, limit_s=RUN_GRACE_S, variables=self._variables)
+        leader = found["leader"]
         pids = {n: service.pid for n, service in self._cluster.nodes.items() if service.pid is not None}
         followers = [pid for n, pid in pids.items() if n != leader]
         return {"leader": pids[leader], **{f"follower{i}": pid for i, pid in enumerate(followers)}}
 
 
 @contextmanager
-def fresh_topic(bootstrap: str, topic: str, partitions: int) -> Iterator[str]:
+def fresh_topic(bootstrap: str, topic: str, partitions: int, tls: TlsOptions = PLAIN) -> Iterator[str]:
     """A topic with three replicas of each partition, all in sync; deleted at the end."""
-    in_loop(create_topic(bootstrap, topic, partitions))
+    in_loop(create_topic(bootstrap, topic, partitions, tls))
     try:
         yield topic
     finally:
-        in_loop(_delete_topic(bootstrap, topic))
+        in_loop(_delete_topic(bootstrap, topic, tls))
 
 
-async def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
+async def create_topic(bootstrap: str, topic: str, partitions: int, tls: TlsOptions = PLAIN) -> None:
     """A topic with three replicas of each partition, all in sync.
 
     Raises:
         TimeoutError: they do not come into the ISR.
     """
-    async with Admin(bootstrap) as admin, asyncio.timeout(_IN_SYNC_S):
+    async with Admin(bootstrap, **tls) as admin, asyncio.timeout(_IN_SYNC_S):
         await admin.create_topic(topic, partitions=partitions, replication_factor=3)
         await in_sync(admin, topic)
 
@@ -125,36 +137,40 @@ async def in_sync(admin: Admin, *topics: str) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _delete_topic(bootstrap: str, topic: str) -> None:
-    async with Admin(bootstrap) as admin:
+async def _delete_topic(bootstrap: str, topic: str, tls: TlsOptions) -> None:
+    async with Admin(bootstrap, **tls) as admin:
         await admin.delete_topic(topic)
 
 
 class Stripped:
-    """The stripped pipeline of `party_stripped.py`."""
+    """The stripped pipeline of `party_stripped.py`, all of it on one transport."""
 
-    name = STRIPPED
-
-    def __init__(self, port: int, pids: dict[str, int]) -> None:
+    def __init__(self, name: str, port: int, pids: dict[str, int], variables: Mapping[str, str]) -> None:
+        self.name = name
         self.pids = pids
         self._port = port
+        self._variables = variables
 
     def measure(self, shape: Shape, pace: Pace) -> dict[str, Any]:
         """One measurement; all of them share one log."""
-        return _loop("party_stripped.py", shape, pace, "measure", self._port, in_words(self.pids))
+        where = ("measure", self._port, in_words(self.pids))
+        return _loop("party_stripped.py", shape, pace, *where, variables=self._variables)
 
 
 @contextmanager
-def stripped_pipeline(directory: Path) -> Iterator[Stripped]:
+def stripped_pipeline(directory: Path, name: str = STRIPPED, transport: str = "asyncio") -> Iterator[Stripped]:
     """The leader and the followers of the stripped pipeline."""
     script = [sys.executable, str(HERE / "party_stripped.py")]
-    started = [subprocess.Popen([*script, "lead", str(directory / "leader")], stdout=subprocess.PIPE, text=True)]
+    variables = {TRANSPORT: transport}
+    start = partial(subprocess.Popen, text=True, env={**os.environ, **variables})
+    started = [start([*script, "lead", str(directory / "leader")], stdout=subprocess.PIPE)]
     try:
         assert started[0].stdout is not None
         port = int(started[0].stdout.readline())
-        for name in ("follower0", "follower1"):
-            started.append(subprocess.Popen([*script, "follow", str(port), str(directory / name)], text=True))
-        yield Stripped(port, dict(zip(("leader", "follower0", "follower1"), (p.pid for p in started), strict=True)))
+        for follower in ("follower0", "follower1"):
+            started.append(start([*script, "follow", str(port), str(directory / follower)]))
+        pids = dict(zip(("leader", "follower0", "follower1"), (p.pid for p in started), strict=True))
+        yield Stripped(name, port, pids, variables)
     finally:
         for process in reversed(started):
             process.kill()
@@ -235,10 +251,13 @@ class Servers:
         """Every party of the closed loop that can be had, in the order of the tables."""
         found = [
             Strandline(self.cached, OURS),
+            Strandline(self.cached, GRPCIO_CLIENT, "grpcio"),
             Strandline(self.synced, SYNCED),
+            Strandline(self._once("tls", lambda home: cluster(home, "page-cache", tls=True)), OVER_TLS),
             self._if_present(NATS, lambda home: nats_servers(home, sync_always=False)),
             self._if_present(NATS_SYNCED, lambda home: nats_servers(home, sync_always=True)),
             self._once("stripped", stripped_pipeline),
+            self._once("stripped-grpcio", lambda home: stripped_pipeline(home, STRIPPED_GRPCIO, "grpcio")),
             self.kafka,
         ]
         return [party for party in found if party is not None]

@@ -1,8 +1,9 @@
 """Strandline's ProduceStream, from outside: acks=all, RF 3, against a running cluster.
 
 Run as `party_strandline.py stream BOOTSTRAP TOPIC PIDS SIZE WINDOW WARM RUN`; PIDS is `node:pid,...`. The client
-is the contract and nothing more, so that only the services are measured. `party_strandline.py leader BOOTSTRAP TOPIC`
-prints the node id of the leader.
+is the contract and nothing more, so that only the services are measured; STRANDLINE_GRPC_TRANSPORT says what carries
+it, and STRANDLINE_TLS_CERT, _KEY and _CA are its files with TLS. `party_strandline.py leader BOOTSTRAP TOPIC` prints
+the node id of the leader.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import grpc
 import uvloop
 from closed_loop import Send, pids_of, show_loop
 
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.rpc.channels import message_limits
+from strandline.rpc.channels import open_channel, parse_endpoint
+from strandline.rpc.tls import Tls, TlsFiles
 from strandline.runtime.malloc import keep_large_buffers
 from strandline.v1 import (
     controller_service_pb2,
@@ -30,9 +33,15 @@ from strandline.v1 import (
 TIMEOUT_MS = 30_000
 
 
+def own_tls() -> Tls | None:
+    """What the environment gives; None without TLS."""
+    cert, key, ca = (os.environ.get(f"STRANDLINE_TLS_{name}") for name in ("CERT", "KEY", "CA"))
+    return Tls(TlsFiles(cert=Path(cert), key=Path(key), ca=Path(ca))) if cert and key and ca else None
+
+
 async def leader_of(bootstrap: str, topic: str) -> tuple[int, str]:
     """Node id and client address of the leader of partition 0."""
-    async with grpc.aio.insecure_channel(bootstrap) as channel:
+    async with open_channel(parse_endpoint(bootstrap), tls=own_tls()) as channel:
         stub = controller_service_pb2_grpc.ControllerServiceStub(channel)
         answer = await stub.GetMetadata(controller_service_pb2.GetMetadataRequest(), timeout=10)
     metadata = answer.metadata
@@ -99,7 +108,7 @@ async def run(bootstrap: str, topic: str, pids: dict[str, int], size: int, numbe
     keep_large_buffers()
     leader, address = await leader_of(bootstrap, topic)
     batch = batch_of(size)
-    async with grpc.aio.insecure_channel(address, options=message_limits()) as channel:
+    async with open_channel(parse_endpoint(address), tls=own_tls()) as channel:
         send = await stream_sender(channel, topic, batch)
         parties = {"leader": pids.pop(str(leader)), **{f"follower{i}": pid for i, pid in enumerate(pids.values())}}
         await show_loop(send, len(batch), numbers, parties)

@@ -1,8 +1,9 @@
 """The stripped pipeline: a leader, two followers and a client on the same stack, with nothing of a product in it.
 
-The contract's messages on grpc.aio streams under uvloop; a batch is checked by its CRC, appended with pwrite, read with
-pread by two followers that append it too, and acknowledged when both have it. No epochs, no ISR, no recovery, no
-limits, no second partition. What Strandline costs beyond it is Strandline's own (`make bench WHAT=anatomy`).
+The contract's messages on gRPC streams under uvloop, carried by what STRANDLINE_GRPC_TRANSPORT names; a batch is
+checked by its CRC, appended with pwrite, read with pread by two followers that append it too, and acknowledged when
+both have it. No epochs, no ISR, no recovery, no limits, no second partition. What Strandline costs beyond it is
+Strandline's own (`make bench WHAT=anatomy`).
 
 Run as `party_stripped.py lead DIR`, which prints its port, `party_stripped.py follow PORT DIR`, and
 `party_stripped.py measure PORT PIDS SIZE WINDOW WARM RUN`, with PIDS as `leader:pid,follower0:pid,follower1:pid`.
@@ -25,6 +26,7 @@ import uvloop
 from closed_loop import pids_of, show_loop
 from party_strandline import batch_of, stream_sender
 
+from strandline.rpc import transports
 from strandline.rpc.channels import message_limits
 from strandline.runtime.malloc import keep_large_buffers
 from strandline.v1 import leader_service_pb2 as pb
@@ -153,7 +155,7 @@ class Leader:
 async def lead(directory: Path) -> None:
     """Serve until killed."""
     keep_large_buffers()
-    server = grpc.aio.server(options=[*message_limits(), ("grpc.so_reuseport", 0)])
+    server = transports.aio().server(options=[*message_limits(), ("grpc.so_reuseport", 0)])
     leader = Leader(Log(directory))
     handlers = {
         "ProduceStream": grpc.stream_stream_rpc_method_handler(
@@ -174,7 +176,7 @@ async def follow(port: int, directory: Path) -> None:
     """Copy the leader's log until killed."""
     keep_large_buffers()
     log = Log(directory)
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=message_limits()) as channel:
+    async with transports.aio().insecure_channel(f"127.0.0.1:{port}", options=message_limits()) as channel:
         call: Any = pb_grpc.LeaderServiceStub(channel).FetchStream()
         correlation_id = 0
         while True:
@@ -202,7 +204,7 @@ async def run(port: str, pids: dict[str, int], size: int, numbers: Sequence[str]
     """Measure and print one JSON line."""
     keep_large_buffers()
     batch = batch_of(size)
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=message_limits()) as channel:
+    async with transports.aio().insecure_channel(f"127.0.0.1:{port}", options=message_limits()) as channel:
         await show_loop(await stream_sender(channel, TOPIC, batch), len(batch), numbers, pids)
 
 

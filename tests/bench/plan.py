@@ -61,8 +61,8 @@ class Plan:
     most_steal_percent: float = 3.0
     """A measurement during which the host took more of the processors is repeated once, then dropped."""
     pace: Pace = Pace(1.0, 3.0)
-    shapes: tuple[Shape, ...] = (Shape(64, 1), Shape(64, 5), Shape(256, 1), Shape(256, 5))
-    kafka_warm_s: float = 180.0
+    shapes: tuple[Shape, ...] = (Shape(64, 1), Shape(64, 5), Shape(256, 5))
+    kafka_warm_s: float = 300.0
     """How long Kafka is warmed before it is measured; 0 leaves it out."""
     records_pace: Pace = Pace(2.0, 4.0)
     idle_partitions: tuple[int, ...] = (10, 100, 1_000)

@@ -87,7 +87,7 @@ async def measure(kind: str, bootstrap: str, topic: str, pids: dict[str, int], w
         held = await client.count()
     if held != warmed + sent:
         raise SystemExit(f"{warmed + sent} records were sent, and the topic holds {held}")
-    print(json.dumps(records_figures(sent, spent)), flush=True)
+    print(json.dumps(records_figures(sent, spent) | {"held": held}), flush=True)
 
 
 def records_figures(records: int, spent: Spent) -> dict[str, object]:

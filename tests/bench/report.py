@@ -8,7 +8,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from bars import BARS, KAFKA, MET, MISSED, NATS, NATS_SYNCED, OURS, STRIPPED, SYNCED, all_cpu, having, ratios, speed
+from bars import (
+    BARS,
+    GRPCIO_CLIENT,
+    KAFKA,
+    MET,
+    MISSED,
+    NATS,
+    NATS_SYNCED,
+    OURS,
+    OVER_TLS,
+    STRIPPED,
+    STRIPPED_GRPCIO,
+    SYNCED,
+    all_cpu,
+    having,
+    ratios,
+    speed,
+)
 
 Row = Mapping[str, Any]
 Results = Mapping[str, Any]
@@ -24,9 +41,11 @@ Before each measurement the disk is idle, and free memory is filled with pages o
 NATS and Kafka have their defaults, without fsync per message: compare with `page-cache`, `sync: always` with `fsync`.
 Kafka's client is its own Java producer, one record per batch, one process for all measurements.
 The stripped pipeline is our stack with nothing of a product in it (`tests/bench/party_stripped.py`).
+Servers and clients are on the transport of our own where a row does not name another.
 """
 CLIENTS = """Records of 1 KiB to six partitions with three replicas, acks=all, idempotent, batches of at most 256 KiB, \
-linger 5 ms, five requests in flight, as fast as the client takes them; until the last acknowledgement.
+linger 5 ms, five requests in flight, as fast as the client takes them; until the last acknowledgement. Then one \
+consumer reads them all, from the page cache.
 `page-cache` and `fsync` are what our acknowledgement means; Kafka's means the page cache.
 """
 FAILOVER = """Six partitions under the load of one producer; another has one small record under way at a time, \
@@ -38,7 +57,7 @@ address from which nothing arrives any more are known only by the end of the ses
 No gap was left out for steal time.
 """
 SHAPES = ("64 KiB, window 1", "64 KiB, window 5", "256 KiB, window 5")
-PARTIES = (OURS, SYNCED, NATS, NATS_SYNCED, KAFKA, STRIPPED)
+PARTIES = (OURS, GRPCIO_CLIENT, OVER_TLS, SYNCED, NATS, NATS_SYNCED, KAFKA, STRIPPED, STRIPPED_GRPCIO)
 FAULTS = {"kill": "`kill -9`", "stop": "SIGSTOP", "vanish": "vanished address"}
 BESIDE_PEERS = ("throughput", "clients")
 VERDICTS = {True: MET, False: MISSED, None: ""}
@@ -80,8 +99,8 @@ def throughput_table(rows: Sequence[Row]) -> str:
             if found := figures_of(rows, shape=shape, party=party):
                 latencies = [span(_column(found, name), 2) for name in ("p50_ms", "p999_ms")]
                 mb_per_s, cpu = span(list(map(speed, found))), span(list(map(all_cpu, found)))
-                lines.append([shape, party, mb_per_s, *latencies, cpu])
-    return table("requests | party | MB/s | p50 ms | p99.9 ms | CPU ms/MB, all processes", lines)
+                lines.append([shape, party, cpu, mb_per_s, *latencies])
+    return table("requests | party | CPU ms/MB, all processes | MB/s | p50 ms | p99.9 ms", lines)
 
 
 def clients_table(rows: Sequence[Row]) -> str:
@@ -89,12 +108,13 @@ def clients_table(rows: Sequence[Row]) -> str:
     lines = []
     for client in _names(rows, "client"):
         found = figures_of(rows, client=client)
-        lines.append([client, span(_column(found, "records_per_s"), 0), span(list(map(speed, found)))])
+        read = [one["read_per_s"] for one in found if "read_per_s" in one]
+        lines.append([client, span(_column(found, "records_per_s"), 0), span(list(map(speed, found))), span(read, 0)])
         for name, reduced, digits in (("cpu_ms_per_mb", math.fsum, 2), ("rss_mib", max, 0)):
             of_servers = [reduced(value for key, value in one[name].items() if key != "client") for one in found]
             lines[-1] += [span(of_servers, digits), span([one[name]["client"] for one in found], digits)]
-    head = "client | records/s | MB/s | servers, CPU ms/MB | client, CPU ms/MB | largest server, RSS MiB"
-    return table(f"{head} | client, RSS MiB", lines)
+    head = "client | sent, records/s | MB/s | read, records/s | servers, CPU ms/MB | client, CPU ms/MB"
+    return table(f"{head} | largest server, RSS MiB | client, RSS MiB", lines)
 
 
 def failover_table(rows: Sequence[Row]) -> str:

@@ -38,9 +38,9 @@ def bar_of(results: Mapping[str, Any], what: str) -> list[object]:
 
 def test_the_median_of_the_ratios_decides() -> None:
     """Three of five rounds at or above the bar meet it, whatever the sums of all rounds are."""
-    results = {"throughput": throughput({OURS: [50, 60, 50, 10, 20], NATS: [50, 50, 50, 100, 100]})}
+    results = {"throughput": throughput({OURS: [60, 70, 60, 10, 20], NATS: [50, 50, 50, 100, 100]})}
 
-    assert bar_of(results, f"MB/s of {OURS} to {NATS}") == ["1.00 [0.10-1.20]", MET]
+    assert bar_of(results, f"MB/s of {OURS} to {NATS}") == ["1.20 [0.10-1.40]", MET]
 
 
 def test_a_dropped_round_pairs_with_no_other() -> None:
@@ -65,7 +65,7 @@ def test_the_longest_gap_counts() -> None:
     assert bar_of({"failover": [stops, kills]}, "longest gap, ms")[-1] == MISSED
 
 
-@pytest.mark.parametrize(("gap_ms_", "verdict"), [(9_300, MET), (9_301, MISSED)])
+@pytest.mark.parametrize(("gap_ms_", "verdict"), [(9_000, MET), (9_001, MISSED)])
 def test_a_vanished_address_costs_the_session(gap_ms_: float, verdict: str) -> None:
     """The gap is judged by what it takes beyond its own session time-out."""
     results = {"failover": [{"fault": "vanish", "session_timeout_ms": 9_000, "gaps_ms": [gap_ms_] * 5}]}

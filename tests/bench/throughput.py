@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bench import Bench, Row
 from plan import Plan
 
-_PARTIES = 6
+_PARTIES = 9
 _PER_MEASUREMENT_S = 4.0
 """Around the measured seconds: the topic, a client process, what is to be written to the disk, memory to be used up."""
 _STARTING_S = 20
