@@ -100,7 +100,7 @@ async def test_an_admin_does_not_notice_a_hand_over(members: Members, tmp_path: 
 async def test_a_linearizable_question_is_answered_only_if_the_store_confirms(
     members: Members, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C14: `GetMetadata(linearizable)` waits for the confirmation, and is refused without one; a plain one is not."""
+    """C14b: `GetMetadata(linearizable)` waits for the confirmation, and is refused without one; a plain one is not."""
     plain, confirmed = pb.GetMetadataRequest(), pb.GetMetadataRequest(linearizable=True)
     asked: list[str] = []
 
@@ -127,7 +127,7 @@ async def test_a_linearizable_question_is_answered_only_if_the_store_confirms(
 async def test_a_paused_controller_does_not_confirm(
     members: Members, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C14: what the read of the store shows counts, not that this process believes that it decides."""
+    """C14b: what the read of the store shows counts, not that this process believes that it decides."""
     async with several(members, tmp_path, "c1") as cluster:
         reigning = (await cluster.active()).reigning
         view = await reigning.store.read()

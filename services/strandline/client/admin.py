@@ -327,7 +327,7 @@ class Admin:
         """The whole state of the cluster as the controller returns it now; without one, as a node has it.
 
         ``linearizable``: with every change that was answered before, by any client; a controller confirms
-        that by its store, and nobody else is asked (C14). A controller of an earlier release answers without.
+        that by its store, and nobody else is asked (C14b). A controller of an earlier release answers without.
 
         Raises:
             Refused: NOT_CONTROLLER, with ``linearizable`` only: nobody decides now, or the store does not answer.

@@ -49,7 +49,7 @@ class Among(Protocol):
         ...
 
     async def confirm(self) -> None:
-        """Return once it is certain that no other controller decided before this was called (C14).
+        """Return once it is certain that no other controller decided before this was called (C14b).
 
         Raises:
             Refused: another one decides, or the store that knows does not answer.

@@ -359,7 +359,7 @@ class Cluster:
         """The state as the controller returns it now, not as it was last sent; without one that decides, as our source
         has it.
 
-        ``linearizable``: the controller confirms first that it decides, and no other process is asked (C14).
+        ``linearizable``: the controller confirms first that it decides, and no other process is asked (C14b).
 
         Raises:
             Refused, ClusterUnreachable: as `ask`.

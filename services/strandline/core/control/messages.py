@@ -189,7 +189,7 @@ class GetMetadata:
     cluster_id: str | None = None
     topics: tuple[TopicRef, ...] = ()
     linearizable: bool = False
-    """Whether the answer must hold every change that was answered before (C14)."""
+    """Whether the answer must hold every change that was answered before (C14b)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Decides how many partitions one step changes because nodes came or went, and what later steps go on with (C67).
+"""Decides how many partitions one step changes because nodes came or went, and what later steps go on with (C67b).
 
 A node that leads thousands of partitions would otherwise hold every heartbeat and every other request up for as long
 as all of its elections take. Its fencing, or that it shuts down, is durable with the first part.
