@@ -92,6 +92,7 @@ CONNECTION: dict[str, tuple[bytes, int]] = {
     "a flood of SETTINGS": (setting(s3=1) * 3_000, CALM),
     "a flood of PRIORITY": (frame(PRIORITY, bytes(5), 0, 3) * 3_000, CALM),
     "a flood of pings": (frame(PING, bytes(8)) * 20, CALM),
+    "a flood of WINDOW_UPDATE": (call(path=b"/it/Unread") + _window(1, 1) * 3_000, CALM),
     "a flood of unknown frames": (frame(99, b"x") * 3_000, CALM),
     "a flood of empty CONTINUATION": (call(flags=0) + frame(CONTINUATION, b"", 0, 1) * 3_000, CALM),
     "a flood of CONTINUATION (CVE-2024-27316)": (call(flags=0) + frame(CONTINUATION, b"x" * 16_000, 0, 1) * 5, CALM),

@@ -24,6 +24,8 @@ OUR_FRAME = 1 << 20
 """The largest frame that we take."""
 _OUR_WINDOW = 32 << 20
 """Of the connection; given back as bytes arrive, because streams are what is held back."""
+_UPDATES_PER_FRAME = 10
+"""WINDOW_UPDATE frames of the peer for each frame of ours; beyond that they do nothing."""
 SETTINGS_S = 10.0
 INCOMPLETE_S = 60.0
 """How long a peer may take to acknowledge SETTINGS, and to complete a header block or a message."""
@@ -67,6 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self._rest = b""
         self._uncredited = 0
         self._our_window = _OUR_WINDOW
+        self._updates = 0
         self._data: tuple[Stream | None, int] | None = None
         self._data_left = self._skip = 0
         self._reader = headers.Reader()
@@ -465,6 +468,9 @@ class Connection(asyncio.BufferedProtocol):
     def _window_update(self, flags: int, number: int, payload: bytes) -> None:
         self._check_size(len(payload) == 4, "WINDOW_UPDATE")
         size = frames.U32.unpack(payload)[0] & frames.MAX_WINDOW
+        self._updates += 1
+        if self._updates > _UPDATES_PER_FRAME * self.outgoing.sent:
+            self.calm.count("WINDOW_UPDATE frames")
         if not number:
             self.outgoing.more_for_all(size)
             return
@@ -472,7 +478,6 @@ class Connection(asyncio.BufferedProtocol):
         if stream is None:
             if self._is_idle(number):
                 raise ConnectionFailed(Code.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
-            self.calm.count("WINDOW_UPDATE frames")
         elif not size:
             self.reset_for(number, Code.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
         else:

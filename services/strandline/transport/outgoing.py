@@ -53,7 +53,7 @@ class Outgoing:
         self._turns: deque[Sender] = deque()
         self.paused = False
         self.sent = 0
-        """Grows with HEADERS and DATA: pings that come beside them are not too many."""
+        """Grows with HEADERS and DATA: pings and window updates that come beside them are not too many."""
         self.window = DEFAULT_WINDOW
         self.first_window = DEFAULT_WINDOW
         self.largest_frame = DEFAULT_FRAME
@@ -165,6 +165,7 @@ class Outgoing:
 
     def _frame(self, stream: Sender) -> None:
         """One frame of the stream's first message."""
+        self.sent += 1
         content, at = stream.outbox[0], stream.at
         left = len(content) + 5 - at
         size = min(left, self.largest_frame, self.window, stream.send_window)
