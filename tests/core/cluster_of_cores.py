@@ -200,7 +200,11 @@ class Cluster:
         found: list[want.Effect] = []
         queue = deque([event])
         while queue:
-            asked = self.cores[node].step(queue.popleft())
+            event, core = queue.popleft(), self.cores[node]
+            is_idle = isinstance(event, events.Ticked) and core.due_ms > event.now_ms
+            asked = core.step(event)
+            # A driver makes no tick before it is due; what a core reports of itself may wait.
+            assert not is_idle or all(isinstance(effect, want.Emit) for effect in asked), (event, asked)
             self.effects[node].extend(asked)
             found.extend(asked)
             follow: list[events.Event] = []

@@ -154,3 +154,23 @@ async def test_ticks_come_until_cancelled() -> None:
     await asyncio.gather(ticking, return_exceptions=True)
 
     assert set(core.kinds()) == {"Ticked"}
+
+
+async def test_no_tick_comes_before_it_is_due() -> None:
+    """A core with nothing due is left alone until then; an event brings the next tick at once."""
+    resting, ticked = asyncio.Event(), asyncio.Event()
+    core = ScriptedCore({Ticked: lambda _: ticked.set() or ()})
+    driver = driver_with(core, {})
+
+    def due_ms() -> int:
+        resting.set()
+        return driver.clock() + 60_000
+
+    ticking = asyncio.create_task(driver.tick_forever(every_ms=1, due_ms=due_ms))
+    await asyncio.wait_for(resting.wait(), 5)
+    driver.step(CallGone(1_000, 1))
+    await asyncio.wait_for(ticked.wait(), 5)
+    ticking.cancel()
+    await asyncio.gather(ticking, return_exceptions=True)
+
+    assert core.kinds() == ["CallGone", "Ticked"]

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import NamedTuple, NewType, Protocol, TypeVar, dataclass_transform
 
+NEVER_MS = 1 << 62
+"""A time of a monotonic clock that does not come."""
+
 Offset = NewType("Offset", int)
 """Position of a record in a partition's log, counted from 0; as a bound it is exclusive."""
 

@@ -163,7 +163,7 @@ class ReplicaNode:
         # What the registration made of the mark is in the controller's store, whose loss would show from here on.
         if self.directory.is_unclean:
             self.directory.clear_unclean()
-        self._tasks.own(self.driver.tick_forever(self.settings.tick_ms))
+        self._tasks.own(self.driver.tick_forever(self.settings.tick_ms, lambda: self.driver.core.due_ms))
         self._tasks.own(self.session.beat_forever())
         self._tasks.own(self.session.watch_forever())
         self._tasks.own(self.producer_ids.keep_forever())

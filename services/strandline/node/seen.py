@@ -47,7 +47,7 @@ from strandline.subscriptions.feed import MetadataFeed
 # Invariant: the metadata that the node itself follows is the only witness. A controller that is away changes nothing:
 # what was ready stays ready, so that its restart takes no data node out of service.
 
-READINESS_EVERY_S = 0.1
+READINESS_EVERY_S = 0.25
 _NAMED = 3
 """Partitions named in a sentence before it ends with "and N more"."""
 

@@ -24,6 +24,10 @@ _Answer = TypeVar("_Answer")
 _Core = TypeVar("_Core", bound=Steps)
 
 
+REST_MS = 250
+"""Longest pause between two ticks of a core for which nothing is due: what it reports of itself waits so long."""
+
+
 class DriverFailed(Exception):
     """The process is ending; raised only where a test replaces the end of the process."""
 
@@ -62,6 +66,7 @@ class Driver(Generic[_Core]):
         self._stepping = False
         self._failed = False
         self._room: list[asyncio.Future[None]] = []
+        self._resting: asyncio.Event | None = None
 
     def attach(self, table: Mapping[type[object], Perform], end_step: Callable[[], None] | None = None) -> None:
         """Give the driver its performers, once; they need the driver too, so they come after it.
@@ -88,6 +93,8 @@ class Driver(Generic[_Core]):
             self._stepping = False
         if self._room and not self.core.purgatory_full:
             self._make_room()
+        if self._resting is not None:
+            self._resting.set()
 
     def _step(self, event: Any) -> None:
         for follow_up in self.carry_out(self.core.step(event)):
@@ -159,11 +166,32 @@ class Driver(Generic[_Core]):
             if not future.done():
                 future.set_result(None)
 
-    async def tick_forever(self, every_ms: int = 50) -> None:
-        """Let time pass in the core until cancelled: deadlines come due by it."""
+    async def tick_forever(self, every_ms: int = 50, due_ms: Callable[[], int] | None = None) -> None:
+        """Let time pass in the core until cancelled: deadlines come due by it.
+
+        ``due_ms``: when it is next due if nothing happens. Until then no tick is made, up to `REST_MS`; an event in
+        between may bring a deadline, so then the next tick comes as if there had been no rest.
+        """
         while True:
-            await asyncio.sleep(every_ms / 1000)
+            left_ms = 0 if due_ms is None else min(due_ms() - self.clock(), REST_MS)
+            if left_ms > every_ms:
+                await self._rest(every_ms / 1000, left_ms / 1000)
+            else:
+                await asyncio.sleep(every_ms / 1000)
             self.step(self._tick(self.clock()))
+
+    async def _rest(self, least_s: float, most_s: float) -> None:
+        self._resting = asyncio.Event()
+        now_s = asyncio.get_running_loop().time
+        began_s = now_s()
+        try:
+            async with asyncio.timeout(most_s):
+                await self._resting.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._resting = None
+        await asyncio.sleep(began_s + least_s - now_s())
 
 
 def _origin(error: BaseException) -> str:

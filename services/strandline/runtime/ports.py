@@ -45,6 +45,11 @@ class Steps(Protocol):
 class Core(Steps, Protocol):
     """A data node's core: `core.node.NodeCore`, or a script in a test."""
 
+    @property
+    def due_ms(self) -> int:
+        """When a tick next has something to do if nothing else happens, by the monotonic clock."""
+        ...
+
     def step(self, event: Event) -> Sequence[effects.Effect]:
         """Bookkeeping only; what it wants done comes back."""
         ...

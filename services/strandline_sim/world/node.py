@@ -323,7 +323,10 @@ class _CountedCore:
         """Step the core."""
         world = self._world
         world.events += 1
+        is_idle = isinstance(event, events.Ticked) and self._core.due_ms > event.now_ms
         asked = self._core.step(event)
+        # The driver of a real node makes no such tick.
+        assert not is_idle or all(isinstance(effect, want.Emit) for effect in asked), asked
         world.recorder.stepped(self._process, event, asked)
         return asked
 
@@ -331,6 +334,11 @@ class _CountedCore:
     def purgatory_full(self) -> bool:
         """Whether streams must not be read further."""
         return self._core.purgatory_full
+
+    @property
+    def due_ms(self) -> int:
+        """When a tick next has something to do."""
+        return self._core.due_ms
 
     def coordinator_partition(self, topic: str, key: str) -> TopicPartition | None:
         """Which partition of an internal topic coordinates ``key``."""

@@ -98,6 +98,11 @@ class CoordinatorServing:
         # What to add to the monotonic clock to have the wall clock; None before the first tick.
         self._unix_offset_ms: int | None = None
 
+    @property
+    def may_act(self) -> bool:
+        """Whether time alone can make a coordinator of this node decide something."""
+        return bool(self.shards) or len(self._unverified) > 0
+
     def partition_for(self, topic: str, key: str) -> TopicPartition | None:
         """The partition whose leader coordinates ``key``; None while the internal topic does not exist (G2)."""
         entry = self.topics.by_name(topic)

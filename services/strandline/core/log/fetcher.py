@@ -189,6 +189,11 @@ class Fetcher:
             return None
         return follower
 
+    @property
+    def is_backing_off(self) -> bool:
+        """Whether a partition waits before it is fetched again."""
+        return bool(self._backing_off)
+
     def ticked(self, now_ms: int) -> None:
         """Partitions that backed off long enough may be fetched again."""
         self._wake(tp for tp in tuple(self._backing_off) if self._is_over(tp, now_ms))

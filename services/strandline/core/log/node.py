@@ -28,7 +28,7 @@ from strandline.core.serving.deletion import DeleteServing
 from strandline.core.serving.fetch import FetchServing
 from strandline.core.serving.offsets import OffsetServing, ProducerSnapshotServing
 from strandline.core.serving.produce import ProduceServing
-from strandline.core.types import ActiveProducer, Durability, NodeId, Offset, Rules, TopicPartition
+from strandline.core.types import NEVER_MS, ActiveProducer, Durability, NodeId, Offset, Rules, TopicPartition
 
 EXPAND_CHECK_INTERVAL_MS = 200
 """How often a follower that is parked, and so fetches no more, is looked at for joining the ISR."""
@@ -484,6 +484,22 @@ class NodeCore:
                 if not is_internal(leader.log.topic)
             )
         self._reports.ticked(now_ms, out)
+
+    @property
+    def due_ms(self) -> int:
+        """When a tick next has something to do if nothing else happens; 0: at the next one, as always when in doubt."""
+        # These wait for times of their own, but only while something is under way.
+        is_busy = self._isr.waiting or self.state.unreported or self._fetcher.candidates or self._fetcher.is_backing_off
+        if is_busy or self._coordinators.may_act or self._deletions.is_waiting:
+            return 0
+        return min(
+            self._produce.purgatory.next_deadline_ms,
+            self._fetches.parked.next_deadline_ms,
+            self._next_expand_ms if self._may_expand else NEVER_MS,
+            self._next_shrink_ms,
+            self._next_checkpoint_ms,
+            self._next_retention_ms,
+        )
 
     def _excuse_pause(self, now_ms: int) -> None:
         """A pause of this process is no follower's fault (M59)."""

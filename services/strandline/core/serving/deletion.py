@@ -112,6 +112,11 @@ class DeleteServing:
             self._settle(call, DeletedPartition(tp, refusal=refusal))
             self._answer_if_complete(call, out)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call waits for an ISR."""
+        return bool(self._waiting)
+
     def ticked(self, now_ms: int, out: list[Effect]) -> None:
         """Answer the calls whose wait is over, with the low watermark so far."""
         for call in [call for call in self._waiting.values() if call.deadline_ms <= now_ms]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.messages import FetchPartition, ReplicaState
-from strandline.core.types import LeaderEpoch, Offset, TopicPartition
+from strandline.core.types import NEVER_MS, LeaderEpoch, Offset, TopicPartition
 
 
 class News(NamedTuple):
@@ -152,6 +152,11 @@ class ParkedFetches:
                 del stream.parked[tp]
         if not fetch.partitions:
             self._parked.pop(fetch.request_id, None)
+
+    @property
+    def next_deadline_ms(self) -> int:
+        """The first deadline, also one of a call that is over since."""
+        return self._by_deadline[0][0] if self._by_deadline else NEVER_MS
 
     def due(self, now_ms: int) -> list[ParkedFetch]:
         """The fetches whose wait is over. A stream's fetch that stays parked must be postponed."""

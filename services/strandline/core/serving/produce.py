@@ -27,6 +27,7 @@ from strandline.core.log.state import NOTHING, NodeState
 from strandline.core.messages import ProducePartition, ProduceResult
 from strandline.core.serving.produce_checks import ParkedProduce, UnverifiedBatch, Verification
 from strandline.core.types import (
+    NEVER_MS,
     OF_TRANSACTIONS,
     TRANSACTIONAL_BIT,
     Acks,
@@ -492,6 +493,11 @@ class Purgatory:
         heap = self._by_offset.pop((tp, Acks.ALL), []) + self._by_offset.pop((tp, Acks.LEADER), [])
         calls = [self._parked.get(request_id) for _, _, request_id in sorted(heap)]
         return [call for call in calls if call is not None and tp in call.waiting]
+
+    @property
+    def next_deadline_ms(self) -> int:
+        """The first deadline, also one of a call that is over since."""
+        return self._by_deadline[0][0] if self._by_deadline else NEVER_MS
 
     def expired(self, now_ms: int) -> list[ParkedProduce]:
         """The calls whose deadline has come; what they waited for is refused with REQUEST_TIMED_OUT."""
