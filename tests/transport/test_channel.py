@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import struct
 import time
@@ -347,3 +348,21 @@ def test_a_channel_argument_without_meaning_is_refused_by_name(argument: tuple[s
     """None is ignored: what it asks for would not happen."""
     with pytest.raises(ValueError, match=names):
         options_of([argument])
+
+
+async def test_a_dial_that_fails_as_it_is_given_up_is_not_reported_as_lost() -> None:
+    """The connection may be refused in the moment in which its time is over: asyncio has nothing to complain of."""
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+
+    async def refused() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise ConnectionRefusedError
+
+    with pytest.raises(TimeoutError):
+        await channel._within(0.01, refused())
+    gc.collect()
+
+    assert reported == []

@@ -483,6 +483,8 @@ async def _within(limit_s: float, work: Coroutine[Any, Any, _T]) -> _T:
         if not task.done():
             task.cancel()
             await asyncio.wait([task])
+        # What it failed with meanwhile is not what counts, and must not be reported as lost.
+        task.cancelled() or task.exception()
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
