@@ -60,11 +60,17 @@ def secured(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
     assert alarms == []
 
 
-@pytest.mark.parametrize("which", ["cluster", "secured"])
-async def test_three_replicas_come_up_and_replicate(which: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+@pytest.fixture(params=["cluster", "secured"])
+def plain_or_secured(request: pytest.FixtureRequest) -> ContainerCluster:
+    """Each cluster in turn; not begun inside a test, whose loop runs already."""
+    found: ContainerCluster = request.getfixturevalue(request.param)
+    return found
+
+
+async def test_three_replicas_come_up_and_replicate(plain_or_secured: ContainerCluster, tmp_path: Path) -> None:
     """Records produced with acks=all are read by every consumer, and describe shows three replicas in sync; with
     certificates too."""
-    cluster: ContainerCluster = request.getfixturevalue(which)
+    cluster = plain_or_secured
     async with case(cluster, "come-up", tmp_path) as run:
         reported = json.loads(await _command(cluster, "topic", "describe", run.load.strict, "-o", "json"))
         records = await run.settle()
