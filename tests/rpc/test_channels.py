@@ -95,7 +95,7 @@ def test_a_variable_that_names_no_transport_is_refused_by_name(monkeypatch: pyte
     """By commands in one sentence, and by the library when a client is made."""
     monkeypatch.setenv(transports.VARIABLE, "asynkio")
     monkeypatch.setattr(transports, "_chosen", None)
-    with pytest.raises(ValueError, match="STRANDLINE_GRPC_TRANSPORT=asynkio: it is grpcio or asyncio"):
+    with pytest.raises(ValueError, match="STRANDLINE_GRPC_TRANSPORT=asynkio: it is asyncio or grpcio"):
         Channels()
 
     said = wrong_transport({transports.VARIABLE: "asynkio"})

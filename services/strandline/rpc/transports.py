@@ -1,4 +1,4 @@
-"""Which of two transports carries the calls of this process: gRPC's C core, or ours on asyncio (docs/TRANSPORT.md).
+"""Which of two transports carries the calls of this process: ours on asyncio, or gRPC's C core (docs/TRANSPORT.md).
 
 Invariant: one process has one, chosen before its first server or channel; a port has that of its process. Peers need
 not agree: on the wire both are gRPC.
@@ -17,7 +17,7 @@ VARIABLE = "STRANDLINE_GRPC_TRANSPORT"
 """Chooses for clients and commands; services have the setting ``grpc_transport``, whose variable this is."""
 
 
-TRANSPORTS: dict[str, Any] = {"grpcio": grpc.aio, "asyncio": transport}
+TRANSPORTS: dict[str, Any] = {"asyncio": transport, "grpcio": grpc.aio}
 """By name, what has ``server``, ``insecure_channel`` and ``secure_channel`` with `grpc.aio`'s signatures."""
 
 _chosen: Any = None
@@ -42,5 +42,5 @@ def aio() -> Any:
         ValueError: the variable names neither.
     """
     if _chosen is None:
-        use(os.environ.get(VARIABLE) or "grpcio")
+        use(os.environ.get(VARIABLE) or "asyncio")
     return _chosen

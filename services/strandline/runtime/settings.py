@@ -130,9 +130,9 @@ class ServiceSettings(BaseModel):
         "Where an alert's page says so, and in tests.",
     )
     grpc_transport: Literal["asyncio", "grpcio"] = setting(
-        "grpcio",
-        "what carries gRPC: grpcio's C core, or asyncio itself",
-        "For more MB/s of small batches: see TRANSPORT.md.",
+        "asyncio",
+        "what carries gRPC: asyncio itself, or grpcio's C core",
+        "To switch the transport of our own off: see TRANSPORT.md.",
     )
 
     @classmethod
