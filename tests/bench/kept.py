@@ -78,6 +78,7 @@ def conditions() -> dict[str, Any]:
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "grpcio": version("grpcio"),
+        "transport": "asyncio",
         "nats": _nats_version(),
         "nice": os.nice(0),
         "scheduler": {os.SCHED_OTHER: "normal", os.SCHED_RR: "round robin"}.get(os.sched_getscheduler(0), "other"),

@@ -41,7 +41,6 @@ Before each measurement the disk is idle, and free memory is filled with pages o
 NATS and Kafka have their defaults, without fsync per message: compare with `page-cache`, `sync: always` with `fsync`.
 Kafka's client is its own Java producer, one record per batch, one process for all measurements.
 The stripped pipeline is our stack with nothing of a product in it (`tests/bench/party_stripped.py`).
-Servers and clients are on the transport of our own where a row does not name another.
 """
 CLIENTS = """Records of 1 KiB to six partitions with three replicas, acks=all, idempotent, batches of at most 256 KiB, \
 linger 5 ms, five requests in flight, as fast as the client takes them; until the last acknowledgement. Then one \
@@ -183,6 +182,7 @@ def _facts(part: str, about: Row, machine: str, begin: str = "Measured") -> str:
     absent = about.get("absent", {}) if part in BESIDE_PEERS else {}
     if part in BESIDE_PEERS and about.get("kafka_warm_s") and "Kafka" not in absent:
         facts.append(f"Kafka warmed for {about['kafka_warm_s']:g} s before the first round")
+    facts.append(f"Strandline on {about.get('transport', 'grpcio')} where a row does not name another")
     if about.get("repeated") and part != "failover":
         dropped = about["dropped"]
         facts.append(f"{about['repeated']} measurements repeated for steal time, {len(dropped)} of them dropped")
