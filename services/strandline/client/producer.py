@@ -275,7 +275,7 @@ class Producer(Generic[K, V]):
         self._is_closing = True
         lingering = [buffer.open_batch for buffer in self._routes.buffers.values()]
         return sum(batch.record_count for batch in dispatcher.unfinished) + sum(
-            len(batch.builder) for batch in lingering if batch is not None and batch.builder is not None
+            batch.builder.count for batch in lingering if batch is not None and batch.builder is not None
         )
 
     async def flush(self, timeout_ms: int | None = None) -> None:
@@ -457,7 +457,7 @@ class Producer(Generic[K, V]):
         # What was sent to the partition before goes before.
         buffer.close_batch()
         outgoing = self._new_batch(topic, buffer.tp)
-        outgoing.payload, outgoing.record_count = bytes(batch), header.record_count
+        outgoing.payload, outgoing.record_count, outgoing.has_crc = bytes(batch), header.record_count, True
         outgoing.reserved_bytes = len(batch)
         self._memory.used_bytes += len(batch)
         self._running().add(outgoing)

@@ -16,7 +16,6 @@ import grpc
 from strandline.client.background import is_connected
 from strandline.client.produce.delivery import OutgoingBatch
 from strandline.core.types import Acks
-from strandline.records.batch import with_producer
 from strandline.rpc.status import refusal_of
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
@@ -144,16 +143,7 @@ class ProduceLink:
 
     def _message(self, sent: Sent) -> pb.ProduceStreamRequest:
         batch = sent.batch
-        payload = batch.payload
-        if batch.identity is not None and batch.sequence is not None:
-            producer_id, producer_epoch = batch.identity
-            payload = with_producer(
-                payload,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                base_sequence=batch.sequence,
-                transactional=self._terms.transactional_id is not None,
-            )
+        payload = b"".join(batch.sealed(transactional=self._terms.transactional_id is not None))
         row = pb.ProducePartition(index=batch.tp.partition, records=payload)
         return pb.ProduceStreamRequest(
             correlation_id=sent.attempt,

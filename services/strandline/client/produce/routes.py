@@ -19,7 +19,7 @@ from strandline.core.errors import ErrorCode, Outcome, Refused
 from strandline.core.messages import TopicImage
 from strandline.core.types import TopicPartition
 from strandline.records.batch import MAX_BATCH_BYTES
-from strandline.records.codec import BatchBuilder, Headers
+from strandline.records.builder import BatchBuilder, Headers
 from strandline.records.compression import Compression
 
 # ---- batches
@@ -127,7 +127,7 @@ class PartitionBuffer:
             size += sum(len(name) + len(content or b"") for name, content in headers)
         batch.reserved_bytes += size
         self._memory.used_bytes += size
-        index = len(builder) - 1
+        index = builder.count - 1
         if builder.size_bytes + size > self._batch_bytes:
             # Another like this would not fit; closing now lets keyless records move on to another partition.
             self.close_batch()
