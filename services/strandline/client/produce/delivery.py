@@ -132,7 +132,7 @@ class OutgoingBatch:
         self.record_count = self.builder.count
         self.builder = None
 
-    def sealed(self, *, transactional: bool = False) -> tuple[Buffer, Buffer]:
+    def as_sent(self, *, transactional: bool = False) -> tuple[Buffer, Buffer]:
         """The batch in two pieces, under its identity and sequence once it has them."""
         if self.identity is not None and self.sequence is not None:
             return sealed(self.payload, ProducerStamp(*self.identity, self.sequence), transactional=transactional)

@@ -149,7 +149,7 @@ class ProduceLink:
 def encode_message(terms: ProduceTerms, sent: Sent) -> bytes:
     """A `ProduceStreamRequest` with this one batch, encoded around its records, which are copied once."""
     batch = sent.batch
-    header, records = batch.sealed(transactional=terms.transactional_id is not None)
+    header, records = batch.as_sent(transactional=terms.transactional_id is not None)
     size_bytes = len(header) + len(records)
     row = pb.ProducePartition(index=batch.tp.partition).SerializeToString() + _RECORDS + varint(size_bytes)
     size_bytes += len(row)
