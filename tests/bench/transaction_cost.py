@@ -23,8 +23,8 @@ from strandline.client import Admin, Producer
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.produce.transactional_id import TransactionCoordinator
 from strandline.core.coordinator.internal_topics import TRANSACTION_STATE
-from strandline.core.types import TopicPartition
-from strandline.records.batch import with_producer
+from strandline.core.types import ProducerStamp, TopicPartition
+from strandline.records.batch import sealed
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
@@ -201,8 +201,7 @@ async def _open(view: Cluster, names: Sequence[str]) -> None:
         async with turns:
             coordinator = TransactionCoordinator(view, name, transaction_timeout_ms=_TIMEOUT_MS)
             by = await coordinator.init(None, deadline_ms=int(_WAIT_S * 1000))
-            of_id = {"producer_id": by.producer_id, "producer_epoch": by.producer_epoch, "base_sequence": 0}
-            batch = with_producer(record, **of_id, transactional=True)
+            batch = b"".join(sealed(record, ProducerStamp(*by, 0), transactional=True))
             data = pb.ProduceTopic(name=KILLED, partition_data=[pb.ProducePartition(index=index, records=batch)])
             topic = await view.topic(KILLED)
             leader = view.view.leader_of(TopicPartition(topic.topic_id, index))

@@ -41,7 +41,7 @@ def test_batches_stay_below_their_size() -> None:
     for number in range(100):
         buffer.append(None, b"%03d" % number * 20, 1, ())
     buffer.close_batch()
-    records = [record for batch in closed for record in decode_batch(batch.payload)]
+    records = [record for batch in closed for record in decode_batch(b"".join(batch.as_sent()))]
 
     assert all(len(batch.payload) <= 1024 for batch in closed)
     assert [(record.value or b"")[:3] for record in records] == [b"%03d" % number for number in range(100)]

@@ -13,6 +13,7 @@ from tests.client.fake_transactions import End
 from tests.client.rebalance_listener import Heard, lost_and_assigned_again
 
 from strandline import client
+from strandline.client import sync
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.types import TRANSACTIONAL_BIT
 from strandline.records.batch import parse_header
@@ -540,8 +541,8 @@ async def test_blocking_clients_have_transactions_too() -> None:
         def program() -> list[bytes | None]:
             given = []
             with (
-                client.sync.Producer(cluster.bootstrap, transactional_id=ID) as producer,
-                client.sync.Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
+                sync.Producer(cluster.bootstrap, transactional_id=ID) as producer,
+                sync.Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
             ):
                 consumer.assign([(TOPIC, 0)])
                 for attempt in range(2):
@@ -575,8 +576,8 @@ async def test_a_blocking_consumer_goes_back_to_the_first_record_that_was_given(
         def program() -> list[bytes | None]:
             given = []
             with (
-                client.sync.Producer(cluster.bootstrap, transactional_id=ID) as producer,
-                client.sync.Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
+                sync.Producer(cluster.bootstrap, transactional_id=ID) as producer,
+                sync.Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
             ):
                 consumer.assign([(TOPIC, 0)])
                 try:

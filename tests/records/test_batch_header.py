@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.core.errors import ErrorCode, Outcome, Refused
+from strandline.core.types import ProducerStamp
 from strandline.records import batch as records_batch
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.records.compression import Compression
@@ -247,9 +248,10 @@ RECORDS = [NewRecord(b"k", b"v" * 100, 5), NewRecord(None, b"w" * 100, 6, [("h",
 def test_identity_set_later_is_identity_built_in(compression: Compression) -> None:
     """The bytes equal those of a batch that was encoded with the identity, CRC included."""
     plain = encode_batch(RECORDS, compression=compression)
-    later = records_batch.with_producer(plain, producer_id=7, producer_epoch=2, base_sequence=40)
+    later = b"".join(records_batch.sealed(plain, ProducerStamp(7, 2, 40)))
     built_in = encode_batch(RECORDS, compression=compression, producer_id=7, producer_epoch=2, base_sequence=40)
 
     assert later == built_in
     assert records_batch.check_batch(memoryview(later)).producer == (7, 2, 40)
-    assert records_batch.with_producer(later, producer_id=-1, producer_epoch=-1, base_sequence=-1) == plain
+    assert b"".join(records_batch.sealed(later, ProducerStamp(-1, -1, -1))) == plain
+    assert b"".join(records_batch.sealed(later, None)) == later

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.records.batch import check_batch, parse_header, split_batches, stamp
-from strandline.records.codec import BatchBuilder, NewRecord, Record, decode_batch, decode_trusted_batch, encode_batch
+from strandline.records.builder import BatchBuilder
+from strandline.records.codec import NewRecord, Record, decode_batch, decode_trusted_batch, encode_batch
 from strandline.records.compression import Compression
 
 with warnings.catch_warnings():
@@ -83,6 +85,68 @@ def test_uncompressed_bytes_equal_the_library_s(library: str) -> None:
     stamp(batch, 0, -1)
 
     assert bytes(batch) == GOLDEN_BYTES
+
+
+def built_by_aiokafka(records: list[NewRecord]) -> bytes:
+    builder = AioBuilder(2, 0, 0, -1, -1, -1, 1 << 24)
+    for offset, (key, value, timestamp_ms, headers) in enumerate(records):
+        builder.append(offset, timestamp_ms, key, value, list(headers))
+    return bytes(builder.build())
+
+
+@given(records=RECORDS)
+def test_any_records_are_built_as_the_library_builds_them(records: list[NewRecord]) -> None:
+    """Whatever is absent, and however far a time lies before or behind the first, the bytes are aiokafka's."""
+    assert encode_batch(records) == built_by_aiokafka(records)
+
+
+@pytest.mark.parametrize("length", [0, 1, 63, 64, 8_191, 8_192, 70_000])
+def test_long_records_are_built_as_the_library_builds_them(length: int) -> None:
+    """Around each length whose varint grows by a byte, of keys, values and headers, the bytes are aiokafka's."""
+    text = b"x" * length
+    records = [NewRecord(text, text, 1, ((text.decode(), text),)), NewRecord(None, text, 1), NewRecord(text, None, 1)]
+
+    assert encode_batch(records) == built_by_aiokafka(records)
+
+
+def test_many_records_are_built_as_the_library_builds_them() -> None:
+    """So many that the varints of their offsets have up to three bytes have aiokafka's bytes."""
+    records = [NewRecord(None, None, 5)] * 8_200
+
+    assert encode_batch(records) == built_by_aiokafka(records)
+
+
+def test_a_batch_may_be_built_of_anything_that_holds_bytes() -> None:
+    """Keys, values and contents of headers may be any buffer, whose bytes are those at the time of the call."""
+    plain, other = BatchBuilder(), BatchBuilder()
+    plain.try_append(b"key", b"value", 1, [("h", b"content")])
+    value = bytearray(b"value")
+    other.try_append(memoryview(b"key"), value, 1, [("h", bytearray(b"content"))])  # type: ignore[arg-type,list-item]
+    value[:] = b"later"
+
+    assert other.build() == plain.build()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "headers"),
+    [("k", b"", ()), (5, b"", ()), (None, "v", ()), (b"", 5, ()), (b"", b"", [(b"n", b"")])],
+)
+def test_what_is_not_bytes_is_refused_and_leaves_nothing_behind(key: Any, value: Any, headers: Any) -> None:
+    """Text or a number where bytes are due is a TypeError, and the batch is as it was."""
+    builder = BatchBuilder()
+    builder.try_append(None, b"first", 1)
+    before = builder.build()
+    with pytest.raises(TypeError):
+        builder.try_append(key, value, 1 << 40, headers)
+
+    assert builder.build() == before
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, 1 << 63])
+def test_a_time_that_no_batch_can_hold_is_refused(timestamp_ms: int) -> None:
+    """It is refused with the record, so that no other record of the batch is lost."""
+    with pytest.raises(Refused, match="INVALID_TIMESTAMP"):
+        BatchBuilder().try_append(None, b"v", timestamp_ms)
 
 
 @pytest.mark.parametrize("codec", list(Compression))
@@ -173,7 +237,8 @@ def test_builder_stops_when_the_batch_is_full() -> None:
     while builder.try_append(None, b"v" * 50, 1):
         taken += 1
 
-    assert taken == len(builder) == 4
+    assert taken == builder.count == 4
+    assert builder.size_bytes == len(builder.build())
     assert len(builder.build()) <= 300
     with pytest.raises(Refused) as refused:
         BatchBuilder(max_bytes=300).try_append(None, b"v" * 300, 1)

@@ -15,6 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any, Protocol
 
 import grpc
@@ -68,12 +69,14 @@ class Background:
         self.loop: asyncio.AbstractEventLoop | None = None
         """That of the first task; None before."""
         self._thread = threading.current_thread()
+        self._thread_id = get_ident()
         self._on_trouble = on_trouble
 
     def start(self, work: Work, name: str, *, once: bool = False) -> Job:
         """Run ``work`` until it ends or the owner closes. ``once``: it does not begin again if it is cut off."""
         if self.loop is None:
             self.loop, self._thread = asyncio.get_running_loop(), threading.current_thread()
+            self._thread_id = get_ident()
         job = Job(work, name, once)
         self._begin(job)
         return job
@@ -97,6 +100,11 @@ class Background:
                 self._failed(error)
 
         self._timers[act] = loop.call_later(period_ms / 1000, due)
+
+    def is_here(self) -> bool:
+        """Whether the caller runs in the loop of the tasks. Cheap enough for every record: asyncio, if it is asked for
+        the running loop, compares process ids, which is a system call."""
+        return self.loop is not None and get_ident() == self._thread_id and self.loop.is_running()
 
     def check_loop(self) -> None:
         """Raise `WrongLoop` if the client was started in another loop; between two runs of its own, its thread may call

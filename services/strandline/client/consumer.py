@@ -193,7 +193,7 @@ class Consumer(Generic[K, V]):
         self._assignment: Assignment | None = None
         self._news = asyncio.Event()
         self._lost = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_here = self._cluster.background.is_here
         self._is_closing = False
         # Whose records are being given one by one.
         self._current: Cursor | None = None
@@ -243,7 +243,6 @@ class Consumer(Generic[K, V]):
             group=self._group,
         )
         background.start(positions.run, "find positions")
-        self._loop = background.loop
         self._cluster.listen(self._topics_changed)
         self._assignment = Assignment(
             self._cluster,
@@ -604,7 +603,7 @@ class Consumer(Generic[K, V]):
             if (
                 cursor is None
                 or not cursor.unpacked
-                or asyncio._get_running_loop() is not self._loop
+                or not self._is_here()
                 or (self._membership is not None and not self._membership.gives_on())
             ):
                 cursor = await self._next_served()

@@ -65,7 +65,7 @@ class FakeTopics:
         if self._refusals:
             batch.fail(self._refusals.popleft(), "as the test asked for")
             return
-        base, stamped = self._end(batch.tp), bytearray(batch.payload)
+        base, stamped = self._end(batch.tp), bytearray().join(batch.as_sent())
         stamp(stamped, base, 1)
         self._logs[batch.tp].append(bytes(stamped))
         batch.succeed(base)

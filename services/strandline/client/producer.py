@@ -145,7 +145,7 @@ class Producer(Generic[K, V]):
         self._stats_interval_ms = stats_interval_ms
         self._counts = _Counts()
         self._dispatcher: Dispatcher | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_here = self._cluster.background.is_here
         self._is_closing = False
         self._batches_closed = 0
 
@@ -176,7 +176,7 @@ class Producer(Generic[K, V]):
             await self._cluster.close()
             raise
         self._cluster.listen(lambda: self._routes.metadata_changed(self._cluster.view, dispatcher.now_ms()))
-        self._dispatcher, self._loop = dispatcher, self._cluster.background.loop
+        self._dispatcher = dispatcher
         background.STARTED.add(self)
         if self._on_stats is not None:
             report = stats_reporter(self.stats, self._on_stats)
@@ -275,7 +275,7 @@ class Producer(Generic[K, V]):
         self._is_closing = True
         lingering = [buffer.open_batch for buffer in self._routes.buffers.values()]
         return sum(batch.record_count for batch in dispatcher.unfinished) + sum(
-            len(batch.builder) for batch in lingering if batch is not None and batch.builder is not None
+            batch.builder.count for batch in lingering if batch is not None and batch.builder is not None
         )
 
     async def flush(self, timeout_ms: int | None = None) -> None:
@@ -335,10 +335,11 @@ class Producer(Generic[K, V]):
         if self._outgoing is not None:
             record = self._outgoing.prepare(OutgoingRecord(topic, value, key, partition, timestamp_ms, headers))
             topic, value, key, partition, timestamp_ms, headers = record
-        if topic not in self._routes.by_name or self._memory.is_full:
-            await self._wait_until_ready(topic)
+        route = self._routes.by_name.get(topic)
+        if route is None or self._memory.is_full:
+            route = await self._wait_until_ready(topic)
         closed_before = self._batches_closed
-        delivery = self._take(topic, value, key, partition, timestamp_ms, headers, on_done, tag)
+        delivery = self._take(route, value, key, partition, timestamp_ms, headers, on_done, tag)
         if self._batches_closed != closed_before:
             # A loop that only sends would starve the streams that carry what it sends.
             await asyncio.sleep(0)
@@ -393,11 +394,14 @@ class Producer(Generic[K, V]):
         if self._outgoing is not None:
             record = self._outgoing.prepare(OutgoingRecord(topic, value, key, partition, timestamp_ms, headers))
             topic, value, key, partition, timestamp_ms, headers = record
-        return self._take(topic, value, key, partition, timestamp_ms, headers, on_done, tag)
+        route = self._routes.by_name.get(topic) or self._route_now(topic)
+        if self._memory.is_full:
+            raise errors.BufferFull("the producer's buffer is full; await send() instead")
+        return self._take(route, value, key, partition, timestamp_ms, headers, on_done, tag)
 
     def _take(
         self,
-        topic: str,
+        route: Route,
         value: Any,
         key: Any,
         partition: int | None,
@@ -407,15 +411,11 @@ class Producer(Generic[K, V]):
         tag: object,
     ) -> Delivery:
         """Buffer one record; its key and value are bytes by now."""
-        if asyncio._get_running_loop() is not self._loop:
+        if not self._is_here():
             self._cluster.background.check_loop()
-        route = self._routes.by_name.get(topic) or self._route_now(topic)
-        if self._memory.is_full:
-            raise errors.BufferFull("the producer's buffer is full; await send() instead")
         if timestamp_ms is None:
-            timestamp_ms = int(time.time() * 1000)
-        index = route.partition_for(key, partition)
-        batch, place = route.buffers[index].append(key, value, timestamp_ms, headers)
+            timestamp_ms = time.time_ns() // 1_000_000
+        batch, place = route.buffer_for(key, partition).append(key, value, timestamp_ms, headers)
         if on_done is not None:
             batch.call_when_done(place, timestamp_ms, on_done)
         if tag is not None:
@@ -428,8 +428,7 @@ class Producer(Generic[K, V]):
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION or REQUEST_TIMED_OUT after ``max_block_ms``.
         """
-        await self._wait_until_ready(topic)
-        return len(self._routes.by_name[topic].buffers)
+        return len((await self._wait_until_ready(topic)).buffers)
 
     async def send_batch(self, topic: str, partition: int, records: Sequence[NewRecord]) -> Delivery:
         """Send records as exactly one batch; the delivery names the first record's offset.
@@ -451,13 +450,11 @@ class Producer(Generic[K, V]):
             raise Refused(
                 ErrorCode.MESSAGE_TOO_LARGE, f"batch of {len(batch)} bytes is too large", Outcome.NOT_APPENDED
             )
-        await self._wait_until_ready(topic)
-        route = self._routes.by_name[topic]
-        buffer = route.buffers[route.partition_for(None, partition)]
+        buffer = (await self._wait_until_ready(topic)).buffer_for(None, partition)
         # What was sent to the partition before goes before.
         buffer.close_batch()
         outgoing = self._new_batch(topic, buffer.tp)
-        outgoing.payload, outgoing.record_count = bytes(batch), header.record_count
+        outgoing.payload, outgoing.record_count, outgoing.has_crc = bytes(batch), header.record_count, True
         outgoing.reserved_bytes = len(batch)
         self._memory.used_bytes += len(batch)
         self._running().add(outgoing)
@@ -470,7 +467,7 @@ class Producer(Generic[K, V]):
             raise errors.ClientClosed("the producer is not running; use `async with`, or await start() first")
         return self._dispatcher
 
-    async def _wait_until_ready(self, topic: str) -> None:
+    async def _wait_until_ready(self, topic: str) -> Route:
         hope_ms = self._routes.hope_ms(topic, self._running().now_ms())
         self._check_transaction()
         left = countdown(self._settings.max_block_ms)
@@ -485,7 +482,7 @@ class Producer(Generic[K, V]):
             message = f"no room in the producer's buffer for {self._settings.max_block_ms} ms"
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, message, Outcome.NOT_APPENDED) from None
         self._running()
-        self._route_now(topic)
+        return self._route_now(topic)
 
     async def _hope_for(self, topic: str, hope_ms: int) -> None:
         """Wait for a deleted topic to be created again."""

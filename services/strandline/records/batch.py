@@ -249,19 +249,29 @@ def stamp(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, p
     _STAMP.pack_into(buffer, position, base_offset, length, leader_epoch)
 
 
-def with_producer(
-    batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = False
+def header_without_crc(
+    size_bytes: int, record_count: int, *, attributes: int, base_timestamp_ms: int, max_timestamp_ms: int
 ) -> bytes:
-    """A copy of one whole batch (v2) under this identity (KIP-98), as part of its transaction or not; its records are
-    copied once."""
+    """The header of a batch of so many bytes that no leader has stamped and no producer has numbered."""
+    counts = size_bytes - LENGTH_PREFIX_BYTES, -1, MAGIC, 0, attributes, record_count - 1
+    return _HEADER.pack(0, *counts, base_timestamp_ms, max_timestamp_ms, -1, -1, -1, record_count)
+
+
+def sealed(
+    batch: Buffer, producer: ProducerStamp | None, *, transactional: bool = False
+) -> tuple[bytearray, memoryview]:
+    """Header and records of one whole batch (v2), its CRC counted; the records are not copied.
+
+    ``producer``: whose batch it is from now on (KIP-98), as part of its transaction or not; None: as it was.
+    """
     view = memoryview(batch)
     header, records = bytearray(view[:HEADER_BYTES]), view[HEADER_BYTES:]
     if transactional:
         header[_ATTRIBUTES_LOW_AT] |= TRANSACTIONAL_BIT
-    _PRODUCER.pack_into(header, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
-    crc = crc32c.crc32c(records, crc32c.crc32c(header[_CRC_FROM:]))
-    _CRC.pack_into(header, _CRC_AT, crc)
-    return b"".join((header, records))
+    if producer is not None:
+        _PRODUCER.pack_into(header, _PRODUCER_AT, *producer)
+    _CRC.pack_into(header, _CRC_AT, crc32c.crc32c(records, crc32c.crc32c(header[_CRC_FROM:])))
+    return header, records
 
 
 def _check_integrity(view: memoryview, header: BatchHeader) -> None:

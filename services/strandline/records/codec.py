@@ -7,27 +7,26 @@ the same keys, values, headers and timestamps, at dense offsets.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import crc32c
 from aiokafka.errors import CorruptRecordException
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.default_records import DefaultRecordBatch
 
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.types import BatchHeader, Marker, Offset
+from strandline.core.types import BatchHeader, Marker, Offset, ProducerStamp
 from strandline.records import batch as records_batch
-from strandline.records.compression import MAX_EXPANDED_BYTES, Compression, compress, expand
+from strandline.records.builder import BatchBuilder
+from strandline.records.builder import Headers as Headers
+from strandline.records.compression import MAX_EXPANDED_BYTES, Compression, expand
 
 _LENGTH_AT = 8
-_CRC_AT = 17
 _ATTRIBUTES_AT = 21
 _NO_LIMIT_BYTES = 1 << 31
 _new = tuple.__new__
 _UNPARSABLE = (CorruptRecordException, ValueError, IndexError, OverflowError)
 """What the parser of records raises over damaged ones."""
-
-Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Record(NamedTuple):
@@ -50,68 +49,6 @@ class NewRecord(NamedTuple):
     headers: Headers = ()
 
 
-class BatchBuilder:
-    """Collects records until the batch is full; `build` gives the bytes, once."""
-
-    __slots__ = ("_builder", "_compression", "_count", "_max_bytes")
-
-    def __init__(
-        self, *, compression: Compression = Compression.NONE, max_bytes: int = records_batch.MAX_BATCH_BYTES
-    ) -> None:
-        """``max_bytes`` bounds the batch before compression, header included."""
-        self._compression = compression
-        self._max_bytes = max_bytes
-        self._builder = DefaultRecordBatchBuilder(records_batch.MAGIC, 0, 0, -1, -1, -1, max_bytes)
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the batch so far, uncompressed."""
-        return int(self._builder.size())
-
-    def try_append(self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers = ()) -> bool:
-        """Add a record; ``False`` if the batch has records and no room for this one.
-
-        Raises:
-            Refused: MESSAGE_TOO_LARGE, it fits into no batch; INVALID_TIMESTAMP, it is negative.
-        """
-        if timestamp_ms < 0:
-            raise Refused(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp_ms} ms must not be negative")
-        rows = list(headers)
-        needed = self._builder.size_in_bytes(self._count, timestamp_ms, key, value, rows)
-        if self.size_bytes + needed > self._max_bytes:
-            if self._count:
-                return False
-            raise Refused(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"record needs a batch of {self.size_bytes + needed} bytes, the limit is {self._max_bytes}",
-            )
-        if self._builder.append(self._count, timestamp_ms, key, value, rows) is None:
-            return False
-        self._count += 1
-        return True
-
-    def build(self, *, producer_id: int | None = None, producer_epoch: int = -1, base_sequence: int = -1) -> bytes:
-        """The batch, not yet stamped: base offset 0, leader epoch -1.
-
-        Raises:
-            Refused: INVALID_RECORD, it holds no record.
-        """
-        if not self._count:
-            raise Refused(ErrorCode.INVALID_RECORD, "a batch needs at least one record")
-        self._builder.set_producer_state(-1 if producer_id is None else producer_id, producer_epoch, base_sequence)
-        plain = self._builder.build()
-        if self._compression is Compression.NONE:
-            return bytes(plain)
-        body = compress(self._compression, memoryview(plain)[records_batch.HEADER_BYTES :])
-        if records_batch.HEADER_BYTES + len(body) >= len(plain):
-            return bytes(plain)
-        return _with_body(plain, self._compression, body)
-
-
 def encode_batch(
     records: Iterable[NewRecord],
     *,
@@ -132,7 +69,8 @@ def encode_batch(
             raise Refused(
                 ErrorCode.MESSAGE_TOO_LARGE, f"records need more than {max_bytes} bytes; send several batches"
             )
-    return builder.build(producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)
+    producer = ProducerStamp(-1 if producer_id is None else producer_id, producer_epoch, base_sequence)
+    return b"".join(records_batch.sealed(builder.build(), producer))
 
 
 def decode_batch(batch: records_batch.Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> list[Record]:
@@ -233,13 +171,6 @@ def _unparsable(error: Exception) -> Refused:
 
 def _misplaced(found: int, expected: int, header: BatchHeader) -> Refused:
     return _corrupt(f"record {expected - header.base_offset} has offset {found}, expected {expected}")
-
-
-def _with_body(header: records_batch.Buffer, codec: Compression, body: bytes) -> bytes:
-    """A batch with other record bytes: length, codec and CRC follow them."""
-    batch = _rebuilt(header, codec, body)
-    struct.pack_into(">I", batch, _CRC_AT, crc32c.crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))
-    return bytes(batch)
 
 
 def _rebuilt(header: records_batch.Buffer, codec: Compression, body: bytes) -> bytearray:

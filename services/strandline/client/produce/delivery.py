@@ -14,8 +14,9 @@ from strandline.client.background import Background
 from strandline.client.errors import SendFailed, SendToDeletedTopic
 from strandline.client.log import log
 from strandline.core.errors import ErrorCode, Outcome, Refusal
-from strandline.core.types import Offset, TopicPartition
-from strandline.records.codec import BatchBuilder
+from strandline.core.types import Offset, ProducerStamp, TopicPartition
+from strandline.records.batch import Buffer, sealed
+from strandline.records.builder import BatchBuilder
 
 
 class ProducerIdentity(NamedTuple):
@@ -70,6 +71,7 @@ class OutgoingBatch:
         "callbacks",
         "created_ms",
         "deadline_ms",
+        "has_crc",
         "identity",
         "is_done",
         "is_topic_deleted",
@@ -93,9 +95,11 @@ class OutgoingBatch:
         self.deadline_ms = deadline_ms
         # In whose loop its end can be waited for.
         self.owner: Background | None = None
-        # While open: the builder; once closed: the bytes, without a producer's identity.
+        # While open: the builder; once closed: the bytes, without a producer's identity. One that was encoded by the
+        # user has a CRC already.
         self.builder: BatchBuilder | None = None
         self.payload = b""
+        self.has_crc = False
         self.record_count = 0
         # What it takes of the producer's buffer, given back at the end.
         self.reserved_bytes = 0
@@ -125,8 +129,14 @@ class OutgoingBatch:
         """No more records: build the bytes."""
         assert self.builder is not None
         self.payload = self.builder.build()
-        self.record_count = len(self.builder)
+        self.record_count = self.builder.count
         self.builder = None
+
+    def as_sent(self, *, transactional: bool = False) -> tuple[Buffer, Buffer]:
+        """The batch in two pieces, under its identity and sequence once it has them."""
+        if self.identity is not None and self.sequence is not None:
+            return sealed(self.payload, ProducerStamp(*self.identity, self.sequence), transactional=transactional)
+        return (self.payload, b"") if self.has_crc else sealed(self.payload, None)
 
     def attempt_lost(self) -> None:
         """The attempt under way will never be heard of again, or its answer will not be believed."""

@@ -9,23 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import grpc
 
 from strandline.client.background import is_connected
 from strandline.client.produce.delivery import OutgoingBatch
 from strandline.core.types import Acks
-from strandline.records.batch import with_producer
+from strandline.rpc.convert.fetch import tag, varint
 from strandline.rpc.status import refusal_of
 from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 
-if TYPE_CHECKING:
-    # The stubs' async faces exist for the type checker only.
-    from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
+_ProduceStream = grpc.aio.StreamStreamCall[bytes, pb.ProduceStreamResponse]
 
-_ProduceStream = grpc.aio.StreamStreamCall[pb.ProduceStreamRequest, pb.ProduceStreamResponse]
+_METHOD = f"/{pb.DESCRIPTOR.services_by_name['LeaderService'].full_name}/ProduceStream"
+_TOPIC = tag(pb.ProduceStreamRequest, "topic_data")
+_PARTITION = tag(pb.ProduceTopic, "partition_data")
+_RECORDS = tag(pb.ProducePartition, "records")
 
 
 class ProduceTerms(NamedTuple):
@@ -102,8 +102,11 @@ class ProduceLink:
             self._on_lost(self, sent, never_sent, why)
 
     async def _exchange(self) -> str:
-        stub: LeaderServiceAsyncStub = LeaderServiceStub(self._channel)
-        self._stream = stream = stub.ProduceStream()
+        # Without a serializer: messages are encoded already.
+        method: grpc.aio.StreamStreamMultiCallable[bytes, pb.ProduceStreamResponse] = self._channel.stream_stream(
+            _METHOD, None, pb.ProduceStreamResponse.FromString
+        )
+        self._stream = stream = method()
         writer = asyncio.create_task(self._write(stream), name="produce stream writer")
         try:
             return await self._read(stream)
@@ -135,34 +138,29 @@ class ProduceLink:
                 # Before the write: a write that fails half way may still have arrived.
                 self._unanswered[sent.attempt] = sent
                 try:
-                    await stream.write(self._message(sent))
+                    await stream.write(encode_message(self._terms, sent))
                 except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                     # The reader learns why, and reports everything as lost.
                     return
             self._wake.clear()
             await self._wake.wait()
 
-    def _message(self, sent: Sent) -> pb.ProduceStreamRequest:
-        batch = sent.batch
-        payload = batch.payload
-        if batch.identity is not None and batch.sequence is not None:
-            producer_id, producer_epoch = batch.identity
-            payload = with_producer(
-                payload,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                base_sequence=batch.sequence,
-                transactional=self._terms.transactional_id is not None,
-            )
-        row = pb.ProducePartition(index=batch.tp.partition, records=payload)
-        return pb.ProduceStreamRequest(
-            correlation_id=sent.attempt,
-            cluster_id=self._terms.cluster_id,
-            acks=int(self._terms.acks),
-            timeout_ms=self._terms.timeout_ms,
-            transactional_id=self._terms.transactional_id,
-            topic_data=[pb.ProduceTopic(topic_id=batch.tp.topic_id, partition_data=[row])],
-        )
+
+def encode_message(terms: ProduceTerms, sent: Sent) -> bytes:
+    """A `ProduceStreamRequest` with this one batch, encoded around its records, which are copied once."""
+    batch = sent.batch
+    header, records = batch.as_sent(transactional=terms.transactional_id is not None)
+    size_bytes = len(header) + len(records)
+    row = pb.ProducePartition(index=batch.tp.partition).SerializeToString() + _RECORDS + varint(size_bytes)
+    size_bytes += len(row)
+    topic = pb.ProduceTopic(topic_id=batch.tp.topic_id).SerializeToString() + _PARTITION + varint(size_bytes)
+    size_bytes += len(topic)
+    message = pb.ProduceStreamRequest(
+        correlation_id=sent.attempt, cluster_id=terms.cluster_id, acks=int(terms.acks), timeout_ms=terms.timeout_ms
+    )
+    head = message.SerializeToString() + _TOPIC + varint(size_bytes)
+    tail = pb.ProduceStreamRequest(transactional_id=terms.transactional_id).SerializeToString()
+    return b"".join((head, topic, row, header, records, tail))
 
 
 def _is_being_cancelled() -> bool:

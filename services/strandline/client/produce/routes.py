@@ -19,7 +19,7 @@ from strandline.core.errors import ErrorCode, Outcome, Refused
 from strandline.core.messages import TopicImage
 from strandline.core.types import TopicPartition
 from strandline.records.batch import MAX_BATCH_BYTES
-from strandline.records.codec import BatchBuilder, Headers
+from strandline.records.builder import BatchBuilder, Headers
 from strandline.records.compression import Compression
 
 # ---- batches
@@ -112,28 +112,28 @@ class PartitionBuffer:
             Refused: MESSAGE_TOO_LARGE, no batch can hold it; INVALID_TIMESTAMP.
         """
         batch = self.open_batch
-        if batch is not None:
-            builder = batch.builder
-            assert builder is not None
-            if not builder.try_append(key, value, timestamp_ms, headers):
-                self.close_batch()
-                batch = None
-        if batch is None:
-            batch = self._begin(key, value, timestamp_ms, headers)
-        builder = batch.builder
-        assert builder is not None
-        size = len(value or b"") + len(key or b"") + _PER_RECORD_BYTES
+        builder = None if batch is None else batch.builder
+        if batch is None or builder is None or not builder.try_append(key, value, timestamp_ms, headers):
+            self.close_batch()
+            batch, builder = self._begin(key, value, timestamp_ms, headers)
+        size = _PER_RECORD_BYTES
+        if value:
+            size += len(value)
+        if key:
+            size += len(key)
         if headers:
             size += sum(len(name) + len(content or b"") for name, content in headers)
         batch.reserved_bytes += size
         self._memory.used_bytes += size
-        index = len(builder) - 1
+        index = builder.count - 1
         if builder.size_bytes + size > self._batch_bytes:
             # Another like this would not fit; closing now lets keyless records move on to another partition.
             self.close_batch()
         return batch, index
 
-    def _begin(self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers) -> OutgoingBatch:
+    def _begin(
+        self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers
+    ) -> tuple[OutgoingBatch, BatchBuilder]:
         builder = BatchBuilder(compression=self._compression, max_bytes=self._batch_bytes)
         try:
             builder.try_append(key, value, timestamp_ms, headers)
@@ -146,7 +146,7 @@ class PartitionBuffer:
         batch = self._make()
         batch.builder = builder
         self.open_batch = batch
-        return batch
+        return batch, builder
 
     def close_batch(self) -> None:
         """Hand the open batch over, if there is one."""
@@ -227,27 +227,28 @@ class Route:
         self.partitioner = partitioner
         self.sticky = StickyPartition()
 
-    def partition_for(self, key: bytes | None, partition: int | None) -> int:
-        """The partition asked for, else the partitioner's; without one the key's, else where keyless records go now.
+    def buffer_for(self, key: bytes | None, partition: int | None) -> PartitionBuffer:
+        """Of the partition asked for, else of the partitioner's; without one of the key's, else of the one where
+        keyless records go now.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION, there is no such partition.
         """
-        count = len(self.buffers)
+        buffers = self.buffers
         if partition is None and self.partitioner is not None:
-            partition = self.partitioner(self.topic.name, key, count)
+            partition = self.partitioner(self.topic.name, key, len(buffers))
         if partition is not None:
-            if not 0 <= partition < count:
-                message = f"partition {partition} of topic '{self.topic.name}' must be 0 to {count - 1}"
+            if not 0 <= partition < len(buffers):
+                message = f"partition {partition} of topic '{self.topic.name}' must be 0 to {len(buffers) - 1}"
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message, Outcome.NOT_APPENDED)
-            return partition
+            return buffers[partition]
         if key is not None:
-            return partition_for_key(key, count)
+            return buffers[partition_for_key(key, len(buffers))]
         current = self.sticky.current
-        if current is None or self.buffers[current].open_batch is None:
+        if current is None or buffers[current].open_batch is None:
             available = [part.tp.partition for part in self.topic.partitions if part.leader is not None]
-            return self.sticky.choose(count, available)
-        return current
+            current = self.sticky.choose(len(buffers), available)
+        return buffers[current]
 
 
 class TopicRoutes:
