@@ -183,6 +183,22 @@ class ControllerServicer:
         answer = await self._driver.request(admin.read_init_producer_id(request), messages.ProducerIdGiven)
         return admin.write_producer_id(answer)
 
+    async def AlterPartitionReassignments(
+        self, request: pb.AlterPartitionReassignmentsRequest, context: Context
+    ) -> pb.AlterPartitionReassignmentsResponse:
+        """Changes which nodes hold partitions."""
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION, "this release does not move replicas")
+
+    async def ListPartitionReassignments(
+        self, request: pb.ListPartitionReassignmentsRequest, context: Context
+    ) -> pb.ListPartitionReassignmentsResponse:
+        """Lists the reassignments that have not ended."""
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION, "this release does not move replicas")
+
+    async def DrainNode(self, request: pb.DrainNodeRequest, context: Context) -> pb.DrainNodeResponse:
+        """Drains a node, or ends that."""
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION, "this release does not drain nodes")
+
     async def DescribeControllers(
         self, request: pb.DescribeControllersRequest, context: Context
     ) -> pb.DescribeControllersResponse:
