@@ -221,7 +221,6 @@ RESERVED = frozenset(
         ErrorCode.REASSIGNMENT_IN_PROGRESS,
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
         ErrorCode.NEW_LEADER_ELECTED,
-        ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
     }
 )
 """Kafka's numbers that nothing here answers; they are kept so that none of them can get another meaning, and a leader
