@@ -90,7 +90,7 @@ PROMISED_TRANSACTIONS = (
 
 PROMISED_MOVES = (
     "committed", "elections", "isr grown", "reassignment: queued", "reassignment: started", "reassignment: completed",
-    "reassignment: cancelled", "moved from its leader", "log restarted",
+    "reassignment: cancelled", "moved from its leader",
 )  # fmt: skip
 
 PROMISED_GROUPS = (
