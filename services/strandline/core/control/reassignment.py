@@ -96,14 +96,16 @@ class Reassignments:
                 return True
         return False
 
-    def waits(self, draft: Draft, partition: PartitionImage) -> tuple[ReassignmentWait, ...]:
-        """What this reassignment waits for, by node."""
-        if partition.original:
-            return waits_of_running(draft, partition)
-        load = _Load(self._per_node, self.open(draft))
-        full = load.full_nodes(partition)
+    def waits(self, draft: Draft) -> Iterator[tuple[PartitionImage, tuple[ReassignmentWait, ...]]]:
+        """What every reassignment waits for, by node."""
+        everything = list(self.open(draft))
+        load = _Load(self._per_node, everything)
         why = f"takes part in {self._per_node} running reassignments, as many as may run at a time"
-        return tuple(ReassignmentWait(node_id, why) for node_id in full)
+        for partition in everything:
+            if partition.original:
+                yield partition, waits_of_running(draft, partition)
+            else:
+                yield partition, tuple(ReassignmentWait(node_id, why) for node_id in load.full_nodes(partition))
 
 
 class _Load:
