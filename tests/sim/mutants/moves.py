@@ -76,3 +76,17 @@ MUTANTS.append(
         profiles=("moves",),
     )
 )
+
+
+@mutant(Draft, "put_partition", "tr47_removed_and_back", pure=False, profiles="moves")
+def _same_epoch_after_removal(real: Real, draft: Draft, changed: PartitionImage, **why: Any) -> PartitionImage:
+    """R99: a removal without a new leader epoch (C75; Kafka's PartitionChangeBuilder, TR47).
+
+    Where the leader stays, its epoch stays, and with it what it knew of a replica that has dropped its log since.
+    """
+    before = draft.partition(changed.tp)
+    stays = why.get("cause") == reassignment.REASSIGN and before is not None and before.leader == changed.leader
+    if stays and why.pop("new_reign", False):
+        real.differs()
+    put: PartitionImage = real(draft, changed, **why)
+    return put
