@@ -89,11 +89,14 @@ class Checks:
         self._weak_isr(tp, leader, hw)
         self._superset(process, tp, leader)
 
+    def _counted(self, tp: TopicPartition) -> tuple[NodeId, ...]:
+        image = self.metadata.partitions[tp]
+        return (*image.isr, *image.elr)
+
     def _weak_isr(self, tp: TopicPartition, leader: LeaderReplica, hw: int) -> None:
         """I3: below its own HW a leader agrees with its own ISR."""
-        image = self.metadata.partitions[tp]
         for member in set(leader.isr.committed) - leader.isr.unproven:
-            if (tp, member) in self._moved and member not in (*image.isr, *image.elr):
+            if (tp, member) in self._moved and member not in self._counted(tp):
                 # It was counted before it was removed; who may be elected has been counted as well (I5).
                 continue
             machine = self._world.machines[member]
