@@ -572,7 +572,7 @@ def test_a_node_of_a_queued_target_is_not_removed() -> None:
     assert observer.code is ErrorCode.INVALID_REQUEST
 
 
-# ---- edge cases (C81)
+# ---- edge cases
 
 
 @pytest.mark.parametrize(("replicas", "target"), [((0,), (0, 1, 2)), ((0, 1, 2), (0,)), ((0, 1, 2), (3,))])

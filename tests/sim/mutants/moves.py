@@ -15,7 +15,7 @@ from strandline.core.messages import PartitionImage
 
 @mutant(PartitionImage, "settled_replicas", "tr31_min_isr_while_adding", profiles="moves")
 def _all_replicas(real: Real, partition: PartitionImage) -> Any:
-    """R94: min ISR of replicas that are still added (C74; TR31).
+    """94: min ISR of replicas that are still added (C74; TR31).
 
     Replicas that have nothing yet count for the effective min ISR, so it is higher than the original ones can be.
     """
@@ -45,7 +45,7 @@ def _members_stay(real: Real, draft: Draft, partition: PartitionImage, *given: A
 
 @mutant(reassignment, "started", "e_t56_second_target", profiles="moves")
 def _derived(real: Real, queued: PartitionImage) -> Any:
-    """R98: original replicas derived, not stored (C70; T56).
+    """98: original replicas derived, not stored (C70; T56).
 
     A second target takes what is left over from the first one for original, so a cancel keeps it.
     """
