@@ -439,11 +439,12 @@ def test_another_leader_is_asked_and_the_old_one_reported() -> None:
 
 
 def test_a_replica_that_is_moved_away_goes() -> None:
-    """A partition whose replicas no longer include this node is dropped and its log removed."""
+    """A partition whose replicas no longer include this node is dropped and its log set aside (C78)."""
     cluster = following()
     cluster.push(2, partition_image(epoch=1, version=2, replicas=(1, 3), isr=(1,)))
 
-    assert cluster.wished(2, effects.DeleteLog) == [effects.DeleteLog(TP)]
+    assert cluster.wished(2, effects.SetLogAside) == [effects.SetLogAside(TP)]
+    assert cluster.wished(2, effects.DeleteLog) == []
     assert cluster.cores[2].describe_replica(TP) is None
 
 

@@ -56,7 +56,7 @@ def test_a_node_with_partitions_stays() -> None:
     assert refusal is not None
     assert refusal.code is ErrorCode.INVALID_REQUEST
     assert "2 partitions (t-0, other-0)" in refusal.message
-    assert "cannot be moved" in refusal.message
+    assert "`strandline node drain 4 --remove`" in refusal.message
     assert NodeId(4) in controller.core.state.nodes
 
 

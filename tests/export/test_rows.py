@@ -214,6 +214,7 @@ def _line(kind: str, fields: dict[str, Any]) -> Any:
         ("TRANSACTION_CHANGE", {"cause": "marker_refused"},
          "partition refuses the marker of a transaction that its coordinator waits for", True),
         ("TRANSACTION_OPEN", {"cause": "hanging", "producer_id": 7, "hw": 9}, "transaction hangs", True),
+        ("REASSIGNMENT", {"phase": "completed", "replicas": [3, 4]}, "reassignment completed", False),
     ],
 )  # fmt: skip
 def test_what_is_reported(kind: str, fields: dict[str, Any], sentence: str, is_warning: bool) -> None:

@@ -117,5 +117,6 @@ def test_spark_gets_every_column() -> None:
     """The DDL names all columns with Spark's types, in the order of the table."""
     assert spark_ddl().startswith("schema_version INT, cluster_id STRING, event_type STRING, node_id INT,")
     assert spark_ddl().endswith(
-        "txn_start_us BIGINT, first_offset BIGINT, held_since_us BIGINT, marker_offset BIGINT, held_ms BIGINT"
+        "marker_offset BIGINT, held_ms BIGINT, "
+        "adding_replicas ARRAY<INT>, removing_replicas ARRAY<INT>, target_replicas ARRAY<INT>"
     )

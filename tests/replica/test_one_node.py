@@ -28,8 +28,8 @@ from nodes_in_process import (
 )
 
 from strandline.core.errors import ErrorCode
-from strandline.core.messages import PositionProof
-from strandline.core.types import NodeEpoch, NodeId, TopicPartition
+from strandline.core.messages import MetadataImage, PartitionImage, PositionProof, TopicImage
+from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, Rules, TopicPartition
 from strandline.node.logs import DirectoryLogs
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.rpc.channels import open_channel
@@ -474,3 +474,47 @@ def test_a_late_deletion_of_the_earlier_topic_leaves_the_name_to_the_new_one(log
     logs.open(third, "t")
 
     assert list(logs.held()) == [third]
+
+
+def test_a_log_of_a_partition_that_was_moved_while_the_node_was_down_is_set_aside(tmp_path: Path) -> None:
+    """At the next start metadata shows that the partition is another node's: its log is set aside, others stay."""
+    moved, mine = TopicPartition("moved-id", 0), TopicPartition("mine-id", 0)
+    logs = DirectoryLogs(DataDirectory.open(tmp_path / "node", node_id=NodeId(1)), LogSettings())
+    logs.open(moved, "moved")
+    logs.open(mine, "mine")
+    logs.close(clean=True)
+    again = DirectoryLogs(DataDirectory.open(tmp_path / "node", node_id=NodeId(1)), LogSettings())
+    again.open_all(lambda *_: None)
+    image = stored_image(moved=moved, mine=mine)
+    again.set_aside_moved(image)
+    again.sync_saves()
+
+    assert again.directory.log_names() == [("mine", 0)]
+    assert [path.name for path in (tmp_path / "node").glob("*.moved.stray")] == ["moved-0.moved-id.moved.stray"]
+    again.close(clean=True)
+
+
+def stored_image(**placed: TopicPartition) -> MetadataImage:
+    """Metadata of topics with one partition each: those called ``mine`` are on node 1, others on node 2."""
+
+    def of(name: str, tp: TopicPartition) -> TopicImage:
+        replicas = (NodeId(1 if name == "mine" else 2),)
+        partition = PartitionImage(
+            tp=tp,
+            replicas=replicas,
+            isr=replicas,
+            leader=replicas[0],
+            leader_epoch=LeaderEpoch(0),
+            partition_epoch=PartitionEpoch(0),
+            min_isr=1,
+        )
+        return TopicImage(name=name, topic_id=tp.topic_id, partitions=(partition,))
+
+    return MetadataImage(
+        cluster_id="c",
+        controller_epoch=1,
+        metadata_offset=1,
+        is_snapshot=True,
+        rules=Rules(),
+        topics=tuple(of(name, tp) for name, tp in placed.items()),
+    )

@@ -125,6 +125,14 @@ def _config_change(event: Event) -> str:
     return f"min ISR {event.get('min_isr')}, replicas {nodes_text(event.get('replicas') or ())}"
 
 
+def _reassignment(event: Event) -> str:
+    added, removed = (nodes_text(event.get(name) or ()) for name in ("adding_replicas", "removing_replicas"))
+    what = (
+        f", adds {added}, removes {removed}" if event.get("adding_replicas") or event.get("removing_replicas") else ""
+    )
+    return f"reassignment to {nodes_text(event.get('target_replicas') or ())} {event.get('phase')}{what}"
+
+
 def _partition_failed(event: Event) -> str:
     refused = event.get("refused_to_leo")
     why = "" if refused is None else f": it refuses to cut to {_n(refused)}, below its HW"
@@ -308,6 +316,7 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "HW_ADVANCE": _hw_advance,
     "NODE_SESSION": _node_session,
     "CONFIG_CHANGE": _config_change,
+    "REASSIGNMENT": _reassignment,
     "PARTITION_FAILED": _partition_failed,
     "REPLICA_SAMPLE": _replica_sample,
     "LOCAL_SAMPLE": _local_sample,

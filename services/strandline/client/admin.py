@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
-from strandline.client.administer import admin_answers, described
+from strandline.client.administer import admin_answers, described, reassignments
 from strandline.client.administer.described_groups import DescribedGroup, ListedGroup
 from strandline.client.administer.described_transactions import (
     DescribedTransaction,
@@ -304,6 +304,63 @@ class Admin:
         answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.UnregisterNode, request)
         if not (may_repeat and answer.error_code == error_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED):
             admin_answers.check(answer)
+
+    async def alter_partition_reassignments(
+        self,
+        targets: reassignments.Targets,
+        *,
+        planned_from: Mapping[tuple[str, int], Sequence[int]] | None = None,
+        allow_replication_factor_change: bool = True,
+        throttle_bytes_per_s: int | None = None,
+        validate_only: bool = False,
+        force: bool = False,
+    ) -> list[reassignments.Reassigned]:
+        """Change which nodes hold partitions, or cancel that; one row per partition, taken or refused.
+
+        ``planned_from``: the nodes that a target was planned from; refused if they are others by now. ``force``: cancel
+        even if that leaves the partition below its min ISR.
+
+        Raises:
+            Refused: UNSUPPORTED_VERSION while a node runs an older release; INVALID_REQUEST with a throttle.
+        """
+        request = pb.AlterPartitionReassignmentsRequest(
+            cluster_id=self._cluster.cluster_id,
+            topics=reassignments.write_targets(targets, planned_from or {}),
+            allow_replication_factor_change=allow_replication_factor_change,
+            throttle_bytes_per_s=throttle_bytes_per_s,
+            validate_only=validate_only,
+            force=force,
+        )
+        answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.AlterPartitionReassignments, request)
+        admin_answers.check(answer)
+        return reassignments.read_results(answer, targets, may_repeat=may_repeat)
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[tuple[str, int]] = ()
+    ) -> list[reassignments.OngoingReassignment]:
+        """The reassignments that have not ended, of these partitions or of all.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        request = pb.ListPartitionReassignmentsRequest(
+            cluster_id=self._cluster.cluster_id, topics=reassignments.write_partitions(partitions)
+        )
+        answer = await ask_again(self._cluster, lambda to: to.ListPartitionReassignments, request)
+        admin_answers.check(answer)
+        return reassignments.read_ongoing(answer)
+
+    async def drain_node(self, node_id: int, *, draining: bool = True) -> reassignments.DrainedNode:
+        """Have a node get no new replicas and lead only where nobody else can, or end that; what it still has.
+
+        Raises:
+            Refused: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST if the other nodes are too few for what it holds;
+                UNSUPPORTED_VERSION while a node runs an older release.
+        """
+        request = pb.DrainNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id, draining=draining)
+        answer = await ask_again(self._cluster, lambda to: to.DrainNode, request)
+        admin_answers.check(answer)
+        return reassignments.DrainedNode(answer.remaining_replicas, answer.remaining_leaders)
 
     async def describe_controllers(self) -> tuple[described.DescribedController, ...]:
         """Every controller that is there, and which one decides; none from a release that cannot say.

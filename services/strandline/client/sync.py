@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Generic, Literal, Self
 
 from strandline.client import admin, consumer, errors, producer
-from strandline.client.administer import admin_answers, described
+from strandline.client.administer import admin_answers, described, reassignments
 from strandline.client.administer.described_groups import DescribedGroup, ListedGroup
 from strandline.client.administer.described_transactions import (
     DescribedTransaction,
@@ -812,6 +812,53 @@ class Admin(Blocking):
             Refused: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST while its session lives or replicas name it.
         """
         self._run(self._inner.unregister_node, node_id)
+
+    def alter_partition_reassignments(
+        self,
+        targets: reassignments.Targets,
+        *,
+        planned_from: Mapping[tuple[str, int], Sequence[int]] | None = None,
+        allow_replication_factor_change: bool = True,
+        throttle_bytes_per_s: int | None = None,
+        validate_only: bool = False,
+        force: bool = False,
+    ) -> list[reassignments.Reassigned]:
+        """Change which nodes hold partitions, or cancel that; one row per partition, taken or refused.
+
+        ``planned_from``: the nodes that a target was planned from; refused if they are others by now. ``force``: cancel
+        even if that leaves the partition below its min ISR.
+
+        Raises:
+            Refused: UNSUPPORTED_VERSION while a node runs an older release; INVALID_REQUEST with a throttle.
+        """
+        return self._run(
+            self._inner.alter_partition_reassignments,
+            targets,
+            planned_from=planned_from,
+            allow_replication_factor_change=allow_replication_factor_change,
+            throttle_bytes_per_s=throttle_bytes_per_s,
+            validate_only=validate_only,
+            force=force,
+        )
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[tuple[str, int]] = ()
+    ) -> list[reassignments.OngoingReassignment]:
+        """The reassignments that have not ended, of these partitions or of all.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        return self._run(self._inner.list_partition_reassignments, partitions)
+
+    def drain_node(self, node_id: int, *, draining: bool = True) -> reassignments.DrainedNode:
+        """Have a node get no new replicas and lead only where nobody else can, or end that; what it still has.
+
+        Raises:
+            Refused: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST if the other nodes are too few for what it holds;
+                UNSUPPORTED_VERSION while a node runs an older release.
+        """
+        return self._run(self._inner.drain_node, node_id, draining=draining)
 
     def describe_controllers(self) -> tuple[described.DescribedController, ...]:
         """Every controller that is there, and which one decides; none from a release that cannot say.

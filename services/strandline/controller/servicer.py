@@ -18,7 +18,7 @@ from strandline.controller.watches import Watch
 from strandline.core.control import messages
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import AlterPartitionAnswer, HeartbeatAnswer, NodeRegistered, ReplicaLogsReported
-from strandline.rpc.convert import admin, configs, reports
+from strandline.rpc.convert import admin, configs, reassignments, reports
 from strandline.rpc.convert import controller as convert
 from strandline.rpc.convert.describe import write_controllers
 from strandline.rpc.convert.metadata import write_watch_news
@@ -182,6 +182,25 @@ class ControllerServicer:
         """Gives a producer its identity."""
         answer = await self._driver.request(admin.read_init_producer_id(request), messages.ProducerIdGiven)
         return admin.write_producer_id(answer)
+
+    async def AlterPartitionReassignments(
+        self, request: pb.AlterPartitionReassignmentsRequest, context: Context
+    ) -> pb.AlterPartitionReassignmentsResponse:
+        """Changes which nodes hold partitions."""
+        answer = await self._driver.request(reassignments.read_alter(request), messages.PartitionsReassigned)
+        return reassignments.write_altered(answer)
+
+    async def ListPartitionReassignments(
+        self, request: pb.ListPartitionReassignmentsRequest, context: Context
+    ) -> pb.ListPartitionReassignmentsResponse:
+        """Lists the reassignments that have not ended."""
+        answer = await self._driver.request(reassignments.read_list(request), messages.ReassignmentsListed)
+        return reassignments.write_listed(answer)
+
+    async def DrainNode(self, request: pb.DrainNodeRequest, context: Context) -> pb.DrainNodeResponse:
+        """Drains a node, or ends that."""
+        answer = await self._driver.request(reassignments.read_drain(request), messages.NodeDrained)
+        return reassignments.write_drained(answer)
 
     async def DescribeControllers(
         self, request: pb.DescribeControllersRequest, context: Context

@@ -98,6 +98,13 @@ class ControllerSettings(settings.ServiceSettings):
         ge=1,
     )
 
+    moves_per_node: int = setting(
+        5,
+        "running reassignments that may add a replica to one node, and that may take one from it; others wait",
+        "Smaller if moves slow clients down, larger for a shorter move of many small partitions.",
+        ge=1,
+    )
+
     unclean_recovery_timeout_ms: int = setting(
         -1,
         "wait for replicas' logs before an unclean election, for topics that set no unclean.recovery.timeout.ms; "
@@ -225,6 +232,7 @@ class ControllerSettings(settings.ServiceSettings):
             leader_imbalance_check_interval_ms=self.leader_imbalance_check_interval_ms,
             default_partitions=self.default_partitions,
             default_replication_factor=self.default_replication_factor,
+            moves_per_node=self.moves_per_node,
             internal_replication_factor=self.internal_replication_factor,
             group_state_partitions=self.group_state_partitions,
             transaction_state_partitions=self.transaction_state_partitions,

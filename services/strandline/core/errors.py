@@ -77,6 +77,7 @@ class ErrorCode(IntEnum):
     FENCED_INSTANCE_ID = 82
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
     ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
@@ -183,6 +184,7 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.FENCED_INSTANCE_ID: ErrorRule(False, "stop this member; another has its instance id"),
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: ErrorRule(True, "start a replica of the ISR or ELR, or elect unclean"),
     ErrorCode.ELECTION_NOT_NEEDED: ErrorRule(False, "nothing to do; the partition has the leader asked for"),
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: ErrorRule(False, "nothing to do; the partition is not being moved"),
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: ErrorRule(False, "unsubscribe from the topic first"),
     ErrorCode.INVALID_RECORD: ErrorRule(False, "correct the record or header field that the message names"),
     ErrorCode.UNSTABLE_OFFSET_COMMIT: ErrorRule(True, "ask again when the transaction has ended"),

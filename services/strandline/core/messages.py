@@ -350,6 +350,8 @@ class NodeImage:
     shutting_down: bool = False
     disk_nearly_full: bool = False
     """It refuses appends for lack of space: it leads only what no other member of the ISR can (ours)."""
+    draining: bool = False
+    """It gets no new replicas, and leads only what no other member of the ISR can (C86)."""
 
     @property
     def is_observer(self) -> bool:
@@ -369,12 +371,33 @@ class PartitionImage:
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
     min_isr: int
-    """Effective: min(min.insync.replicas, RF); partition state, so that a change has an epoch (M57)."""
+    """Effective: min(min.insync.replicas, RF); partition state, so that a change has an epoch (M57). While a
+    reassignment runs, RF is the number of replicas before it (C74)."""
     recovering: bool = False
     last_unclean_leader_epoch: LeaderEpoch | None = None
     observers: tuple[NodeId, ...] = ()
     unproven: tuple[NodeId, ...] = ()
     """Members of ISR and ELR whose present process no leader has counted yet: their disk may lack records (M64)."""
+    adding: tuple[NodeId, ...] = ()
+    """Of a running reassignment: those of ``replicas`` that it adds (C70)."""
+    removing: tuple[NodeId, ...] = ()
+    """Of a running reassignment: those of ``replicas`` that it removes."""
+    original: tuple[NodeId, ...] = ()
+    """The replicas before the first of a chain of reassignments; a cancel returns to them. Empty: none runs."""
+    queued_target: tuple[NodeId, ...] = ()
+    """The replicas after a reassignment that waits for its turn; empty: none waits."""
+    queue_number: int = 0
+    """Its place among those that wait; known to controllers alone."""
+
+    @property
+    def target(self) -> tuple[NodeId, ...]:
+        """The replicas after the running reassignment; the present ones without one."""
+        return tuple(node_id for node_id in self.replicas if node_id not in self.removing)
+
+    @property
+    def settled_replicas(self) -> tuple[NodeId, ...]:
+        """The replicas without those that a running reassignment adds: min ISR is counted of these (C74)."""
+        return self.original or self.replicas
 
 
 class ConfigSource(Enum):

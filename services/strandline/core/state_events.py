@@ -444,6 +444,22 @@ class TransactionDecided(NamedTuple):
     partition_epoch: PartitionEpoch
 
 
+@_in(TRANSITIONS)
+class Reassignment(NamedTuple):
+    """A change of a partition's replicas was queued, started, completed or cancelled (C70)."""
+
+    phase: str
+    """queued, started, completed or cancelled."""
+    replicas: tuple[NodeId, ...]
+    adding_replicas: tuple[NodeId, ...]
+    removing_replicas: tuple[NodeId, ...]
+    target_replicas: tuple[NodeId, ...]
+    min_isr: Number
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    meta_offset: int | None = None
+
+
 StateEvent = (
     ReplicaSample
     | LocalSample
@@ -471,9 +487,10 @@ StateEvent = (
     | TransactionChange
     | TransactionOpen
     | TransactionDecided
+    | Reassignment
 )
 
-Stamped = ControllerDecision | NodeSession | ClockSample | ConfigChange
+Stamped = ControllerDecision | NodeSession | ClockSample | ConfigChange | Reassignment
 """Events of one step of the controller, which get the metadata offset of the step's transaction, if there is one."""
 
 

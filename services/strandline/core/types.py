@@ -282,7 +282,7 @@ def value(cls: type[T]) -> type[T]:
 # still speaks the level before, or it cannot join a cluster that is being upgraded node by node.
 
 LOWEST = 1
-HIGHEST = 4
+HIGHEST = 5
 
 REPORTED_ELECTIONS = 2
 """From this level on every live node reports its logs on request, so an election may wait for reports (M65)."""
@@ -292,6 +292,9 @@ GROUPS = 3
 
 TRANSACTIONS = 4
 """From this level on every live node can coordinate transactions, and leaders ask their coordinators (X9)."""
+
+REASSIGNMENTS = 5
+"""From this level on every live node knows replicas that are added and removed, and nodes that are drained (C70)."""
 
 
 def shared(spoken: Iterable[tuple[int, int]]) -> tuple[int, int]:

@@ -70,6 +70,7 @@ _CARRIED: dict[str, tuple[str, ...]] = {
     "MEMBER_CHANGE": ("group_id", "member_id", "instance_id", "phase", "member_epoch", "assigned", "revoking"),
     "COORDINATOR_LOAD": ("bytes", "n_keys", "load_ms"),
     "TRANSACTION_CHANGE": ("transactional_id", "producer_id", "producer_epoch", "old_state", "new_state", "timeout_ms"),
+    "REASSIGNMENT": ("phase", "replicas", "adding_replicas", "removing_replicas", "target_replicas", "min_isr"),
     "TRANSACTION_OPEN": ("producer_id", "producer_epoch", "first_offset", "hw", "held_since_us"),
 }
 """Beside the place, what a line of each type carries; a type that is not here has no line."""
@@ -127,6 +128,8 @@ def _words(kind: str, row: Row) -> tuple[str, bool] | None:
             return "transaction timed out", False
         case "TRANSACTION_CHANGE" if row["cause"] == "marker_refused":
             return "partition refuses the marker of a transaction that its coordinator waits for", True
+        case "REASSIGNMENT":
+            return f"reassignment {row['phase']}", False
         case "TRANSACTION_OPEN" if row["cause"] == "hanging":
             return "transaction hangs", True
     return None

@@ -175,14 +175,30 @@ class DirectoryLogs:
 
     def delete(self, tp: TopicPartition) -> None:
         """Remove a log for good."""
+        if (log := self._let_go(tp)) is not None:
+            self.directory.delete_log(log)
+
+    def set_aside(self, tp: TopicPartition) -> None:
+        """Never use a log again; it is kept for a while only (C78)."""
+        if (log := self._let_go(tp)) is not None:
+            self.directory.set_log_aside(log, tp.topic_id)
+
+    def _let_go(self, tp: TopicPartition) -> Log | None:
         self._last_read = None
         log = self._logs.pop(tp, None)
         self._found.pop(tp, None)
         if log is not None:
+            self.saves_wait = True
             if self._by_name.get(log.name) == tp:
                 del self._by_name[log.name]
-            self.saves_wait = True
-            self.directory.delete_log(log)
+        return log
+
+    def set_aside_moved(self, image: MetadataImage) -> None:
+        """Set aside what was found at the start and was moved to other nodes while this one was down (C78)."""
+        node_id = self.directory.identity.node_id
+        for partition in [each for topic in image.topics for each in topic.partitions] if self._found else ():
+            if partition.tp in self._found and node_id not in (*partition.replicas, *partition.observers):
+                self.set_aside(partition.tp)
 
     def append(self, effect: Append) -> bool:
         """Write a batch as leader; returns whether it began a new segment."""

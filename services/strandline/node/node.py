@@ -96,6 +96,7 @@ _OPEN_SERVICES = frozenset(
 )
 """What is served before the node is registered. Of ControllerService that is the refusal with the right addresses."""
 _FLUSH_DEADLINE_S = 5.0
+_STRAYS_EVERY_S = 10.0
 
 _log = structlog.get_logger("strandline.replica")
 
@@ -168,6 +169,7 @@ class ReplicaNode:
         self._tasks.own(self.session.watch_forever())
         self._tasks.own(self.producer_ids.keep_forever())
         self._tasks.own(at_each_hour(self._tell_state))
+        self._tasks.own(self._remove_strays())
         await self.health.set_serving(True)
         self._tasks.own(self.readiness.tell_forever())
         self._tasks.own(self._seen.look_forever(self._core))
@@ -291,6 +293,7 @@ class ReplicaNode:
         self.feed.take(image)
         self.sink.know(controller_epoch=image.controller_epoch)
         self.logs.learn_configs(image)
+        self.logs.set_aside_moved(image)
         self.peers.drop_stale()
         self._transaction_peers.drop_stale()
 
@@ -331,6 +334,15 @@ class ReplicaNode:
         for leader in self._core.state.leaders.values():
             snapshot = leader_snapshot(leader)
             self.sink.take(snapshot.tp, snapshot.event)
+
+    async def _remove_strays(self) -> None:
+        """Remove logs of partitions that were moved to other nodes, once they were kept long enough (C78)."""
+        while True:
+            is_space_low = self.host.low_space(monotonic_ms()) is not None
+            await asyncio.to_thread(
+                self.directory.strays.remove_due, self.settings.stray_keep_ms, is_space_low=is_space_low
+            )
+            await asyncio.sleep(_STRAYS_EVERY_S)
 
     def _bind(self) -> None:
         settings = self.settings

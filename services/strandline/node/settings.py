@@ -164,6 +164,12 @@ class ReplicaSettings(settings.ServiceSettings):
         "At least what followers may receive in the time you need to react.",
         ge=0,
     )
+    stray_keep_ms: int = setting(
+        3_600_000,
+        "how long the log of a partition that was moved to other nodes is kept; while space is low, not at all",
+        "Larger to be able to look at it longer.",
+        ge=0,
+    )
     shutdown_deadline_ms: int = setting(
         10_000,
         "longest wait for a controlled shutdown",

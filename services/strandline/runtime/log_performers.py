@@ -40,6 +40,7 @@ class LogPerformers:
         self.table: dict[type[object], Perform] = {
             want.OpenLog: self._open,
             want.DeleteLog: lambda effect: logs.delete(effect.tp),
+            want.SetLogAside: lambda effect: logs.set_aside(effect.tp),
             want.Append: self._append,
             want.AppendReplicated: self._append_replicated,
             want.Truncate: self._truncate,

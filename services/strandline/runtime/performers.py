@@ -31,7 +31,7 @@ WITHOUT_SYNC = frozenset(
     {
         # Saves, and what changes files in the order that it needs by itself.
         want.SaveEpochs, want.SaveHighWatermarks, want.SaveReconciledEpochs, want.SaveMetadata, want.SaveProducers,
-        want.OpenLog, want.DeleteLog, want.Truncate, want.RestartLog, want.AdvanceLogStart,
+        want.OpenLog, want.DeleteLog, want.SetLogAside, want.Truncate, want.RestartLog, want.AdvanceLogStart,
         # Known to this process alone.
         want.NoteDurable, want.ApplyRetention, want.BelieveMetadata, want.IgnoreMetadata, want.Emit,
     }

@@ -135,6 +135,10 @@ class Logs(Protocol):
         """Remove a log for good."""
         ...
 
+    def set_aside(self, tp: TopicPartition) -> None:
+        """Never use a log again, and keep it for a while only (C78)."""
+        ...
+
     def append(self, effect: effects.Append) -> bool:
         """Write a batch as leader; returns whether it began a new segment."""
         ...

@@ -24,6 +24,7 @@ from strandline.storage.journal import JOURNAL_NAMES, LIMIT_BYTES
 from strandline.storage.log import Log, LogSettings
 from strandline.storage.open_files import OpenFiles
 from strandline.storage.recovery import Recovery
+from strandline.storage.strays import MOVED_SUFFIX, Strays
 
 LOCK_NAME = ".lock"
 META_NAME = "meta.properties"
@@ -83,6 +84,12 @@ class DataDirectory:
     _opened: set[LogName] = field(default_factory=set)
     _has_new_entries: bool = False
     _doomed: list[Path] = field(default_factory=list)
+    _moved: list[tuple[Path, str]] = field(default_factory=list)
+    """Logs to be set aside, with their topic ids."""
+    strays: Strays = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.strays = Strays(self.path)
 
     @classmethod
     def open(
@@ -189,7 +196,7 @@ class DataDirectory:
         """
         path = self._log_path(topic, partition)
         name = (topic, partition)
-        if self._doomed:
+        if self._doomed or self._moved:
             # One of this name may be among them.
             self.settle()
         set_aside = self._maybe_set_aside(path, name, topic_id)
@@ -244,10 +251,15 @@ class DataDirectory:
         log.forget()
         self._doomed.append(log.directory)
 
+    def set_log_aside(self, log: Log, topic_id: str) -> None:
+        """Never open a log again; its directory is renamed when `settle` is called, and removed later (C78)."""
+        log.forget()
+        self._moved.append((log.directory, topic_id))
+
     @property
     def waits(self) -> bool:
         """Whether `settle` has anything to do."""
-        return self.checkpoints.waiting or self._has_new_entries or bool(self._doomed)
+        return self.checkpoints.waiting or self._has_new_entries or bool(self._doomed or self._moved)
 
     def settle(self) -> None:
         """Make all changes since the last call durable: one sync of the journal, and one of this directory if logs were
@@ -264,6 +276,9 @@ class DataDirectory:
             doomed, self._doomed = self._doomed, []
             for retired in storage_layout.retire_directories(doomed):
                 storage_layout.remove_tree(retired)
+        moved, self._moved = self._moved, []
+        for log, topic_id in moved:
+            self.strays.set_aside(log, _free_name(self.path, log.name, f".{topic_id}{MOVED_SUFFIX}"))
 
     def save_checkpoints(self, *, durable: bool = True) -> None:
         """Save high watermarks and recovery points, now and then (M36: every 5 s), with all that waits.

@@ -126,6 +126,30 @@ CONFIG_SOURCE_DEFAULT: ConfigSource.ValueType  # 5
 """Kafka's DEFAULT_CONFIG."""
 Global___ConfigSource: _TypeAlias = ConfigSource  # noqa: Y015
 
+class _ReassignmentState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReassignmentStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReassignmentState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REASSIGNMENT_STATE_UNSPECIFIED: _ReassignmentState.ValueType  # 0
+    """Nothing runs and nothing waits."""
+    REASSIGNMENT_STATE_QUEUED: _ReassignmentState.ValueType  # 1
+    """It waits until the nodes concerned have fewer running ones."""
+    REASSIGNMENT_STATE_RUNNING: _ReassignmentState.ValueType  # 2
+    """The added replicas copy the log, or the removed ones cannot be spared yet."""
+
+class ReassignmentState(_ReassignmentState, metaclass=_ReassignmentStateEnumTypeWrapper):
+    """How far a reassignment is (ours)."""
+
+REASSIGNMENT_STATE_UNSPECIFIED: ReassignmentState.ValueType  # 0
+"""Nothing runs and nothing waits."""
+REASSIGNMENT_STATE_QUEUED: ReassignmentState.ValueType  # 1
+"""It waits until the nodes concerned have fewer running ones."""
+REASSIGNMENT_STATE_RUNNING: ReassignmentState.ValueType  # 2
+"""The added replicas copy the log, or the removed ones cannot be spared yet."""
+Global___ReassignmentState: _TypeAlias = ReassignmentState  # noqa: Y015
+
 @_typing.final
 class RegisterNodeRequest(_message.Message):
     """A node's registration, sent after its recovery."""
@@ -2703,6 +2727,535 @@ class UnregisterNodeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UnregisterNodeResponse: _TypeAlias = UnregisterNodeResponse  # noqa: Y015
+
+@_typing.final
+class AlterPartitionReassignmentsRequest(_message.Message):
+    """Reassignments to begin, to change or to cancel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    ALLOW_REPLICATION_FACTOR_CHANGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_BYTES_PER_S_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster meant; absent: not checked."""
+    timeout_ms: _builtins.int
+    """Milliseconds to wait for the decision; absent: 30000."""
+    allow_replication_factor_change: _builtins.bool
+    """Whether a target may have another number of replicas than the partition has; absent: true."""
+    throttle_bytes_per_s: _builtins.int
+    """Most bytes per second that a node sends, and that a node receives, for these reassignments; absent: as many as it
+    can. This version refuses every value above 0 (ours).
+    """
+    validate_only: _builtins.bool
+    """Whether to check only, and change nothing (ours)."""
+    force: _builtins.bool
+    """Whether to cancel even if the partition is below its min ISR afterwards and was not before (ours)."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReassignableTopic]:
+        """The partitions by topic."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str | None = ...,
+        topics: _abc.Iterable[Global___ReassignableTopic] | None = ...,
+        timeout_ms: _builtins.int | None = ...,
+        allow_replication_factor_change: _builtins.bool | None = ...,
+        throttle_bytes_per_s: _builtins.int | None = ...,
+        validate_only: _builtins.bool = ...,
+        force: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_allow_replication_factor_change", b"_allow_replication_factor_change", "_cluster_id", b"_cluster_id", "_throttle_bytes_per_s", b"_throttle_bytes_per_s", "_timeout_ms", b"_timeout_ms", "allow_replication_factor_change", b"allow_replication_factor_change", "cluster_id", b"cluster_id", "throttle_bytes_per_s", b"throttle_bytes_per_s", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allow_replication_factor_change", b"_allow_replication_factor_change", "_cluster_id", b"_cluster_id", "_throttle_bytes_per_s", b"_throttle_bytes_per_s", "_timeout_ms", b"_timeout_ms", "allow_replication_factor_change", b"allow_replication_factor_change", "cluster_id", b"cluster_id", "force", b"force", "throttle_bytes_per_s", b"throttle_bytes_per_s", "timeout_ms", b"timeout_ms", "topics", b"topics", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__allow_replication_factor_change: _TypeAlias = _typing.Literal["allow_replication_factor_change"]  # noqa: Y015
+    _WhichOneofArgType__allow_replication_factor_change: _TypeAlias = _typing.Literal["_allow_replication_factor_change", b"_allow_replication_factor_change"]  # noqa: Y015
+    _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
+    _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    _WhichOneofReturnType__throttle_bytes_per_s: _TypeAlias = _typing.Literal["throttle_bytes_per_s"]  # noqa: Y015
+    _WhichOneofArgType__throttle_bytes_per_s: _TypeAlias = _typing.Literal["_throttle_bytes_per_s", b"_throttle_bytes_per_s"]  # noqa: Y015
+    _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
+    _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__allow_replication_factor_change) -> _WhichOneofReturnType__allow_replication_factor_change | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__throttle_bytes_per_s) -> _WhichOneofReturnType__throttle_bytes_per_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
+
+Global___AlterPartitionReassignmentsRequest: _TypeAlias = AlterPartitionReassignmentsRequest  # noqa: Y015
+
+@_typing.final
+class ReassignableTopic(_message.Message):
+    """Reassignments of one topic's partitions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the topic; empty if only the id is given."""
+    topic_id: _builtins.str
+    """Id of the topic; empty if only the name is given."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReassignablePartition]:
+        """One entry per partition, each partition once."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        partitions: _abc.Iterable[Global___ReassignablePartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReassignableTopic: _TypeAlias = ReassignableTopic  # noqa: Y015
+
+@_typing.final
+class ReassignablePartition(_message.Message):
+    """The reassignment of one partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_INDEX_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    PLANNED_FROM_FIELD_NUMBER: _builtins.int
+    partition_index: _builtins.int
+    """Index of the partition."""
+    @_builtins.property
+    def target(self) -> Global___ReplicaList:
+        """The nodes that hold it afterwards, the preferred leader first; absent: cancel its reassignment."""
+
+    @_builtins.property
+    def planned_from(self) -> Global___ReplicaList:
+        """The nodes that the target was planned from: those that hold the partition, or will when its reassignment has
+        ended. Refused if they are others by now; absent: not compared (ours).
+        """
+
+    def __init__(
+        self,
+        *,
+        partition_index: _builtins.int = ...,
+        target: Global___ReplicaList | None = ...,
+        planned_from: Global___ReplicaList | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["planned_from", b"planned_from", "target", b"target"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition_index", b"partition_index", "planned_from", b"planned_from", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReassignablePartition: _TypeAlias = ReassignablePartition  # noqa: Y015
+
+@_typing.final
+class ReplicaList(_message.Message):
+    """Nodes in the order in which they are preferred as leaders."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Node ids, each once."""
+
+    def __init__(
+        self,
+        *,
+        node_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_ids", b"node_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaList: _TypeAlias = ReplicaList  # noqa: Y015
+
+@_typing.final
+class AlterPartitionReassignmentsResponse(_message.Message):
+    """What became of the reassignments."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    RESPONSES_FIELD_NUMBER: _builtins.int
+    throttle_time_ms: _builtins.int
+    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    error_code: _error_pb2.ErrorCode.ValueType
+    """Refusal of the request as a whole; unspecified (Kafka's NONE) if the partitions answer."""
+    error_message: _builtins.str
+    """One sentence that names field, rule and remedy; empty without an error."""
+    @_builtins.property
+    def responses(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReassignedTopic]:
+        """One entry per topic of the request."""
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: _builtins.int = ...,
+        error_code: _error_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        responses: _abc.Iterable[Global___ReassignedTopic] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "responses", b"responses", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterPartitionReassignmentsResponse: _TypeAlias = AlterPartitionReassignmentsResponse  # noqa: Y015
+
+@_typing.final
+class ReassignedTopic(_message.Message):
+    """What became of the reassignments of one topic's partitions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the topic; as in the request if the controller knows no such topic."""
+    topic_id: _builtins.str
+    """Id of the topic; as in the request if the controller knows no such topic."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReassignedPartition]:
+        """One entry per partition of the request."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        partitions: _abc.Iterable[Global___ReassignedPartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReassignedTopic: _TypeAlias = ReassignedTopic  # noqa: Y015
+
+@_typing.final
+class ReassignedPartition(_message.Message):
+    """What became of the reassignment of one partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_INDEX_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    partition_index: _builtins.int
+    """Index of the partition."""
+    error_code: _error_pb2.ErrorCode.ValueType
+    """Why nothing was changed; unspecified (Kafka's NONE) if it was, or if the target is the present one."""
+    error_message: _builtins.str
+    """One sentence that names field, rule and remedy; empty without an error."""
+    state: Global___ReassignmentState.ValueType
+    """Whether a reassignment waits or runs now; unspecified if it ended at once, or with an error (ours)."""
+    def __init__(
+        self,
+        *,
+        partition_index: _builtins.int = ...,
+        error_code: _error_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        state: Global___ReassignmentState.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "partition_index", b"partition_index", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReassignedPartition: _TypeAlias = ReassignedPartition  # noqa: Y015
+
+@_typing.final
+class ListPartitionReassignmentsRequest(_message.Message):
+    """A question for the reassignments that have not ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster meant; absent: not checked."""
+    timeout_ms: _builtins.int
+    """Milliseconds to wait for the answer; absent: 30000."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicPartitions]:
+        """The partitions; empty: all."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str | None = ...,
+        topics: _abc.Iterable[_partition_pb2.TopicPartitions] | None = ...,
+        timeout_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
+    _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
+    _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
+
+Global___ListPartitionReassignmentsRequest: _TypeAlias = ListPartitionReassignmentsRequest  # noqa: Y015
+
+@_typing.final
+class ListPartitionReassignmentsResponse(_message.Message):
+    """The reassignments that have not ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    throttle_time_ms: _builtins.int
+    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    error_code: _error_pb2.ErrorCode.ValueType
+    """Why there is no list; unspecified (Kafka's NONE) if there is."""
+    error_message: _builtins.str
+    """One sentence that names field, rule and remedy; empty without an error."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___OngoingTopicReassignment]:
+        """One entry per topic with a reassignment; partitions without one are missing."""
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: _builtins.int = ...,
+        error_code: _error_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        topics: _abc.Iterable[Global___OngoingTopicReassignment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "throttle_time_ms", b"throttle_time_ms", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPartitionReassignmentsResponse: _TypeAlias = ListPartitionReassignmentsResponse  # noqa: Y015
+
+@_typing.final
+class OngoingTopicReassignment(_message.Message):
+    """The reassignments of one topic's partitions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the topic."""
+    topic_id: _builtins.str
+    """Id of the topic."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___OngoingPartitionReassignment]:
+        """One entry per partition with a reassignment."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        partitions: _abc.Iterable[Global___OngoingPartitionReassignment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OngoingTopicReassignment: _TypeAlias = OngoingTopicReassignment  # noqa: Y015
+
+@_typing.final
+class OngoingPartitionReassignment(_message.Message):
+    """The reassignment of one partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_INDEX_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    ADDING_REPLICAS_FIELD_NUMBER: _builtins.int
+    REMOVING_REPLICAS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    TARGET_REPLICAS_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    THROTTLE_BYTES_PER_S_FIELD_NUMBER: _builtins.int
+    partition_index: _builtins.int
+    """Index of the partition."""
+    state: Global___ReassignmentState.ValueType
+    """Whether it waits or runs (ours)."""
+    since_ms: _builtins.int
+    """Milliseconds since it began to wait or to run; absent: since before this controller decides (ours)."""
+    throttle_bytes_per_s: _builtins.int
+    """The throttle that it was given; absent: none (ours)."""
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The nodes that hold the partition now, added and removed ones included."""
+
+    @_builtins.property
+    def adding_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Those of them that did not before; empty while it is queued."""
+
+    @_builtins.property
+    def removing_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Those of them that do not afterwards; empty while it is queued."""
+
+    @_builtins.property
+    def target_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The nodes that hold it afterwards, the preferred leader first (ours)."""
+
+    @_builtins.property
+    def waiting_for(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReassignmentWait]:
+        """What it waits for, in the order of the node ids (ours)."""
+
+    def __init__(
+        self,
+        *,
+        partition_index: _builtins.int = ...,
+        replicas: _abc.Iterable[_builtins.int] | None = ...,
+        adding_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        removing_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        state: Global___ReassignmentState.ValueType = ...,
+        target_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        waiting_for: _abc.Iterable[Global___ReassignmentWait] | None = ...,
+        since_ms: _builtins.int | None = ...,
+        throttle_bytes_per_s: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_since_ms", b"_since_ms", "_throttle_bytes_per_s", b"_throttle_bytes_per_s", "since_ms", b"since_ms", "throttle_bytes_per_s", b"throttle_bytes_per_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_since_ms", b"_since_ms", "_throttle_bytes_per_s", b"_throttle_bytes_per_s", "adding_replicas", b"adding_replicas", "partition_index", b"partition_index", "removing_replicas", b"removing_replicas", "replicas", b"replicas", "since_ms", b"since_ms", "state", b"state", "target_replicas", b"target_replicas", "throttle_bytes_per_s", b"throttle_bytes_per_s", "waiting_for", b"waiting_for"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__since_ms: _TypeAlias = _typing.Literal["since_ms"]  # noqa: Y015
+    _WhichOneofArgType__since_ms: _TypeAlias = _typing.Literal["_since_ms", b"_since_ms"]  # noqa: Y015
+    _WhichOneofReturnType__throttle_bytes_per_s: _TypeAlias = _typing.Literal["throttle_bytes_per_s"]  # noqa: Y015
+    _WhichOneofArgType__throttle_bytes_per_s: _TypeAlias = _typing.Literal["_throttle_bytes_per_s", b"_throttle_bytes_per_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__since_ms) -> _WhichOneofReturnType__since_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__throttle_bytes_per_s) -> _WhichOneofReturnType__throttle_bytes_per_s | None: ...
+
+Global___OngoingPartitionReassignment: _TypeAlias = OngoingPartitionReassignment  # noqa: Y015
+
+@_typing.final
+class ReassignmentWait(_message.Message):
+    """One node that a reassignment waits for (ours)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """The node."""
+    why: _builtins.str
+    """What the reassignment waits for at that node, as a phrase."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReassignmentWait: _TypeAlias = ReassignmentWait  # noqa: Y015
+
+@_typing.final
+class DrainNodeRequest(_message.Message):
+    """A node to drain, or to take back (ours). Its replicas are moved by AlterPartitionReassignments."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster meant; absent: not checked."""
+    node_id: _builtins.int
+    """The node."""
+    draining: _builtins.bool
+    """Whether it is drained from now on; false ends that."""
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str | None = ...,
+        node_id: _builtins.int = ...,
+        draining: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id", "draining", b"draining", "node_id", b"node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
+    _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+
+Global___DrainNodeRequest: _TypeAlias = DrainNodeRequest  # noqa: Y015
+
+@_typing.final
+class DrainNodeResponse(_message.Message):
+    """How far a node is drained (ours)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    REMAINING_REPLICAS_FIELD_NUMBER: _builtins.int
+    REMAINING_LEADERS_FIELD_NUMBER: _builtins.int
+    error_code: _error_pb2.ErrorCode.ValueType
+    """Why nothing was changed; unspecified (Kafka's NONE) if it was, or was so before."""
+    error_message: _builtins.str
+    """One sentence that names field, rule and remedy; empty without an error."""
+    remaining_replicas: _builtins.int
+    """How many partitions name the node in their replicas or in a queued target."""
+    remaining_leaders: _builtins.int
+    """How many partitions it leads."""
+    def __init__(
+        self,
+        *,
+        error_code: _error_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        remaining_replicas: _builtins.int = ...,
+        remaining_leaders: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "remaining_leaders", b"remaining_leaders", "remaining_replicas", b"remaining_replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainNodeResponse: _TypeAlias = DrainNodeResponse  # noqa: Y015
 
 @_typing.final
 class DescribeControllersRequest(_message.Message):

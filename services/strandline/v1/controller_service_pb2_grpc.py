@@ -135,6 +135,21 @@ class ControllerServiceStub(object):
                 request_serializer=strandline_dot_v1_dot_controller__service__pb2.DescribeControllersRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_controller__service__pb2.DescribeControllersResponse.FromString,
                 _registered_method=True)
+        self.AlterPartitionReassignments = channel.unary_unary(
+                '/strandline.v1.ControllerService/AlterPartitionReassignments',
+                request_serializer=strandline_dot_v1_dot_controller__service__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_controller__service__pb2.AlterPartitionReassignmentsResponse.FromString,
+                _registered_method=True)
+        self.ListPartitionReassignments = channel.unary_unary(
+                '/strandline.v1.ControllerService/ListPartitionReassignments',
+                request_serializer=strandline_dot_v1_dot_controller__service__pb2.ListPartitionReassignmentsRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_controller__service__pb2.ListPartitionReassignmentsResponse.FromString,
+                _registered_method=True)
+        self.DrainNode = channel.unary_unary(
+                '/strandline.v1.ControllerService/DrainNode',
+                request_serializer=strandline_dot_v1_dot_controller__service__pb2.DrainNodeRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_controller__service__pb2.DrainNodeResponse.FromString,
+                _registered_method=True)
         self.HandOver = channel.unary_unary(
                 '/strandline.v1.ControllerService/HandOver',
                 request_serializer=strandline_dot_v1_dot_controller__service__pb2.HandOverRequest.SerializeToString,
@@ -287,6 +302,28 @@ class ControllerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterPartitionReassignments(self, request, context):
+        """Changes which nodes hold partitions, or cancels such changes (KIP-455). The answer says what was decided; copying
+        takes as long as it takes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPartitionReassignments(self, request, context):
+        """Lists the partitions whose nodes are being changed (KIP-455).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainNode(self, request, context):
+        """Drains a node, or ends that: it gets no new replicas, and leads only where nobody else can (ours).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def HandOver(self, request, context):
         """Has the controller that decides leave that to another one (ours).
         """
@@ -396,6 +433,21 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.DescribeControllers,
                     request_deserializer=strandline_dot_v1_dot_controller__service__pb2.DescribeControllersRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_controller__service__pb2.DescribeControllersResponse.SerializeToString,
+            ),
+            'AlterPartitionReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterPartitionReassignments,
+                    request_deserializer=strandline_dot_v1_dot_controller__service__pb2.AlterPartitionReassignmentsRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_controller__service__pb2.AlterPartitionReassignmentsResponse.SerializeToString,
+            ),
+            'ListPartitionReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPartitionReassignments,
+                    request_deserializer=strandline_dot_v1_dot_controller__service__pb2.ListPartitionReassignmentsRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_controller__service__pb2.ListPartitionReassignmentsResponse.SerializeToString,
+            ),
+            'DrainNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainNode,
+                    request_deserializer=strandline_dot_v1_dot_controller__service__pb2.DrainNodeRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_controller__service__pb2.DrainNodeResponse.SerializeToString,
             ),
             'HandOver': grpc.unary_unary_rpc_method_handler(
                     servicer.HandOver,
@@ -944,6 +996,87 @@ class ControllerService(object):
             '/strandline.v1.ControllerService/DescribeControllers',
             strandline_dot_v1_dot_controller__service__pb2.DescribeControllersRequest.SerializeToString,
             strandline_dot_v1_dot_controller__service__pb2.DescribeControllersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterPartitionReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.ControllerService/AlterPartitionReassignments',
+            strandline_dot_v1_dot_controller__service__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
+            strandline_dot_v1_dot_controller__service__pb2.AlterPartitionReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPartitionReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.ControllerService/ListPartitionReassignments',
+            strandline_dot_v1_dot_controller__service__pb2.ListPartitionReassignmentsRequest.SerializeToString,
+            strandline_dot_v1_dot_controller__service__pb2.ListPartitionReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.ControllerService/DrainNode',
+            strandline_dot_v1_dot_controller__service__pb2.DrainNodeRequest.SerializeToString,
+            strandline_dot_v1_dot_controller__service__pb2.DrainNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

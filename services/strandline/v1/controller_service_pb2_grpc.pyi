@@ -79,6 +79,14 @@ class ControllerServiceStub:
     """Removes a node that is gone for good (Kafka's UnregisterBroker)."""
     DescribeControllers: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.DescribeControllersRequest, _controller_service_pb2.DescribeControllersResponse]
     """Lists the controllers of the cluster and says which one decides; a standby answers, too (ours)."""
+    AlterPartitionReassignments: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.AlterPartitionReassignmentsRequest, _controller_service_pb2.AlterPartitionReassignmentsResponse]
+    """Changes which nodes hold partitions, or cancels such changes (KIP-455). The answer says what was decided; copying
+    takes as long as it takes.
+    """
+    ListPartitionReassignments: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.ListPartitionReassignmentsRequest, _controller_service_pb2.ListPartitionReassignmentsResponse]
+    """Lists the partitions whose nodes are being changed (KIP-455)."""
+    DrainNode: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.DrainNodeRequest, _controller_service_pb2.DrainNodeResponse]
+    """Drains a node, or ends that: it gets no new replicas, and leads only where nobody else can (ours)."""
     HandOver: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.HandOverRequest, _controller_service_pb2.HandOverResponse]
     """Has the controller that decides leave that to another one (ours)."""
 
@@ -129,6 +137,14 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     """Removes a node that is gone for good (Kafka's UnregisterBroker)."""
     DescribeControllers: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.DescribeControllersRequest, _controller_service_pb2.DescribeControllersResponse]  # type: ignore[assignment]
     """Lists the controllers of the cluster and says which one decides; a standby answers, too (ours)."""
+    AlterPartitionReassignments: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.AlterPartitionReassignmentsRequest, _controller_service_pb2.AlterPartitionReassignmentsResponse]  # type: ignore[assignment]
+    """Changes which nodes hold partitions, or cancels such changes (KIP-455). The answer says what was decided; copying
+    takes as long as it takes.
+    """
+    ListPartitionReassignments: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.ListPartitionReassignmentsRequest, _controller_service_pb2.ListPartitionReassignmentsResponse]  # type: ignore[assignment]
+    """Lists the partitions whose nodes are being changed (KIP-455)."""
+    DrainNode: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.DrainNodeRequest, _controller_service_pb2.DrainNodeResponse]  # type: ignore[assignment]
+    """Drains a node, or ends that: it gets no new replicas, and leads only where nobody else can (ours)."""
     HandOver: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.HandOverRequest, _controller_service_pb2.HandOverResponse]  # type: ignore[assignment]
     """Has the controller that decides leave that to another one (ours)."""
 
@@ -296,6 +312,32 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_controller_service_pb2.DescribeControllersResponse, _abc.Awaitable[_controller_service_pb2.DescribeControllersResponse]]:
         """Lists the controllers of the cluster and says which one decides; a standby answers, too (ours)."""
+
+    @_abc_1.abstractmethod
+    def AlterPartitionReassignments(
+        self,
+        request: _controller_service_pb2.AlterPartitionReassignmentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_service_pb2.AlterPartitionReassignmentsResponse, _abc.Awaitable[_controller_service_pb2.AlterPartitionReassignmentsResponse]]:
+        """Changes which nodes hold partitions, or cancels such changes (KIP-455). The answer says what was decided; copying
+        takes as long as it takes.
+        """
+
+    @_abc_1.abstractmethod
+    def ListPartitionReassignments(
+        self,
+        request: _controller_service_pb2.ListPartitionReassignmentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_service_pb2.ListPartitionReassignmentsResponse, _abc.Awaitable[_controller_service_pb2.ListPartitionReassignmentsResponse]]:
+        """Lists the partitions whose nodes are being changed (KIP-455)."""
+
+    @_abc_1.abstractmethod
+    def DrainNode(
+        self,
+        request: _controller_service_pb2.DrainNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_service_pb2.DrainNodeResponse, _abc.Awaitable[_controller_service_pb2.DrainNodeResponse]]:
+        """Drains a node, or ends that: it gets no new replicas, and leads only where nobody else can (ours)."""
 
     @_abc_1.abstractmethod
     def HandOver(

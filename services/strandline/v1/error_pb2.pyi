@@ -158,6 +158,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """No member of ISR or ELR is alive."""
     ERROR_CODE_ELECTION_NOT_NEEDED: _ErrorCode.ValueType  # 84
     """The partition already has the leader that the election would give it."""
+    ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: _ErrorCode.ValueType  # 85
+    """The partition has no reassignment to cancel."""
     ERROR_CODE_GROUP_SUBSCRIBED_TO_TOPIC: _ErrorCode.ValueType  # 86
     """A member of the group is subscribed to the topic."""
     ERROR_CODE_INVALID_RECORD: _ErrorCode.ValueType  # 87
@@ -336,6 +338,8 @@ ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: ErrorCode.ValueType  # 83
 """No member of ISR or ELR is alive."""
 ERROR_CODE_ELECTION_NOT_NEEDED: ErrorCode.ValueType  # 84
 """The partition already has the leader that the election would give it."""
+ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: ErrorCode.ValueType  # 85
+"""The partition has no reassignment to cancel."""
 ERROR_CODE_GROUP_SUBSCRIBED_TO_TOPIC: ErrorCode.ValueType  # 86
 """A member of the group is subscribed to the topic."""
 ERROR_CODE_INVALID_RECORD: ErrorCode.ValueType  # 87

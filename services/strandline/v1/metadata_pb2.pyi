@@ -256,6 +256,7 @@ class NodeMetadata(_message.Message):
     FENCED_FIELD_NUMBER: _builtins.int
     SHUTTING_DOWN_FIELD_NUMBER: _builtins.int
     DISK_NEARLY_FULL_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Identity of the node, kept over restarts."""
     node_epoch: _builtins.int
@@ -268,6 +269,8 @@ class NodeMetadata(_message.Message):
     """Whether it is in controlled shutdown."""
     disk_nearly_full: _builtins.bool
     """Whether it refuses appends for lack of disk space (ours); false also from a release that does not say."""
+    draining: _builtins.bool
+    """Whether it is being drained: it gets no new replicas, and leads only where nobody else can (ours)."""
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[Global___NodeRole.ValueType]:
         """What it may become."""
@@ -287,10 +290,11 @@ class NodeMetadata(_message.Message):
         fenced: _builtins.bool = ...,
         shutting_down: _builtins.bool = ...,
         disk_nearly_full: _builtins.bool = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "endpoints", b"endpoints", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "disk_nearly_full", b"disk_nearly_full", "endpoints", b"endpoints", "fenced", b"fenced", "node_epoch", b"node_epoch", "node_id", b"node_id", "rack", b"rack", "roles", b"roles", "shutting_down", b"shutting_down"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "disk_nearly_full", b"disk_nearly_full", "draining", b"draining", "endpoints", b"endpoints", "fenced", b"fenced", "node_epoch", b"node_epoch", "node_id", b"node_id", "rack", b"rack", "roles", b"roles", "shutting_down", b"shutting_down"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rack: _TypeAlias = _typing.Literal["rack"]  # noqa: Y015
     _WhichOneofArgType__rack: _TypeAlias = _typing.Literal["_rack", b"_rack"]  # noqa: Y015
@@ -316,6 +320,10 @@ class PartitionMetadata(_message.Message):
     MIN_INSYNC_REPLICAS_FIELD_NUMBER: _builtins.int
     LAST_UNCLEAN_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     UNPROVEN_FIELD_NUMBER: _builtins.int
+    ADDING_REPLICAS_FIELD_NUMBER: _builtins.int
+    REMOVING_REPLICAS_FIELD_NUMBER: _builtins.int
+    ORIGINAL_REPLICAS_FIELD_NUMBER: _builtins.int
+    QUEUED_TARGET_FIELD_NUMBER: _builtins.int
     partition_index: _builtins.int
     """Index of the partition."""
     leader_id: _builtins.int
@@ -352,6 +360,22 @@ class PartitionMetadata(_message.Message):
         logs (ours).
         """
 
+    @_builtins.property
+    def adding_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """While a reassignment runs, those of replicas that it adds."""
+
+    @_builtins.property
+    def removing_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """While a reassignment runs, those of replicas that it removes."""
+
+    @_builtins.property
+    def original_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """While a reassignment runs, the replicas before the first one of a chain of them; a cancel returns to these (ours)."""
+
+    @_builtins.property
+    def queued_target(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The replicas that a queued reassignment will lead to; empty: none is queued (ours)."""
+
     def __init__(
         self,
         *,
@@ -367,10 +391,14 @@ class PartitionMetadata(_message.Message):
         min_insync_replicas: _builtins.int = ...,
         last_unclean_leader_epoch: _builtins.int | None = ...,
         unproven: _abc.Iterable[_builtins.int] | None = ...,
+        adding_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        removing_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        original_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        queued_target: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last_unclean_leader_epoch", b"_last_unclean_leader_epoch", "_leader_id", b"_leader_id", "last_unclean_leader_epoch", b"last_unclean_leader_epoch", "leader_id", b"leader_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_unclean_leader_epoch", b"_last_unclean_leader_epoch", "_leader_id", b"_leader_id", "elr", b"elr", "isr", b"isr", "last_unclean_leader_epoch", b"last_unclean_leader_epoch", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "leader_recovery_state", b"leader_recovery_state", "min_insync_replicas", b"min_insync_replicas", "observers", b"observers", "partition_epoch", b"partition_epoch", "partition_index", b"partition_index", "replicas", b"replicas", "unproven", b"unproven"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_unclean_leader_epoch", b"_last_unclean_leader_epoch", "_leader_id", b"_leader_id", "adding_replicas", b"adding_replicas", "elr", b"elr", "isr", b"isr", "last_unclean_leader_epoch", b"last_unclean_leader_epoch", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "leader_recovery_state", b"leader_recovery_state", "min_insync_replicas", b"min_insync_replicas", "observers", b"observers", "original_replicas", b"original_replicas", "partition_epoch", b"partition_epoch", "partition_index", b"partition_index", "queued_target", b"queued_target", "removing_replicas", b"removing_replicas", "replicas", b"replicas", "unproven", b"unproven"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_unclean_leader_epoch: _TypeAlias = _typing.Literal["last_unclean_leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__last_unclean_leader_epoch: _TypeAlias = _typing.Literal["_last_unclean_leader_epoch", b"_last_unclean_leader_epoch"]  # noqa: Y015

@@ -44,7 +44,7 @@ class StagedController(ControllerCore):
         """Decide a proposal that no node sent: every check but the one of the attempt's number."""
         draft = self._draft()
         answer = alter_partitions(draft, Attempts(), request)
-        return self._commit(draft), answer
+        return self._commit(draft, settles=False), answer
 
     def fence_now(self, node_id: NodeId) -> list[ControllerEffect]:
         """End a node's session."""

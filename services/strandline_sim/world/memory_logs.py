@@ -166,6 +166,10 @@ class MemoryLogs:
             self.saves_wait = self._durably = True
             self._undo.append(partial(self.disk.logs.__setitem__, tp, log))
 
+    def set_aside(self, tp: TopicPartition) -> None:
+        """Never use a log again."""
+        self.delete(tp)
+
     def append(self, effect: Append) -> bool:
         """Write a batch as leader."""
         header = effect.header._replace(base_offset=effect.base_offset, leader_epoch=effect.leader_epoch)

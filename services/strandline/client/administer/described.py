@@ -60,6 +60,8 @@ class DescribedNode:
     shutting_down: bool = False
     disk_nearly_full: bool = False
     """It refuses writes for lack of disk space."""
+    draining: bool = False
+    """It gets no new replicas, and leads only where nobody else can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,12 @@ class DescribedPartition:
     observers: tuple[int, ...] = ()
     unproven: tuple[int, ...] = ()
     """Members of ISR and ELR whose present process no leader has counted yet: their disk may lack records (M64)."""
+    adding: tuple[int, ...] = ()
+    """Those of ``replicas`` that a running reassignment adds."""
+    removing: tuple[int, ...] = ()
+    """Those of ``replicas`` that a running reassignment removes."""
+    queued_target: tuple[int, ...] = ()
+    """The replicas after a reassignment that waits for its turn; empty: none waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +233,7 @@ def node_of(node: messages.NodeImage) -> DescribedNode:
         fenced=node.fenced,
         shutting_down=node.shutting_down,
         disk_nearly_full=node.disk_nearly_full,
+        draining=node.draining,
     )
 
 
@@ -253,6 +262,9 @@ def _partition_of(topic: str, partition: messages.PartitionImage) -> DescribedPa
         last_unclean_leader_epoch=partition.last_unclean_leader_epoch,
         observers=tuple(partition.observers),
         unproven=tuple(partition.unproven),
+        adding=tuple(partition.adding),
+        removing=tuple(partition.removing),
+        queued_target=tuple(partition.queued_target),
     )
 
 

@@ -15,9 +15,11 @@ from strandline.core.control.alter_partition import Attempts, alter_partitions, 
 from strandline.core.control.doubt import Doubt
 from strandline.core.control.draft import Draft
 from strandline.core.control.elect_leaders import elect_leaders, rebalance
+from strandline.core.control.moves import alter_reassignments, drain, list_reassignments
 from strandline.core.control.nodes import Sessions, register, unregister
 from strandline.core.control.positions import Objection, objection, unproven_claim, why_empty
 from strandline.core.control.producer_ids import ProducerIds
+from strandline.core.control.reassignment import Reassignments
 from strandline.core.control.state import ClusterHeader, ClusterState, ControllerTimings, EpochSkips, latest
 from strandline.core.control.step_parts import LeftOver, ReplicaReports, left_over
 from strandline.core.control.topic_configs import allows_unclean, recovery_timeout_ms
@@ -64,6 +66,7 @@ class ControllerCore:
         self._doubt = Doubt()
         self._skips = EpochSkips()
         self._producer_ids = ProducerIds()
+        self._reassignments = Reassignments(timings.moves_per_node)
         self._next_rebalance_ms = 0
         # What steps left over, in the order in which it is gone on with.
         self._left_over = LeftOver()
@@ -99,6 +102,13 @@ class ControllerCore:
             messages.ListNodes: self._list_nodes,
             messages.ShutdownNode: self._shut_down,
             messages.UnregisterNode: lambda draft, request, _: unregister(draft, self._sessions, request),
+            messages.AlterPartitionReassignments: lambda draft, request, _: alter_reassignments(
+                draft, self._reassignments, request
+            ),
+            messages.ListPartitionReassignments: lambda draft, request, now_ms: list_reassignments(
+                draft, self._reassignments, request, now_ms
+            ),
+            messages.DrainNode: lambda draft, request, _: drain(draft, request),
             messages.GetMetadata: self._tell,
         }
 
@@ -126,17 +136,22 @@ class ControllerCore:
     def _draft(self) -> Draft:
         return Draft(self.state, self._reports, self._doubt, self._skips, self._timings.partitions_per_step)
 
-    def _commit(self, draft: Draft) -> list[events.ControllerEffect]:
+    def _commit(self, draft: Draft, *, settles: bool = True) -> list[events.ControllerEffect]:
+        """``settles``: whether reassignments may end in this step's transaction; otherwise they do in the next one."""
+        if settles:
+            self._reassignments.settle(draft)
         self._state, effects = draft.finish()
         for effect in effects:
             if isinstance(effect, events.Commit):
                 changed = effect.transaction.partitions
                 self._skips.follow(changed, {each.tp: draft.base.partition(each.tp) for each in changed})
                 self._reports.follow(changed, self._now_ms)
+                self._reassignments.follow(effect.transaction, draft.base, self._now_ms)
                 for topic_id in effect.transaction.deleted_topic_ids:
                     self._reports.forget_topic(topic_id)
         self._left_over.update(draft.left_over)
-        return [*effects, events.ContinueStep()] if self._left_over else effects
+        goes_on = self._left_over or (not settles and any(each.original for each in draft.changed()))
+        return [*effects, events.ContinueStep()] if goes_on else effects
 
     def _continue(self, event: events.StepContinued) -> list[events.ControllerEffect]:
         if self._too_old is not None:
@@ -158,6 +173,7 @@ class ControllerCore:
             self._state = ClusterState(header=ClusterHeader(cluster_id=event.new_cluster_id, rules=self._rules))
         self._reports.follow(self.state.partitions(), event.now_ms)
         self._left_over = left_over(self.state)
+        self._reassignments.begin(self.state)
         draft = self._draft()
         before = draft.header
         is_first = before.controller_epoch == 0
@@ -259,7 +275,8 @@ class ControllerCore:
             return [events.RefuseCall(event.request_id, refusal)]
         draft = self._draft()
         answer = self._answers[type(event.request)](draft, event.request, event.now_ms)
-        effects = self._commit(draft)
+        # A leader is answered with the ISR that it proposed, in the epoch of exactly that change.
+        effects = self._commit(draft, settles=not isinstance(answer, AlterPartitionAnswer))
         if isinstance(answer, AlterPartitionAnswer) and isinstance(event.request, AlterPartitionRequest):
             answer = self._with_position(answer, event.request)
         elif isinstance(answer, NodeRegistered) and isinstance(event.request, RegisterNode):

@@ -24,6 +24,8 @@ CHANGES = (
     messages.ElectLeaders,
     messages.ShutdownNode,
     messages.UnregisterNode,
+    messages.AlterPartitionReassignments,
+    messages.DrainNode,
 )
 """What an administrator asks for."""
 

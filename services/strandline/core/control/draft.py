@@ -83,9 +83,9 @@ class Draft:
         return not (record.image.fenced or record.image.shutting_down or record.image.is_observer)
 
     def has_room(self, node_id: NodeId) -> bool:
-        """Whether this node takes appends, as far as its disk is concerned."""
+        """Whether this node is to lead: its disk takes appends, and it is not being drained."""
         record = self.node(node_id)
-        return record is not None and not record.image.disk_nearly_full
+        return record is not None and not (record.image.disk_nearly_full or record.image.draining)
 
     def _is_unfenced(self, node_id: NodeId) -> bool:
         record = self.node(node_id)
@@ -159,6 +159,8 @@ class Draft:
 
     def partition(self, tp: TopicPartition) -> PartitionImage | None:
         """One partition, this step's change included."""
+        if tp.topic_id in self._deleted:
+            return None
         return self._partitions.get(tp) or self.base.partition(tp)
 
     def partitions(self) -> Iterator[PartitionImage]:
@@ -168,6 +170,10 @@ class Draft:
                 continue
             for partition in topic.partitions:
                 yield self._partitions.get(partition.tp, partition)
+
+    def changed(self) -> list[PartitionImage]:
+        """The partitions that this step has changed or added so far."""
+        return list(self._partitions.values())
 
     @property
     def left_over(self) -> LeftOver:

@@ -158,11 +158,15 @@ def elect_reported(partition: PartitionImage, reports: Reports) -> Elected | Non
 
 
 def elect_unclean(partition: PartitionImage, reports: Reports, is_active: IsActive) -> Elected | None:
-    """The active replica that probably lost least: a member before others, the more complete log before a shorter."""
-    candidates = _reporting_members(partition, reports) or [n for n in partition.replicas if n in reports]
+    """The active replica that probably lost least: a member before others, the more complete log before a shorter.
+
+    A replica that a reassignment adds may hold nothing yet, so it is no candidate unless it is a member (C76).
+    """
+    settled = partition.settled_replicas
+    candidates = _reporting_members(partition, reports) or [n for n in settled if n in reports]
     if candidates:
         return Elected(_best(candidates, reports), ElectionType.UNCLEAN)
-    first = next((node_id for node_id in partition.replicas if is_active(node_id)), None)
+    first = next((node_id for node_id in settled if is_active(node_id)), None)
     return None if first is None else Elected(first, ElectionType.UNCLEAN)
 
 
@@ -170,7 +174,7 @@ def have_all_reported(partition: PartitionImage, reports: Reports, is_active: Is
     """Whether no active replica is left whose report could still change an unclean choice."""
     members = {*partition.isr, *partition.elr}
     wanted = [n for n in partition.replicas if n in members and is_active(n)]
-    wanted = wanted or [n for n in partition.replicas if is_active(n)]
+    wanted = wanted or [n for n in partition.settled_replicas if is_active(n)]
     return bool(wanted) and all(node_id in reports for node_id in wanted)
 
 

@@ -22,6 +22,7 @@ from strandline.core.types import NodeId
 NODE_FENCED = "node_fenced"
 CONTROLLED_SHUTDOWN = "controlled_shutdown"
 DISK_NEARLY_FULL = "disk_nearly_full"
+DRAINING = "draining"
 RECOVERY_TIMED_OUT = "unclean_recovery_timeout"
 """Why an unclean election was held where a limit to the wait for reports is set (M65); leaves in LEADER_CHANGE."""
 
@@ -70,22 +71,29 @@ def elect_leaderless(draft: Draft, node_id: NodeId) -> None:
 
 
 def note_disk(draft: Draft, node_id: NodeId, *, nearly_full: bool) -> None:
-    """What a heartbeat says of a node's disk; leadership leaves one that refuses appends, where another can lead."""
+    """What a heartbeat says of a node's disk; leadership leaves one that refuses appends, where another can lead.
+
+    So it leaves a node that is being drained, at its next heartbeat, where another has become able to lead since.
+    """
     record = _record(draft, node_id)
     if record.image.disk_nearly_full != nearly_full:
         draft.put_node(replace(record, image=replace(record.image, disk_nearly_full=nearly_full)))
         _session_event(draft, node_id, DISK_NEARLY_FULL if nearly_full else "disk_has_room", "heartbeat", None)
-    if not nearly_full:
-        return
+    if not draft.has_room(node_id):
+        shed_leaderships(draft, node_id, DISK_NEARLY_FULL if nearly_full else DRAINING)
+
+
+def shed_leaderships(draft: Draft, node_id: NodeId, cause: str) -> None:
+    """Have other members of the ISR lead what this node leads, where one is to lead rather than it."""
     led = [each for each in draft.partitions() if each.leader == node_id and _roomier(draft, each) is not None]
     # What this step leaves over, the next heartbeat finds again.
     for partition in draft.as_room_allows(led, lambda _: True):
         if (chosen := _roomier(draft, partition)) is not None:
-            install(draft, partition, chosen, DISK_NEARLY_FULL)
+            install(draft, partition, chosen, cause)
 
 
 def _roomier(draft: Draft, partition: PartitionImage) -> election.Elected | None:
-    """Another member of the ISR that takes appends and may lead now."""
+    """Another member of the ISR that is to lead and may do so now."""
     chosen = None if draft.waits_for(partition) else election.elect(partition, draft.is_active, draft.has_room)
     is_better = chosen is not None and chosen.kind is election.ElectionType.ISR and draft.has_room(chosen.leader)
     return chosen if is_better else None

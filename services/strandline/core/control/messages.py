@@ -140,6 +140,47 @@ class ElectLeaders:
     """A partition whose leader epoch is another by now holds no election: a repeat changes nothing (C32)."""
 
 
+class ReassignPartition(NamedTuple):
+    """Which nodes are to hold one partition."""
+
+    topic: TopicRef
+    partition: int
+    target: tuple[NodeId, ...] | None
+    """The preferred leader first; None cancels its reassignment."""
+    planned_from: tuple[NodeId, ...] | None = None
+    """The nodes that the target was planned from; None: not compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionReassignments:
+    """Reassignments to begin, to change or to cancel (C72, C77)."""
+
+    cluster_id: str | None = None
+    partitions: tuple[ReassignPartition, ...]
+    allow_factor_change: bool = True
+    throttle_bytes_per_s: int = 0
+    validate_only: bool = False
+    force: bool = False
+    """Whether a cancel may leave a partition below its min ISR."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPartitionReassignments:
+    """A question for the reassignments that have not ended; no topics: all."""
+
+    cluster_id: str | None = None
+    partitions: tuple[PartitionsRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainNode:
+    """Drain a node, or end that (C86)."""
+
+    cluster_id: str | None = None
+    node_id: NodeId
+    draining: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducerId:
     """A producer's request for an identity, or for the next epoch of the one it has (M61)."""
@@ -220,6 +261,9 @@ ControllerRequest = (
     | ListNodes
     | ShutdownNode
     | UnregisterNode
+    | AlterPartitionReassignments
+    | ListPartitionReassignments
+    | DrainNode
     | GetMetadata
 )
 
@@ -302,6 +346,72 @@ class LeadersElected:
     results: tuple[ElectionResult, ...]
 
 
+class ReassignmentState(StrEnum):
+    """How far a reassignment is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+
+
+def state_of(partition: messages.PartitionImage) -> ReassignmentState | None:
+    """Whether a reassignment of this partition runs, or only waits; None without one."""
+    if partition.original:
+        return ReassignmentState.RUNNING
+    return ReassignmentState.QUEUED if partition.queued_target else None
+
+
+class ReassignedPartition(NamedTuple):
+    """What became of the reassignment of one partition."""
+
+    topic: TopicRef
+    partition: int
+    refusal: Refusal | None = None
+    state: ReassignmentState | None = None
+    """None: it has ended, or was only checked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsReassigned:
+    """Answer to AlterPartitionReassignments, one entry per partition unless the whole request is refused."""
+
+    refusal: Refusal | None = None
+    results: tuple[ReassignedPartition, ...] = ()
+
+
+class ReassignmentWait(NamedTuple):
+    """What a reassignment waits for at one node, as a phrase."""
+
+    node_id: NodeId
+    why: str
+
+
+class OngoingReassignment(NamedTuple):
+    """One reassignment that has not ended."""
+
+    topic: TopicRef
+    partition: messages.PartitionImage
+    waits: tuple[ReassignmentWait, ...]
+    since_ms: int | None
+    """Milliseconds in its present state; None: since before this reign."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignmentsListed:
+    """Answer to ListPartitionReassignments."""
+
+    refusal: Refusal | None = None
+    reassignments: tuple[OngoingReassignment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDrained:
+    """Answer to DrainNode, with what the node still has."""
+
+    refusal: Refusal | None = None
+    remaining_replicas: int = 0
+    remaining_leaders: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdGiven:
     """Answer to InitProducerId."""
@@ -376,6 +486,9 @@ ControllerAnswer = (
     | NodesListed
     | NodeShutdownBegun
     | NodeUnregistered
+    | PartitionsReassigned
+    | ReassignmentsListed
+    | NodeDrained
     | MetadataListed
     | messages.ReplicaLogsReported
 )

@@ -200,7 +200,7 @@ def _duplicate(before: NodeRecord | None, alive: bool, request: RegisterNode) ->
 def _assigned_observer(draft: Draft, request: RegisterNode) -> Refusal | None:
     if Role.LEADER in request.roles:
         return None
-    assigned = sum(request.node_id in partition.replicas for partition in draft.partitions())
+    assigned = sum(request.node_id in (*each.replicas, *each.queued_target) for each in draft.partitions())
     if not assigned:
         return None
     return Refusal(
@@ -215,6 +215,8 @@ def shared_level(draft: Draft, sessions: Sessions, request: RegisterNode) -> int
     others = [record for record in draft.nodes() if record.image.node_id != request.node_id]
     live = [record for record in others if sessions.is_alive(record.image.node_id)]
     low, high = types.shared((record.feature_min, record.feature_max) for record in live)
+    if min(high, request.feature_max) < types.REASSIGNMENTS and (why := _needs_reassignments(draft)):
+        return Refusal(ErrorCode.UNSUPPORTED_VERSION, f"node {request.node_id} speaks no feature level with {why}")
     if max(low, request.feature_min) <= min(high, request.feature_max):
         return min(high, request.feature_max)
     return Refusal(
@@ -222,6 +224,15 @@ def shared_level(draft: Draft, sessions: Sessions, request: RegisterNode) -> int
         f"feature levels {request.feature_min}-{request.feature_max} of node {request.node_id} do not overlap "
         f"{low}-{high} of the controller and the live nodes; run a release that speaks one of these",
     )
+
+
+def _needs_reassignments(draft: Draft) -> str | None:
+    """What an older release would not know of, and would take for something else."""
+    if any(each.original or each.queued_target for each in draft.partitions()):
+        return "reassignments, and some have not ended; let them end, or cancel them, and try again"
+    if any(record.image.draining for record in draft.nodes()):
+        return "draining, and a node is being drained; end that with `strandline node undrain`, and try again"
+    return None
 
 
 def _admit(draft: Draft, before: NodeRecord | None, alive: bool, request: RegisterNode) -> NodeRecord:
@@ -278,6 +289,7 @@ def _record(before: NodeRecord | None, request: RegisterNode, node_epoch: NodeEp
         rack=request.rack,
         fenced=fenced,
         shutting_down=False,
+        draining=before is not None and before.image.draining,
     )
     return NodeRecord(
         image=image,
@@ -366,7 +378,7 @@ def _alive(sessions: Sessions, record: NodeRecord) -> Refusal | None:
 
 def _assigned(draft: Draft, record: NodeRecord) -> Refusal | None:
     node_id = record.image.node_id
-    held = [partition.tp for partition in draft.partitions() if node_id in partition.replicas]
+    held = [each.tp for each in draft.partitions() if node_id in (*each.replicas, *each.queued_target)]
     if not held:
         return None
     names = [f"{draft.base.topics[tp.topic_id].name}-{tp.partition}" for tp in held[:_NAMED]]
@@ -374,8 +386,9 @@ def _assigned(draft: Draft, record: NodeRecord) -> Refusal | None:
     count = f"{len(held)} partition{'s' if len(held) > 1 else ''}"
     return Refusal(
         ErrorCode.INVALID_REQUEST,
-        f"node_id: node {node_id} is a replica of {count} ({', '.join(names)}{rest}), and replicas cannot be moved to "
-        f"another node yet; start node {node_id} again, on any machine: with an empty directory it copies everything",
+        f"node_id: node {node_id} is a replica of {count} ({', '.join(names)}{rest}); move them first, with "
+        f"`strandline node drain {node_id} --remove` or `strandline node replace {node_id} NEW`, or start node "
+        f"{node_id} again, on any machine: with an empty directory it copies everything",
         field="node_id",
     )
 

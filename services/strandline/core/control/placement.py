@@ -7,7 +7,7 @@ Invariant: every partition has as many different nodes as it has replicas; obser
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from strandline.core.control.draft import Draft
 from strandline.core.control.messages import NewTopic
@@ -23,11 +23,12 @@ class Placement:
     """Counts what every node holds and leads, and gives the next partition to those with least."""
 
     def __init__(self, nodes: Iterable[NodeRecord], partitions: Iterable[PartitionImage]) -> None:
-        self._nodes = {record.image.node_id: record.image for record in nodes if not record.image.is_observer}
+        images = [record.image for record in nodes]
+        self._nodes = {each.node_id: each for each in images if not (each.is_observer or each.draining)}
         self._held: Counter[NodeId] = Counter()
         self._preferred: Counter[NodeId] = Counter()
         for partition in partitions:
-            self._count(partition.replicas)
+            self._count(partition.target)
 
     @property
     def usable(self) -> int:
@@ -46,7 +47,7 @@ class Placement:
         return Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication_factor {replication_factor} is not between 1 and {self.usable}, "
-            f"the number of registered nodes that may lead",
+            f"the number of registered nodes that may lead and are not drained",
         )
 
     def place(self, replication_factor: int) -> tuple[NodeId, ...]:
@@ -60,13 +61,13 @@ class Placement:
         self._count(chosen)
         return tuple(chosen)
 
-    def check_assignment(self, replicas: Sequence[NodeId]) -> Refusal | None:
-        """Refuse an explicit assignment that breaks the invariant."""
+    def check_assignment(self, replicas: Sequence[NodeId], also: Collection[NodeId] = ()) -> Refusal | None:
+        """Refuse an explicit assignment that breaks the invariant; ``also``: nodes that hold the partition already."""
         if not replicas or len(set(replicas)) < len(replicas):
             return _bad(f"assignment {list(replicas)} must name each replica once, and at least one")
-        unknown = [node_id for node_id in replicas if node_id not in self._nodes]
+        unknown = [node_id for node_id in replicas if node_id not in self._nodes and node_id not in also]
         if unknown:
-            return _bad(f"assignment names {unknown}, which are not registered or are observers")
+            return _bad(f"assignment names {unknown}, which are not registered, are drained, or are observers")
         return None
 
     def accept(self, replicas: Sequence[NodeId]) -> None:

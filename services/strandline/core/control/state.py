@@ -198,6 +198,8 @@ class ControllerTimings:
     default_replication_factor: int = 3
     """Used with at most as many replicas as there are nodes, when a request names no number."""
     max_partitions_per_topic: int = 10_000
+    moves_per_node: int = 5
+    """How many running reassignments may add a replica to one node, and how many may take one from it (C73)."""
     internal_replication_factor: int = 3
     """Replicas of the topics that hold coordinators' state (G1)."""
     group_state_partitions: int = 12

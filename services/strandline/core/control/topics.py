@@ -87,7 +87,7 @@ def _created_before(draft: Draft, request: messages.CreateTopics) -> dict[str, m
     for new in request.topics:
         topic = draft.topic(messages.TopicRef(new.name))
         if isinstance(topic, TopicImage) and was_created_by(topic, request):
-            total, factor = len(topic.partitions), len(topic.partitions[0].replicas)
+            total, factor = len(topic.partitions), len(topic.partitions[0].settled_replicas)
             found[new.name] = messages.CreatedTopic(new.name, None, topic, total, factor)
     return found
 
@@ -276,7 +276,7 @@ def _grow(
 def _replicas_of_growth(
     timings: ControllerTimings, placement: Placement, topic: TopicImage, growing: messages.GrowingTopic
 ) -> list[tuple[NodeId, ...]] | Refusal:
-    now, factor = len(topic.partitions), len(topic.partitions[0].replicas)
+    now, factor = len(topic.partitions), len(topic.partitions[0].settled_replicas)
     if not now < growing.total <= timings.max_partitions_per_topic:
         return _bad_count(
             f"count {growing.total}: topic '{topic.name}' has {now} partitions; "
@@ -327,7 +327,7 @@ def _describe_configs(draft: Draft, timings: ControllerTimings, ref: messages.Co
     topic = ref.invalid or check_names(ref.names) or draft.topic(ref.topic)
     if isinstance(topic, Refusal):
         return messages.DescribedConfigs(ref.topic, topic)
-    factor = len(topic.partitions[0].replicas)
+    factor = len(topic.partitions[0].settled_replicas)
     found = in_force(draft.configs(topic.topic_id), factor, timings.unclean_recovery_timeout_ms)
     return messages.DescribedConfigs(ref.topic, None, tuple(c for c in found if not ref.names or c.name in ref.names))
 
@@ -337,7 +337,7 @@ def _apply_configs(draft: Draft, topic: TopicImage, configs: tuple[tuple[str, st
     for index in range(len(topic.partitions)):
         partition = draft.partition(TopicPartition(topic.topic_id, index))
         assert partition is not None
-        min_isr = effective_min_isr(configs, len(partition.replicas))
+        min_isr = effective_min_isr(configs, len(partition.settled_replicas))
         if min_isr != partition.min_isr:
             elr = elr_with_min_isr(partition, min_isr)
             partition = draft.put_partition(replace(partition, min_isr=min_isr, elr=elr), cause="min_isr_change")

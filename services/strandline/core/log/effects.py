@@ -39,7 +39,14 @@ class OpenLog:
 
 @dataclass(frozen=True, slots=True)
 class DeleteLog:
-    """Remove a log for good: its topic was deleted, or the replica was moved away."""
+    """Remove a log for good: its topic was deleted."""
+
+    tp: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class SetLogAside:
+    """Never use a log again: its replica was moved to another node, so it is kept for a while only (C78)."""
 
     tp: TopicPartition
 
@@ -364,6 +371,7 @@ class Halt:
 Effect = (
     OpenLog
     | DeleteLog
+    | SetLogAside
     | Append
     | AppendReplicated
     | Truncate

@@ -14,7 +14,15 @@ from strandline.core.coordinator.internal_topics import is_internal
 from strandline.core.coordinator.serving import Coordinators, CoordinatorServing
 from strandline.core.coordinator.shard import Shard
 from strandline.core.log import events
-from strandline.core.log.effects import ApplyRetention, DeleteLog, Effect, Flush, OpenLog, SaveHighWatermarks
+from strandline.core.log.effects import (
+    ApplyRetention,
+    DeleteLog,
+    Effect,
+    Flush,
+    OpenLog,
+    SaveHighWatermarks,
+    SetLogAside,
+)
 from strandline.core.log.fetcher import Fetcher
 from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.metadata import MetadataFollower
@@ -343,7 +351,8 @@ class NodeCore:
             self._coordinators.topics.changed()
         for tp in change.gone:
             self._leave(tp, out)
-            out.append(DeleteLog(tp))
+            is_moved = tp.topic_id in self.state.topic_names
+            out.append(SetLogAside(tp) if is_moved else DeleteLog(tp))
         for tp in change.changed:
             if tp in self.state.logs:
                 self._apply(tp, event.now_ms, out)

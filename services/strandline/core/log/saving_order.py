@@ -21,12 +21,13 @@ from strandline.core.log.effects import (
     SaveHighWatermarks,
     SaveMetadata,
     SaveReconciledEpochs,
+    SetLogAside,
     Truncate,
 )
 from strandline.core.types import TopicPartition
 
 _SAVES = frozenset({SaveEpochs, SaveHighWatermarks, SaveMetadata, SaveReconciledEpochs})
-_RESHAPES = (AdvanceLogStart, DeleteLog, OpenLog, RestartLog, Truncate)
+_RESHAPES = (AdvanceLogStart, DeleteLog, OpenLog, RestartLog, SetLogAside, Truncate)
 
 
 def saves_first(effects: list[Effect]) -> list[Effect]:

@@ -131,6 +131,7 @@ def write_node(node: messages.NodeImage) -> metadata_pb2.NodeMetadata:
         fenced=node.fenced,
         shutting_down=node.shutting_down,
         disk_nearly_full=node.disk_nearly_full,
+        draining=node.draining,
     )
 
 
@@ -147,6 +148,7 @@ def read_node(message: metadata_pb2.NodeMetadata) -> messages.NodeImage:
         fenced=message.fenced,
         shutting_down=message.shutting_down,
         disk_nearly_full=message.disk_nearly_full,
+        draining=message.draining,
     )
 
 
@@ -165,6 +167,10 @@ def write_partition(partition: messages.PartitionImage) -> metadata_pb2.Partitio
         min_insync_replicas=partition.min_isr,
         last_unclean_leader_epoch=partition.last_unclean_leader_epoch,
         unproven=partition.unproven,
+        adding_replicas=partition.adding,
+        removing_replicas=partition.removing,
+        original_replicas=partition.original,
+        queued_target=partition.queued_target,
     )
 
 
@@ -184,6 +190,10 @@ def read_partition(topic_id: str, message: metadata_pb2.PartitionMetadata) -> me
         last_unclean_leader_epoch=None if unclean is None else LeaderEpoch(unclean),
         observers=_nodes(message.observers),
         unproven=_nodes(message.unproven),
+        adding=_nodes(message.adding_replicas),
+        removing=_nodes(message.removing_replicas),
+        original=_nodes(message.original_replicas),
+        queued_target=_nodes(message.queued_target),
     )
 
 

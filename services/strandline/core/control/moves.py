@@ -1,0 +1,258 @@
+"""Which reassignments and drainings of nodes are taken, and what is answered about those that have not ended.
+
+Invariant: whatever is refused is refused before anything of that partition changes; the latest target wins, and an
+equal one changes nothing, so a request may be repeated (C72).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from strandline.core.control import messages
+from strandline.core.control.draft import Draft
+from strandline.core.control.leadership import DRAINING, shed_leaderships
+from strandline.core.control.placement import Placement
+from strandline.core.control.reassignment import (
+    REASSIGN,
+    Reassignments,
+    cancel,
+    elect_among,
+    min_isr_with,
+    report,
+)
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import PartitionImage
+from strandline.core.types import REASSIGNMENTS, NodeId, TopicPartition
+
+
+def _unsupported(draft: Draft, what: str) -> Refusal | None:
+    if (level := draft.header.feature_level) >= REASSIGNMENTS:
+        return None
+    return Refusal(
+        ErrorCode.UNSUPPORTED_VERSION,
+        f"the cluster works at feature level {level}, and {what} needs {REASSIGNMENTS}; upgrade every node first",
+    )
+
+
+def alter_reassignments(
+    draft: Draft, reassignments: Reassignments, request: messages.AlterPartitionReassignments
+) -> messages.PartitionsReassigned:
+    """Begin, change or cancel each reassignment, or say why not; one that is refused does not hold up the others."""
+    refusal = _unsupported(draft, "moving replicas") or _throttled(request)
+    if refusal is not None:
+        return messages.PartitionsReassigned(refusal=refusal)
+    placement = Placement(draft.nodes(), ())
+    number = max((each.queue_number for each in reassignments.open(draft)), default=0)
+    times = Counter((wanted.topic, wanted.partition) for wanted in request.partitions)
+    results = []
+    for wanted in request.partitions:
+        number += 1
+        twice = times[wanted.topic, wanted.partition] > 1
+        found = _twice(wanted) if twice else _take(draft, placement, request, wanted, number)
+        results.append((wanted, found))
+    reassignments.settle(draft)
+    return messages.PartitionsReassigned(results=tuple(_result(draft, *each) for each in results))
+
+
+def _throttled(request: messages.AlterPartitionReassignments) -> Refusal | None:
+    if not request.throttle_bytes_per_s:
+        return None
+    return Refusal(
+        ErrorCode.INVALID_REQUEST,
+        f"throttle_bytes_per_s {request.throttle_bytes_per_s}: this release moves replicas as fast as it can; "
+        f"leave the throttle out",
+        field="throttle_bytes_per_s",
+    )
+
+
+def _twice(wanted: messages.ReassignPartition) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, f"partition {wanted.partition} is named twice; name it once")
+
+
+def _result(
+    draft: Draft, wanted: messages.ReassignPartition, found: Refusal | TopicPartition
+) -> messages.ReassignedPartition:
+    if isinstance(found, Refusal):
+        return messages.ReassignedPartition(wanted.topic, wanted.partition, found)
+    partition = draft.partition(found)
+    assert partition is not None
+    state = messages.state_of(partition)
+    if state is messages.ReassignmentState.QUEUED and partition != draft.base.partition(found):
+        report(draft, partition, "queued")
+    ref = messages.TopicRef(draft.base.topics[found.topic_id].name, found.topic_id)
+    return messages.ReassignedPartition(ref, wanted.partition, None, state)
+
+
+def _take(
+    draft: Draft,
+    placement: Placement,
+    request: messages.AlterPartitionReassignments,
+    wanted: messages.ReassignPartition,
+    number: int,
+) -> Refusal | TopicPartition:
+    topic = draft.topic(wanted.topic)
+    if isinstance(topic, Refusal):
+        return topic
+    partition = draft.partition(TopicPartition(topic.topic_id, wanted.partition))
+    if partition is None:
+        return Refusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"topic '{topic.name}' has no partition {wanted.partition}; it has {len(topic.partitions)}",
+        )
+    if wanted.target is None:
+        refusal = _cannot_cancel(draft, partition, force=request.force)
+    else:
+        refusal = _bad_target(draft, placement, partition, wanted, request)
+    if refusal is not None or request.validate_only:
+        return refusal or partition.tp
+    if wanted.target is None:
+        cancel(draft, partition)
+    else:
+        _queue(draft, partition, wanted.target, number)
+    return partition.tp
+
+
+def _queue(draft: Draft, partition: PartitionImage, target: tuple[NodeId, ...], number: int) -> None:
+    """Let the target wait for its turn, which may be at once; a running reassignment with this target goes on."""
+    if target == (partition.queued_target or partition.target):
+        return
+    if target == partition.target:
+        target, number = (), 0
+    draft.put_partition(replace(partition, queued_target=target, queue_number=number), cause=REASSIGN)
+
+
+def _bad_target(
+    draft: Draft,
+    placement: Placement,
+    partition: PartitionImage,
+    wanted: messages.ReassignPartition,
+    request: messages.AlterPartitionReassignments,
+) -> Refusal | None:
+    assert wanted.target is not None
+    target, future = wanted.target, partition.queued_target or partition.target
+    if target == future:
+        # Nothing to do, perhaps because this request was sent before.
+        return None
+    if wanted.planned_from not in (None, future):
+        return _bad(
+            f"the target was planned from replicas {list(wanted.planned_from or ())}, but they are, or will be, "
+            f"{list(future)} by now; plan again"
+        )
+    if not request.allow_factor_change and len(target) != len(partition.settled_replicas):
+        return Refusal(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"target {list(target)} has {len(target)} replicas and the partition {len(partition.settled_replicas)}; "
+            f"name as many, or allow another number",
+        )
+    # A node that is drained may keep a replica while others move.
+    kept = [node_id for node_id in target if node_id in partition.replicas]
+    return placement.check_assignment(target, also=kept)
+
+
+def _cannot_cancel(draft: Draft, partition: PartitionImage, *, force: bool) -> Refusal | None:
+    if messages.state_of(partition) is None:
+        return Refusal(
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"the replicas {list(partition.replicas)} are not being changed"
+        )
+    if not partition.original:
+        return None
+    if unheard := draft.waits_for(partition):
+        return Refusal(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            f"nodes {list(unheard)} have not been heard since this controller started; try again once they were, or "
+            f"when their sessions have ended",
+        )
+    isr = [node_id for node_id in partition.original if node_id in partition.isr]
+    original, min_isr = list(partition.original), min_isr_with(draft, partition, partition.original)
+    leads = partition.leader in partition.original or elect_among(draft, partition, partition.original) is not None
+    if not isr or not leads:
+        return _bad(
+            f"none of the original replicas {original} is in the ISR {list(partition.isr)} and can lead, so a cancel "
+            f"would leave the partition without a leader; start one of them, or let the reassignment end"
+        )
+    if not force and len(isr) < min_isr <= len(partition.isr):
+        return _bad(
+            f"of the original replicas {original} only {isr} are in the ISR, fewer than min ISR {min_isr}, so a cancel "
+            f"would stop writes with acks=all; start the others, let the reassignment end, or force the cancel"
+        )
+    return None
+
+
+def _bad(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+
+
+def list_reassignments(
+    draft: Draft, reassignments: Reassignments, request: messages.ListPartitionReassignments, now_ms: int
+) -> messages.ReassignmentsListed:
+    """Every reassignment that has not ended, or those of the partitions asked for, running ones first."""
+    wanted = list(_wanted(draft, request.partitions))
+    if refusal := next((each for each in wanted if isinstance(each, Refusal)), None):
+        return messages.ReassignmentsListed(refusal=refusal)
+    found = []
+    for partition in sorted(
+        reassignments.open(draft), key=lambda each: (not each.original, each.queue_number, each.tp)
+    ):
+        if request.partitions and partition.tp not in wanted:
+            continue
+        since_ms = reassignments.since_ms(partition.tp)
+        ref = messages.TopicRef(draft.base.topics[partition.tp.topic_id].name, partition.tp.topic_id)
+        age_ms = None if since_ms is None else now_ms - since_ms
+        waits = reassignments.waits(draft, partition)
+        found.append(messages.OngoingReassignment(ref, partition, waits, age_ms))
+    return messages.ReassignmentsListed(reassignments=tuple(found))
+
+
+def _wanted(draft: Draft, asked: Sequence[messages.PartitionsRef]) -> Iterator[TopicPartition | Refusal]:
+    for ref, indexes in asked:
+        topic = draft.topic(ref)
+        if isinstance(topic, Refusal):
+            yield topic
+        else:
+            yield from (TopicPartition(topic.topic_id, i) for i in indexes or range(len(topic.partitions)))
+
+
+# ---- draining
+# Decides when a node may be drained, and what that means for what it leads (C86).
+#
+# Invariant: while a node is drained nothing is placed on it, and it leads only where no other member of the ISR can.
+
+
+def drain(draft: Draft, request: messages.DrainNode) -> messages.NodeDrained:
+    """Drain a node, or end that; to say it again changes nothing."""
+    node_id = request.node_id
+    record = draft.node(node_id)
+    if record is None:
+        unknown = f"node {node_id} is not registered; `strandline node list` shows those that are"
+        return messages.NodeDrained(refusal=Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, unknown))
+    refusal = _unsupported(draft, "draining nodes")
+    if refusal is None and request.draining and not record.image.draining:
+        refusal = _cannot_drain(draft, node_id)
+    if refusal is not None:
+        return messages.NodeDrained(refusal=refusal)
+    draft.put_node(replace(record, image=replace(record.image, draining=request.draining)))
+    if request.draining:
+        shed_leaderships(draft, node_id, DRAINING)
+    partitions = list(draft.partitions())
+    return messages.NodeDrained(
+        remaining_replicas=sum(node_id in (*each.replicas, *each.queued_target) for each in partitions),
+        remaining_leaders=sum(each.leader == node_id for each in partitions),
+    )
+
+
+def _cannot_drain(draft: Draft, node_id: NodeId) -> Refusal | None:
+    """Why what the node holds has no other place: then draining it would never end."""
+    others = Placement((each for each in draft.nodes() if each.image.node_id != node_id), ()).usable
+    for partition in draft.partitions():
+        target = partition.queued_target or partition.target
+        if node_id in target and len(target) > others:
+            name = f"{draft.base.topics[partition.tp.topic_id].name}-{partition.tp.partition}"
+            return Refusal(
+                ErrorCode.INVALID_REQUEST,
+                f"node_id: partition {name} has {len(target)} replicas, and only {others} other nodes may hold them; "
+                f"start another node first, or give the topic fewer replicas",
+                field="node_id",
+            )
+    return None

@@ -1,0 +1,251 @@
+"""Decides when replicas are added to a partition and others removed from it, and when that is over (KIP-455, KIP-860).
+
+Invariant (I25): a reassignment ends only with a target that holds every committed record at least as often as the
+original replicas did, or as often as it has members, and with a leader among it or none; until then min ISR is of the
+original replicas (C74). Everything about it is state, so it survives every take-over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from strandline.core.control.draft import Draft
+from strandline.core.control.election import Elected, elect, elr_after, in_assignment_order
+from strandline.core.control.leadership import install
+from strandline.core.control.messages import ReassignmentWait
+from strandline.core.control.state import ClusterState, Transaction
+from strandline.core.control.topic_configs import effective_min_isr
+from strandline.core.messages import PartitionImage
+from strandline.core.state_events import Number, Reassignment
+from strandline.core.types import NodeId, TopicPartition
+
+REASSIGN = "reassign"
+"""Why an ISR or a leader changed; leaves in ISR_CHANGE and LEADER_CHANGE."""
+
+_STARTS_PER_STEP = 100
+"""Those that only change the order need no room, so all of a plan would start, and end, in one step."""
+
+
+class Reassignments:
+    """The partitions with a reassignment that has not ended: found once in a reign, then followed."""
+
+    def __init__(self, per_node: int) -> None:
+        """``per_node``: how many that run may add a replica to one node, and how many may take one from it (C73)."""
+        self._per_node = per_node
+        # Since when each runs or waits in this reign; None: since before it.
+        self._since_ms: dict[TopicPartition, int | None] = {}
+        self._is_queue_stale = True
+
+    def begin(self, state: ClusterState) -> None:
+        """A reign begins."""
+        self._since_ms = {each.tp: None for each in state.partitions() if _is_open(each)}
+
+    def follow(self, transaction: Transaction, before: ClusterState, now_ms: int) -> None:
+        """Take over what was just decided."""
+        for partition in transaction.partitions:
+            was = before.partition(partition.tp)
+            if not _is_open(partition):
+                self._is_queue_stale |= self._since_ms.pop(partition.tp, -1) != -1
+            elif was is None or was.original != partition.original or was.target != partition.target:
+                self._since_ms[partition.tp] = now_ms
+            else:
+                self._since_ms.setdefault(partition.tp, now_ms)
+        gone = frozenset(transaction.deleted_topic_ids)
+        for tp in [tp for tp in self._since_ms if tp.topic_id in gone]:
+            del self._since_ms[tp]
+            self._is_queue_stale = True
+
+    def since_ms(self, tp: TopicPartition) -> int | None:
+        """Since when the reassignment runs or waits; None: since before this reign."""
+        return self._since_ms.get(tp)
+
+    def open(self, draft: Draft) -> Iterator[PartitionImage]:
+        """Every partition with a reassignment that runs or waits, this step's included."""
+        known = dict.fromkeys((*self._since_ms, *(each.tp for each in draft.changed() if _is_open(each))))
+        found = (draft.partition(tp) for tp in known)
+        return (each for each in found if each is not None and _is_open(each))
+
+    def settle(self, draft: Draft) -> None:
+        """Complete what may be completed, and start what has room since, in this step's transaction (C73, C75)."""
+        if not self._since_ms and not any(map(_is_open, draft.changed())):
+            return
+        may_start = self._is_queue_stale or any(each.queued_target for each in draft.changed())
+        for partition in list(self.open(draft)):
+            may_start |= bool(partition.original) and maybe_complete(draft, partition)
+        if may_start:
+            self._is_queue_stale = self._start_queued(draft)
+
+    def _start_queued(self, draft: Draft) -> bool:
+        """Start what has room; returns whether a later step has to go on."""
+        everything = list(self.open(draft))
+        load = _Load(self._per_node, everything)
+        starts = 0
+        for partition in sorted((each for each in everything if each.queued_target), key=_place_in_queue):
+            is_full = bool(load.full_nodes(partition))
+            # Counted either way: what waits for a node is not overtaken there by what was submitted later.
+            load.count(started(partition))
+            if is_full:
+                continue
+            begun = draft.put_partition(started(partition), cause=REASSIGN)
+            report(draft, begun, "started")
+            maybe_complete(draft, begun)
+            starts += 1
+            if starts == _STARTS_PER_STEP:
+                return True
+        return False
+
+    def waits(self, draft: Draft, partition: PartitionImage) -> tuple[ReassignmentWait, ...]:
+        """What this reassignment waits for, by node."""
+        if partition.original:
+            return waits_of_running(draft, partition)
+        load = _Load(self._per_node, self.open(draft))
+        full = load.full_nodes(partition)
+        why = f"takes part in {self._per_node} running reassignments, as many as may run at a time"
+        return tuple(ReassignmentWait(node_id, why) for node_id in full)
+
+
+class _Load:
+    """How many running reassignments add a replica to each node, and how many take one from it."""
+
+    def __init__(self, per_node: int, partitions: Iterable[PartitionImage]) -> None:
+        self._per_node = per_node
+        self._in: Counter[NodeId] = Counter()
+        self._out: Counter[NodeId] = Counter()
+        for partition in partitions:
+            if partition.original:
+                self.count(partition)
+
+    def count(self, partition: PartitionImage) -> None:
+        """Count one that runs."""
+        self._in.update(partition.adding)
+        self._out.update(partition.removing)
+
+    def full_nodes(self, queued: PartitionImage) -> list[NodeId]:
+        """The nodes that this one has to wait for. One that takes the place of a running one uses its room again."""
+        wanted = started(queued)
+        adding, removing = set(wanted.adding) - {*queued.adding}, set(wanted.removing) - {*queued.removing}
+        full = {n for n in adding if self._in[n] >= self._per_node}
+        return sorted(full | {n for n in removing if self._out[n] >= self._per_node})
+
+
+def _is_open(partition: PartitionImage) -> bool:
+    return bool(partition.original or partition.queued_target)
+
+
+def _place_in_queue(partition: PartitionImage) -> tuple[int, TopicPartition]:
+    return partition.queue_number, partition.tp
+
+
+def started(queued: PartitionImage) -> PartitionImage:
+    """The partition once its queued reassignment runs: the target first, then everybody else (C70).
+
+    ``original`` stays that of a running one, so that what that one has added is not taken for original.
+    """
+    target = queued.queued_target
+    replicas = (*target, *(node_id for node_id in queued.replicas if node_id not in target))
+    original = queued.original or queued.replicas
+    running = replace(
+        queued,
+        replicas=replicas,
+        original=original,
+        adding=tuple(node_id for node_id in target if node_id not in original),
+        removing=tuple(node_id for node_id in replicas if node_id not in target),
+        queued_target=(),
+        queue_number=0,
+    )
+    return replace(
+        running, isr=in_assignment_order(running, running.isr), elr=in_assignment_order(running, running.elr)
+    )
+
+
+def maybe_complete(draft: Draft, partition: PartitionImage) -> bool:
+    """End a reassignment if nothing is waited for (C75). Returns whether it did."""
+    if waits_of_running(draft, partition):
+        return False
+    ended = _put_ended(draft, partition, partition.target, _leader_after(draft, partition))
+    report(draft, ended, "completed", of=partition)
+    return True
+
+
+def waits_of_running(draft: Draft, partition: PartitionImage) -> tuple[ReassignmentWait, ...]:
+    """What a running reassignment waits for, in the order of C75; nothing: it may end now."""
+    if not partition.adding and not partition.removing:
+        return ()
+    if unheard := draft.waits_for(partition):
+        # A store that forgot its end may hold an ISR that is no more (TR28).
+        return tuple(ReassignmentWait(n, "has not been heard since this controller started") for n in sorted(unheard))
+    # An unproven member may have lost what it held (M64), so it is not a copy to rely on.
+    proven = set(partition.isr) - set(partition.unproven)
+    target = partition.target
+    if missing := [node_id for node_id in partition.adding if node_id not in proven]:
+        return _waits_to_join(draft, missing)
+    staying = [node_id for node_id in target if node_id in proven]
+    original = [node_id for node_id in partition.original if node_id in partition.isr]
+    needed = max(min(len(original), len(target)), min_isr_with(draft, partition, target))
+    if len(staying) < needed:
+        return _waits_to_join(draft, [node_id for node_id in target if node_id not in staying])
+    if partition.leader in target or _leader_after(draft, partition) is not None:
+        return ()
+    return tuple(ReassignmentWait(n, "cannot lead now, and the leader is to be removed") for n in sorted(target))
+
+
+def _waits_to_join(draft: Draft, missing: Iterable[NodeId]) -> tuple[ReassignmentWait, ...]:
+    lags, is_away = "is not in the ISR yet", "is not in the ISR, and is fenced or shutting down"
+    return tuple(ReassignmentWait(n, lags if draft.is_active(n) else is_away) for n in sorted(missing))
+
+
+def _leader_after(draft: Draft, partition: PartitionImage) -> Elected | None:
+    """Who is elected among the target; None if its leader stays, or if nobody can be elected now."""
+    return None if partition.leader in partition.target else elect_among(draft, partition, partition.target)
+
+
+def elect_among(draft: Draft, partition: PartitionImage, nodes: Iterable[NodeId]) -> Elected | None:
+    """A proven active member of the ISR among these nodes, in their order."""
+    members = tuple(node_id for node_id in nodes if node_id in partition.isr)
+    return elect(replace(partition, replicas=members, isr=members, elr=()), draft.is_active, draft.has_room)
+
+
+def cancel(draft: Draft, partition: PartitionImage) -> None:
+    """Drop what is queued, and return a running reassignment to its original replicas (C77). The caller has checked
+    that one of these can lead."""
+    dropped = replace(partition, queued_target=(), queue_number=0)
+    if partition.original:
+        leader = None if partition.leader in partition.original else elect_among(draft, partition, partition.original)
+        ended = _put_ended(draft, dropped, partition.original, leader)
+    else:
+        ended = draft.put_partition(dropped, cause=REASSIGN)
+    report(draft, ended, "cancelled", of=partition)
+
+
+def _put_ended(
+    draft: Draft, partition: PartitionImage, replicas: tuple[NodeId, ...], leader: Elected | None
+) -> PartitionImage:
+    """The partition with exactly these replicas; below its min ISR it keeps an ELR, as after any other shrink."""
+    min_isr = min_isr_with(draft, partition, replicas)
+    ended = replace(partition, replicas=replicas, min_isr=min_isr, adding=(), removing=(), original=())
+    isr = in_assignment_order(ended, partition.isr)
+    ended = replace(ended, isr=isr, elr=elr_after(ended, isr))
+    return draft.put_partition(ended, cause=REASSIGN) if leader is None else install(draft, ended, leader, REASSIGN)
+
+
+def min_isr_with(draft: Draft, partition: PartitionImage, replicas: tuple[NodeId, ...]) -> int:
+    """The effective min ISR that the partition has with these replicas."""
+    return effective_min_isr(draft.configs(partition.tp.topic_id), len(replicas))
+
+
+def report(draft: Draft, partition: PartitionImage, phase: str, of: PartitionImage | None = None) -> None:
+    """Report a phase; ``of``: the partition before it ended, which names what was added and removed."""
+    move = of or partition
+    event = Reassignment(
+        phase=phase,
+        replicas=partition.replicas,
+        adding_replicas=move.adding,
+        removing_replicas=move.removing,
+        target_replicas=partition.queued_target if phase == "queued" else move.target,
+        min_isr=Number(partition.min_isr),
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+    )
+    draft.emit(partition.tp, event)

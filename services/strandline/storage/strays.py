@@ -1,0 +1,44 @@
+"""Logs of partitions that were moved to other nodes: set aside, kept for a while, then removed (C78).
+
+Invariant: what is here is never opened again; a partition that comes back to this node begins with an empty log.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from strandline.storage.layout import remove_tree, rename_directory
+
+MOVED_SUFFIX = ".moved.stray"
+"""Apart from logs of another topic id (M63), which only an operator removes."""
+
+
+class Strays:
+    """The logs of one data directory that were set aside because their partition was moved."""
+
+    def __init__(self, directory: Path) -> None:
+        self._waiting = list(directory.glob(f"*{MOVED_SUFFIX}"))
+
+    def set_aside(self, log: Path, target: Path) -> None:
+        """Rename a closed log, durably; its time of modification is when that happened.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        os.utime(log)
+        rename_directory(log, target)
+        self._waiting.append(target)
+
+    def remove_due(self, keep_ms: int, *, is_space_low: bool) -> None:
+        """Remove what has been kept for ``keep_ms``, or everything while space is low. May be called in a thread.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        oldest_s = time.time() - keep_ms / 1_000
+        for path in list(self._waiting):
+            if is_space_low or path.stat().st_mtime <= oldest_s:
+                remove_tree(path)
+                self._waiting.remove(path)

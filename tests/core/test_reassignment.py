@@ -1,0 +1,559 @@
+"""Reassignment of replicas: the exact cases T50 to T59, what is refused, and what goes on beside it (C70 to C79)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+from controller_builders import P0, TOPIC, TOPIC_ID, Controller
+
+from strandline.core import types
+from strandline.core.control import events, messages
+from strandline.core.control.state import ControllerTimings
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import PartitionImage
+from strandline.core.types import NodeId, Role, TopicPartition
+
+_SEQUENCES = count(1)
+
+
+def moving(*replicas: int, nodes: Iterable[int] = range(6), **configs: str) -> Controller:
+    """A controller with live nodes and one partition."""
+    controller = Controller()
+    controller.start(*nodes)
+    controller.create(*replicas, **configs)
+    return controller
+
+
+def wanted(target: Iterable[int] | None, **given: Any) -> messages.ReassignPartition:
+    """One entry of a request."""
+    topic = messages.TopicRef(given.pop("name", TOPIC))
+    nodes = None if target is None else tuple(NodeId(each) for each in target)
+    return messages.ReassignPartition(topic, given.pop("partition", 0), nodes, **given)
+
+
+def ask(controller: Controller, *entries: messages.ReassignPartition, **given: Any) -> messages.PartitionsReassigned:
+    """Send reassignments."""
+    answer = controller.ask(messages.AlterPartitionReassignments(partitions=entries, **given))
+    assert isinstance(answer, messages.PartitionsReassigned)
+    return answer
+
+
+def reassign(controller: Controller, *target: int, **given: Any) -> ErrorCode:
+    """Reassign the partition; returns the error."""
+    (result,) = ask(controller, wanted(target), **given).results
+    return result.refusal.code if result.refusal else ErrorCode.NONE
+
+
+def cancel(controller: Controller, **given: Any) -> ErrorCode:
+    """Cancel the partition's reassignment; returns the error."""
+    (result,) = ask(controller, wanted(None), **given).results
+    return result.refusal.code if result.refusal else ErrorCode.NONE
+
+
+def in_sync(controller: Controller, *isr: int, tp: TopicPartition = P0) -> None:
+    """The leader proposes this ISR, and what the step leaves over is done."""
+    request = controller.proposal(*isr, sequence=next(_SEQUENCES), tp=tp)
+    effects = controller.step(events.RequestArrived(controller.now_ms, 77, request))
+    (answer,) = [each.answer for each in effects if isinstance(each, events.Answer)]
+    assert answer.partitions[0].refusal is None, answer
+    assert set(answer.partitions[0].isr) == set(isr)
+    if events.ContinueStep() in effects:
+        controller.step(events.StepContinued(controller.now_ms))
+
+
+def ongoing(controller: Controller) -> list[messages.OngoingReassignment]:
+    """What ListPartitionReassignments answers."""
+    return list(controller.ask(messages.ListPartitionReassignments()).reassignments)
+
+
+def waits(controller: Controller) -> dict[int, str]:
+    """What the only reassignment waits for."""
+    (one,) = ongoing(controller)
+    return {wait.node_id: wait.why for wait in one.waits}
+
+
+def moves(partition: PartitionImage) -> tuple[Any, ...]:
+    """Replicas, those added, those removed, the original ones."""
+    return partition.replicas, partition.adding, partition.removing, partition.original
+
+
+def phases(controller: Controller) -> list[str]:
+    """The phases that were reported."""
+    return [emit.event.phase for emit in controller.emitted if type(emit.event).__name__ == "Reassignment"]
+
+
+def test_all_replicas_are_replaced() -> None:
+    """T50: three replicas go to three other nodes; one epoch at the start, one election at the end."""
+    controller = moving(0, 1, 2)
+    before = controller.partition()
+    assert reassign(controller, 3, 4, 5) is ErrorCode.NONE
+    running = controller.partition()
+
+    assert moves(running) == ((3, 4, 5, 0, 1, 2), (3, 4, 5), (0, 1, 2), (0, 1, 2))
+    assert running.partition_epoch - before.partition_epoch == 1
+    assert (running.leader_epoch, running.leader) == (before.leader_epoch, 0)
+    assert (running.isr, running.min_isr) == ((0, 1, 2), 2)
+
+    in_sync(controller, 0, 1, 2, 3, 4)
+
+    assert waits(controller) == {5: "is not in the ISR yet"}
+    assert controller.partition().replicas == running.replicas
+
+    in_sync(controller, 0, 1, 2, 3, 4, 5)
+    after = controller.partition()
+
+    assert (after.replicas, after.isr, after.elr) == ((3, 4, 5), (3, 4, 5), ())
+    assert (after.leader, after.leader_epoch) == (3, before.leader_epoch + 1)
+    assert moves(after)[1:] == ((), (), ())
+    assert ongoing(controller) == []
+    assert phases(controller) == ["started", "completed"]
+
+
+def test_another_order_is_one_transaction() -> None:
+    """T51: a target that only names another preferred leader is done at once, and the leader stays."""
+    controller = moving(0, 1, 2)
+    before = controller.partition()
+    reassign(controller, 2, 1, 0)
+    after = controller.partition()
+
+    assert after == replace(before, replicas=(2, 1, 0), isr=(2, 1, 0), partition_epoch=before.partition_epoch + 1)
+
+
+@pytest.mark.parametrize("isr", [(0, 1, 2), (0, 2)])
+def test_a_replica_is_removed_when_the_copies_stay(isr: tuple[int, ...]) -> None:
+    """T52: from three replicas to two at once if both are in sync, else only when the second one is."""
+    controller = moving(0, 1, 2)
+    in_sync(controller, *isr)
+    reassign(controller, 0, 1)
+    if 1 not in isr:
+        assert waits(controller) == {1: "is not in the ISR yet"}
+        in_sync(controller, 0, 1, 2)
+
+    assert (controller.partition().replicas, controller.partition().isr) == ((0, 1), (0, 1))
+
+
+def test_min_isr_is_frozen_while_replicas_are_added() -> None:
+    """T53: from one replica to three with min.insync.replicas 2 the effective min ISR is 1 to the end, then 2."""
+    controller = moving(0, min_insync_replicas="2")
+    seen = []
+    reassign(controller, 0, 1, 2)
+    for isr in [(0,), (0, 1)]:
+        in_sync(controller, *isr) if len(isr) > 1 else None
+        seen.append(controller.partition().min_isr)
+    controller.alter_config(min_insync_replicas="3")
+    seen.append(controller.partition().min_isr)
+    in_sync(controller, 0, 1, 2)
+
+    assert (seen, controller.partition().min_isr) == ([1, 1, 1], 3)
+
+
+@pytest.mark.parametrize(
+    ("target", "joined", "isr"),
+    [((0, 1, 3), (0, 1, 3), (0, 1, 3)), ((2, 3, 4), (0, 1, 3, 4), (3, 4))],
+)
+def test_a_dead_replica_does_not_hold_it_up(
+    target: tuple[int, ...], joined: tuple[int, ...], isr: tuple[int, ...]
+) -> None:
+    """T54, T55: a dead replica, removed or kept, is not waited for when as many copies are in sync without it."""
+    controller = moving(0, 1, 2)
+    controller.fence(2)
+    reassign(controller, *target)
+    in_sync(controller, *joined)
+
+    assert (controller.partition().replicas, controller.partition().isr) == (target, isr)
+
+
+@pytest.mark.parametrize("then", ["cancel", "complete"])
+def test_a_second_target_keeps_the_original_replicas(then: str) -> None:
+    """T56: what the first target added is not original: a cancel returns to the first replicas, not to more."""
+    controller = moving(0, 1)
+    reassign(controller, 2, 3)
+    in_sync(controller, 0, 1, 2)
+    controller.ask(messages.ElectLeaders(partitions=(messages.PartitionsRef(messages.TopicRef(TOPIC), (0,)),)))
+    assert controller.partition().leader == 2
+    reassign(controller, 3, 4)
+
+    assert moves(controller.partition()) == ((3, 4, 2, 0, 1), (3, 4), (2, 0, 1), (0, 1))
+    assert controller.partition().leader == 2
+
+    if then == "cancel":
+        cancel(controller)
+    else:
+        in_sync(controller, 0, 1, 2, 3, 4)
+    after = controller.partition()
+
+    assert (after.replicas, after.isr) == (((0, 1), (0, 1)) if then == "cancel" else ((3, 4), (3, 4)))
+    assert (after.leader, moves(after)[1:]) == (after.replicas[0], ((), (), ()))
+
+
+def test_a_cancel_takes_leadership_from_an_added_replica() -> None:
+    """T57: a cancel while an added replica leads elects an original one in the same transaction."""
+    controller = moving(0, 1, 2)
+    reassign(controller, 3, 4, 5)
+    in_sync(controller, 0, 1, 2, 3)
+    controller.ask(messages.ElectLeaders(partitions=(messages.PartitionsRef(messages.TopicRef(TOPIC), (0,)),)))
+    before = controller.partition()
+    assert before.leader == 3
+    cancel(controller)
+    after = controller.partition()
+
+    assert (after.leader, after.leader_epoch) == (0, before.leader_epoch + 1)
+    assert after.partition_epoch == before.partition_epoch + 1
+    assert (after.replicas, after.isr, moves(after)[1:]) == ((0, 1, 2), (0, 1, 2), ((), (), ()))
+    assert phases(controller)[-1] == "cancelled"
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_cancel_without_original_replicas_is_refused(force: bool) -> None:
+    """T58: while no original replica is in the ISR a cancel would leave nobody to lead, forced or not."""
+    controller = moving(0, 1, 2)
+    reassign(controller, 3, 4, 5)
+    in_sync(controller, 0, 1, 2, 3, 4)
+    controller.fence(0, 1, 2)
+    before = controller.partition()
+
+    assert set(before.isr) == {3, 4}
+    assert cancel(controller, force=force) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert controller.partition() == before
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_cancel_below_min_isr_has_to_be_forced(force: bool) -> None:
+    """A cancel that would stop writes with acks=all is refused unless it is forced; then the ELR keeps the rest."""
+    controller = moving(0, 1, 2)
+    reassign(controller, 3, 4, 5)
+    in_sync(controller, 0, 1, 2, 3)
+    in_sync(controller, 0, 3)
+
+    assert cancel(controller, force=force) is (ErrorCode.NONE if force else ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+    assert set(controller.partition().isr) == ({0} if force else {0, 3})
+
+
+def queue(controller: Controller, total: int, target: int) -> None:
+    """Topics of one replica on nodes 0 to 2 that all move to one node."""
+    for index in range(total):
+        controller.create(index % 3, name=f"q{index}", topic_id=f"{index:08d}{TOPIC_ID[8:]}")
+    ask(controller, *(wanted([target], name=f"q{index}") for index in range(total)))
+
+
+def states(controller: Controller, name: str | None = None) -> list[str]:
+    """The states of all reassignments, running ones first."""
+    found = [each for each in ongoing(controller) if name in (None, each.topic.name)]
+    return [str(messages.state_of(each.partition)) for each in found]
+
+
+def test_reassignments_wait_for_their_turn() -> None:
+    """T59: of 12 onto one node 5 run; when one completes, the next one starts in that transaction."""
+    controller = moving(0, 1, 2)
+    queue(controller, 12, 3)
+    before = states(controller)
+    first = next(each for each in ongoing(controller) if each.topic.name == "q0").partition
+    assert ongoing(controller)[-1].waits[0].node_id == 3
+    request = controller.proposal(0, 3, sequence=next(_SEQUENCES), tp=first.tp)
+    controller.step(events.RequestArrived(controller.now_ms, 77, request))
+    effects = controller.step(events.StepContinued(controller.now_ms))
+    (commit,) = [each for each in effects if isinstance(each, events.Commit)]
+    changed = {each.tp: each for each in commit.transaction.partitions}
+
+    assert before == ["running"] * 5 + ["queued"] * 7
+    assert changed.pop(first.tp).replicas == (3,)
+    assert [moves(each)[:2] for each in changed.values()] == [((3, 2), (3,))]
+    assert states(controller) == ["running"] * 5 + ["queued"] * 6
+    assert states(controller, "q5") == ["running"]
+
+
+def test_a_take_over_goes_on_with_what_runs_and_waits() -> None:
+    """The next reign finds running and queued reassignments in the state, in the order of their submission."""
+    controller = moving(0, 1, 2)
+    queue(controller, 12, 3)
+    order = [each.topic.name for each in ongoing(controller)]
+    after = Controller(state=controller.stored, now_ms=controller.now_ms)
+    after.epochs = controller.epochs
+
+    assert [each.topic.name for each in ongoing(after)] == order
+    assert states(after) == ["running"] * 5 + ["queued"] * 7
+    assert {each.since_ms for each in ongoing(after)} == {None}
+
+
+def test_a_new_reign_completes_nothing_before_it_heard_the_replicas() -> None:
+    """The ISR of a store that may be older than the cluster removes no replica until every live one has spoken."""
+    controller = moving(0, 1, 2)
+    reassign(controller, 3, 4, 5)
+    request = controller.proposal(0, 1, 2, 3, 4, 5, sequence=next(_SEQUENCES))
+    controller.step(events.RequestArrived(controller.now_ms, 77, request))
+    after = Controller(state=controller.stored, now_ms=controller.now_ms)
+    after.epochs = controller.epochs
+    for node_id in range(5):
+        after.heartbeat(node_id)
+
+    assert waits(after) == {5: "has not been heard since this controller started"}
+
+    after.heartbeat(5)
+
+    assert after.partition().replicas == (3, 4, 5)
+
+
+def test_nobody_of_the_target_can_lead() -> None:
+    """TR32: while no member of the target can lead the reassignment waits, and the removed leader is kept."""
+    controller = moving(0, 1, 2)
+    reassign(controller, 3, 4, 5)
+    request = controller.proposal(0, 1, 2, 3, 4, 5, sequence=next(_SEQUENCES))
+    controller.step(events.RequestArrived(controller.now_ms, 77, request))
+    controller.fence_together(3, 4, 5)
+
+    assert controller.partition().leader == 0
+    assert set(waits(controller)) == {3, 4, 5}
+
+
+def test_a_leader_gets_the_answer_to_its_own_proposal() -> None:
+    """The ISR that completes a reassignment is answered in its own epoch; the completion has the next one."""
+    controller = moving(0, 1, 2)
+    reassign(controller, 3, 1, 2)
+    request = controller.proposal(0, 1, 2, 3, sequence=next(_SEQUENCES))
+    effects = controller.step(events.RequestArrived(controller.now_ms, 77, request))
+    (answer,) = [each.answer for each in effects if isinstance(each, events.Answer)]
+    controller.step(events.StepContinued(controller.now_ms))
+
+    assert set(answer.partitions[0].isr) == {0, 1, 2, 3}
+    assert answer.partitions[0].partition_epoch + 1 == controller.partition().partition_epoch
+    assert controller.partition().replicas == (3, 1, 2)
+
+
+def test_a_proposal_from_before_the_end_is_refused() -> None:
+    """TR33: an ISR with a removed member that is under way at the completion changes nothing."""
+    controller = moving(0, 1, 2)
+    reassign(controller, 1, 2, 3)
+    late = controller.proposal(0, 1, sequence=900, partition_epoch=controller.partition().partition_epoch + 1)
+    in_sync(controller, 0, 1, 2, 3)
+    answer = controller.ask(late)
+
+    assert answer.partitions[0].refusal.code is ErrorCode.FENCED_LEADER_EPOCH
+    assert controller.partition().isr == (1, 2, 3)
+
+
+def test_an_unproven_member_is_no_copy_to_rely_on() -> None:
+    """A replica that started again is waited for until a leader has counted its log (M64, C75)."""
+    controller = moving(0, 1, 2)
+    controller.start(1)
+    assert controller.partition().unproven == (1,)
+    reassign(controller, 0, 1)
+
+    assert waits(controller) == {1: "is not in the ISR yet"}
+    in_sync(controller, 0, 1, 2)
+    assert controller.partition().replicas == (0, 1)
+
+
+def test_submit_and_cancel_in_one_request_are_refused() -> None:
+    """A partition that one request names twice is changed by neither entry."""
+    controller = moving(0, 1, 2)
+    answer = ask(controller, wanted([3, 4, 5]), wanted(None))
+
+    assert [each.refusal and each.refusal.code for each in answer.results] == [ErrorCode.INVALID_REQUEST] * 2
+    assert controller.partition().replicas == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("entry", "given", "code", "words"),
+    [
+        (wanted([]), {}, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "at least one"),
+        (wanted([3, 3]), {}, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "each replica once"),
+        (wanted([0, 9]), {}, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "not registered"),
+        (wanted([0, 8]), {}, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "observers"),
+        (wanted([0, 5]), {}, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "drained"),
+        (wanted([0, 7]), {}, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "not registered"),
+        (wanted([0, 1]), {"allow_factor_change": False}, ErrorCode.INVALID_REPLICATION_FACTOR, "name as many"),
+        (wanted([3], planned_from=(NodeId(1),)), {}, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "plan again"),
+        (wanted([3], partition=4), {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "has no partition 4"),
+        (wanted([3], name="other"), {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "other"),
+        (wanted(None), {}, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "not being changed"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    entry: messages.ReassignPartition, given: dict[str, Any], code: ErrorCode, words: str
+) -> None:
+    """C72: a target that no reassignment can lead to is refused before anything changes."""
+    controller = moving(0, 1, 2, nodes=range(8))
+    controller.fence(7)
+    controller.ask(messages.UnregisterNode(node_id=NodeId(7)))
+    controller.start(8, roles=frozenset({Role.FOLLOWER}))
+    controller.ask(messages.DrainNode(node_id=NodeId(5), draining=True))
+    before = controller.partition()
+    (result,) = ask(controller, entry, **given).results
+
+    assert result.refusal is not None
+    assert (result.refusal.code, words in result.refusal.message) == (code, True), result.refusal
+    assert controller.partition() == before
+
+
+def test_a_check_changes_nothing() -> None:
+    """``validate_only`` refuses what would be refused and changes nothing else."""
+    controller = moving(0, 1, 2)
+    before = controller.partition()
+
+    assert reassign(controller, 3, 4, 5, validate_only=True) is ErrorCode.NONE
+    assert reassign(controller, 9, validate_only=True) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert controller.partition() == before
+
+
+@pytest.mark.parametrize("throttle", [0, 1_000_000])
+def test_a_throttle_is_refused_until_there_is_one(throttle: int) -> None:
+    """A throttle that nothing would keep to is refused, with the field's name."""
+    controller = moving(0, 1, 2)
+    refusal = ask(controller, wanted([3, 4, 5]), throttle_bytes_per_s=throttle).refusal
+
+    assert (refusal.field if refusal else None) == ("throttle_bytes_per_s" if throttle else None)
+
+
+def test_an_older_node_keeps_reassignments_away() -> None:
+    """Below their feature level moves and drains are refused; while one runs, no node of an older release registers."""
+    old = types.REASSIGNMENTS - 1
+    controller = moving(0, 1, 2)
+    reassign(controller, 3, 4, 5)
+    late = controller.register(9, feature_max=old)
+    cancel(controller)
+    controller.start(9, feature_max=old)
+    move = ask(controller, wanted([3, 4, 5])).refusal
+    drained = controller.ask(messages.DrainNode(node_id=NodeId(2), draining=True)).refusal
+
+    assert late.refusal.code is ErrorCode.UNSUPPORTED_VERSION
+    assert "let them end, or cancel them" in late.refusal.message
+    assert move is not None
+    assert [move.code, drained.code] == [ErrorCode.UNSUPPORTED_VERSION] * 2
+
+
+def test_an_equal_target_changes_nothing() -> None:
+    """C72: the target that a partition has, or goes to, or waits for, may be sent again."""
+    controller = moving(0, 1, 2)
+    reassign(controller, 0, 1, 2)
+    first = controller.partition()
+    reassign(controller, 3, 4, 5)
+    running = controller.partition()
+    reassign(controller, 3, 4, 5)
+
+    assert moves(first)[1:] == ((), (), ())
+    assert controller.partition() == running
+
+
+def test_a_queued_reassignment_is_cancelled_or_replaced() -> None:
+    """The latest target of a queued reassignment wins; a cancel leaves the partition as it was."""
+    controller = moving(0, 1, 2)
+    queue(controller, 7, 3)
+    ask(controller, wanted([4], name="q6"), wanted(None, name="q5"))
+    running = {each.topic.name: each.partition.target for each in ongoing(controller)}
+
+    assert running["q6"] == (4,)
+    assert "q5" not in running
+
+
+def test_deleted_topics_and_new_partitions_go_their_way() -> None:
+    """C79: new partitions get the topic's own number of replicas, and a deleted topic's reassignment is gone."""
+    controller = moving(0, 1, 2)
+    reassign(controller, 3, 4)
+    grown = messages.GrowingTopic(messages.TopicRef(TOPIC), 2)
+    (result,) = controller.ask(messages.CreatePartitions(topics=(grown,))).topics
+    assert result.refusal is None
+    added = controller.partition(1)
+    controller.ask(messages.DeleteTopics(topics=(messages.TopicRef(TOPIC),)))
+
+    assert (len(added.replicas), added.queued_target, added.adding) == (3, (), ())
+    assert ongoing(controller) == []
+
+
+def test_what_waits_is_not_overtaken_on_its_node() -> None:
+    """A reassignment between two busy nodes starts before what was submitted later for one of them."""
+    controller = Controller(timings=ControllerTimings(moves_per_node=1))
+    controller.start(*range(5))
+    queue(controller, 3, 3)
+    ask(controller, wanted([4], name="q2"))
+
+    assert states(controller, "q0") == ["running"]
+    assert states(controller, "q2") == ["running"]
+    assert states(controller, "q1") == ["queued"]
+
+
+def test_an_unclean_election_takes_no_replica_that_is_added() -> None:
+    """C76: where records may be lost, only an original replica leads, unless an added one is a member."""
+    controller = moving(0, 1, unclean_leader_election_enable="true")
+    reassign(controller, 2, 3)
+    controller.fence_together(0, 1)
+
+    assert controller.partition().leader is None
+
+    controller.heartbeat(1)
+    controller.report(1, controller.log_of())
+    controller.pass_ms(10_000, 1, 2, 3)
+
+    assert controller.partition().leader == 1
+
+
+# ---- draining
+
+
+def drain(controller: Controller, node_id: int, *, draining: bool = True) -> messages.NodeDrained:
+    """Drain a node or end that."""
+    answer = controller.ask(messages.DrainNode(node_id=NodeId(node_id), draining=draining))
+    assert isinstance(answer, messages.NodeDrained)
+    return answer
+
+
+def test_leaders_leave_a_drained_node() -> None:
+    """C86: a drained node hands over what it leads, gets nothing new, is not preferred; all that ends with it."""
+    controller = moving(0, 1, 2)
+    answer = drain(controller, 0)
+    left = controller.partition().leader
+    controller.pass_ms(31_000, *range(6))
+    kept = controller.partition().leader
+    new = messages.NewTopic(name="new", topic_id=TOPIC_ID.replace("1", "2"), num_partitions=12, replication_factor=3)
+    (created,) = controller.ask(messages.CreateTopics(topics=(new,))).topics
+    drain(controller, 0, draining=False)
+    controller.pass_ms(31_000, *range(6))
+
+    assert (answer.refusal, answer.remaining_replicas, answer.remaining_leaders) == (None, 1, 0)
+    assert (left, kept) == (1, 1)
+    assert created.topic is not None
+    assert all(0 not in partition.replicas for partition in created.topic.partitions)
+    assert controller.partition().leader == 0
+
+
+def test_a_drained_node_stays_drained_over_a_restart() -> None:
+    """A new process of a drained node is drained; a node that was removed and comes back is not."""
+    controller = moving(1, 2)
+    drain(controller, 3)
+    controller.start(3)
+    again = controller.node(3).draining
+    controller.fence(3)
+    controller.ask(messages.UnregisterNode(node_id=NodeId(3)))
+    controller.start(3)
+
+    assert (again, controller.node(3).draining) == (True, False)
+
+
+@pytest.mark.parametrize(("node_id", "code"), [(0, ErrorCode.INVALID_REQUEST), (7, ErrorCode.BROKER_ID_NOT_REGISTERED)])
+def test_a_node_that_cannot_be_emptied_is_not_drained(node_id: int, code: ErrorCode) -> None:
+    """A node whose replicas have no other place is not drained; the error names the partition and the numbers."""
+    controller = moving(0, 1, 2, nodes=range(3))
+    refusal = drain(controller, node_id).refusal
+
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is code
+    if node_id == 0:
+        assert "partition t-0 has 3 replicas, and only 2 other nodes" in refusal.message
+        assert not controller.node(0).draining
+
+
+def test_a_node_of_a_queued_target_is_not_removed() -> None:
+    """C85: a node that a queued reassignment names is not removed, nor may it become an observer."""
+    controller = moving(0, 1, 2)
+    queue(controller, 6, 3)
+    ask(controller, wanted([4], name="q5"), wanted([5, 3], name="q5"))
+    controller.fence(3)
+    refusal = controller.ask(messages.UnregisterNode(node_id=NodeId(3))).refusal
+    observer = controller.register(3, roles=frozenset({Role.FOLLOWER})).refusal
+
+    assert "6 partitions" in refusal.message
+    assert "`strandline node drain 3 --remove` or `strandline node replace 3 NEW`" in refusal.message
+    assert observer.code is ErrorCode.INVALID_REQUEST
