@@ -33,8 +33,8 @@ def even_bytes(layout: Layout) -> None:
 class _Trades:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._replicas = layout.replica_bands()
-        self._leaders = layout.leader_bands()
+        self._replicas = layout.bands(layout.count)
+        self._leaders = layout.bands(layout.leads)
         self._bytes = layout.byte_bands()
 
     def trade(self, source: int, target: int, size: float) -> bool:

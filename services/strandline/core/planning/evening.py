@@ -6,35 +6,35 @@ between them as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Protocol
 
-from strandline.core.planning.layout import Band, Layout, nearest
+from strandline.core.planning.layout import Layout, nearest
 
 
-class Flow(Protocol):
+class Flow(ABC):
     """Something that nodes have: ``load`` says how many units of it, ``bands`` how many they should."""
 
-    load: Callable[[int], int]
-    bands: Mapping[int, Band]
+    def __init__(self, layout: Layout, load: Callable[[int], int]) -> None:
+        self._layout = layout
+        self.load = load
+        self.bands = layout.bands(load)
 
+    @abstractmethod
     def find(self, source: int, target: int) -> int | None:
         """The partition by which one unit can be shifted between these nodes; None: by none."""
-        ...
 
+    @abstractmethod
     def shift(self, index: int, source: int, target: int) -> None:
         """Shift it."""
-        ...
 
 
-class ReplicaFlow:
+class ReplicaFlow(Flow):
     """Replicas, shifted by moving them."""
 
     def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self.load = layout.count
-        self.bands: Mapping[int, Band] = layout.replica_bands()
+        super().__init__(layout, layout.count)
         self._bytes = layout.byte_bands()
         self._blocked: set[tuple[int, int]] = set()
         """Pairs between which no replica may move: asked for at every step, and seldom changed by one."""
@@ -69,15 +69,13 @@ class ReplicaFlow:
                     self._blocked.discard((holder, taker))
 
 
-class LeaderFlow:
+class LeaderFlow(Flow):
     """First places, shifted by another order of the same replicas; with ``may_copy`` also by exchanging a first
     replica for another replica."""
 
     def __init__(self, layout: Layout, *, may_copy: bool) -> None:
-        self._layout = layout
+        super().__init__(layout, layout.leads)
         self._may_copy = may_copy
-        self.load = layout.leads
-        self.bands: Mapping[int, Band] = layout.leader_bands()
 
     def find(self, source: int, target: int) -> int | None:
         """A partition of both nodes with the source first, else one that can be exchanged."""

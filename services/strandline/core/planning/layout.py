@@ -6,14 +6,14 @@ C90 allows; what nodes hold, lead and store is counted with every change.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from strandline.core.planning.values import Goal, PlannedNode, PlannedPartition
 
-_ROUNDING = 1e-9
+_NEAR = 1 + 1e-9
+"""One, and what is lost where shares are divided."""
 
 Held = tuple[int, int]
 """Size and index of a partition that a node holds."""
@@ -46,10 +46,11 @@ class Layout:
         self.bytes = dict.fromkeys(self.nodes, 0)
         self.reasons: dict[int, list[str]] = {}
         """Why partitions change, in the order in which that was decided."""
-        self._racks = {node_id: node.rack for node_id, node in self.nodes.items()}
+        self.racks = {node_id: node.rack for node_id, node in self.nodes.items()}
         self._rack_count = len({node.rack for node in self.nodes.values() if node.rack and not node.draining})
         alive = {node_id for node_id, node in self.nodes.items() if not node.away}
-        self._pinned = {index for index, each in enumerate(self.partitions) if alive.isdisjoint(each.in_sync)}
+        self.pinned = {index for index, each in enumerate(self.partitions) if alive.isdisjoint(each.in_sync)}
+        """Partitions with no copy in sync on a node that is there: nothing can be copied."""
         for index, each in enumerate(self.partitions):
             self.put(index, list(each.replicas))
         staying = sum(self.count(node_id) for node_id, node in self.nodes.items() if node.away and not node.draining)
@@ -80,20 +81,12 @@ class Layout:
     def may_move(self, index: int, source: int, target: int) -> bool:
         """Whether the replica on ``source`` can be on ``target`` instead; ``target`` is known to take replicas."""
         replicas = self.replicas[index]
-        if target in replicas or index in self._pinned:
+        if target in replicas or index in self.pinned:
             return False
-        rack = self._racks[target]
-        if rack is None or rack == self._racks[source]:
+        rack = self.racks[target]
+        if rack is None or rack == self.racks[source]:
             return True
         return self.crowd(replicas, rack) < self.rack_limit(len(replicas))
-
-    def is_pinned(self, index: int) -> bool:
-        """Whether no copy in sync is on a node that is there, so that nothing can be copied."""
-        return index in self._pinned
-
-    def rack(self, node_id: int) -> str | None:
-        """Where the node is; None: not known, and never crowded."""
-        return self._racks[node_id]
 
     def wanted_factor(self, index: int) -> int:
         """How many replicas the partition is to have."""
@@ -109,13 +102,13 @@ class Layout:
         """How many of these are in the rack; no rack is never crowded."""
         if rack is None:
             return 0
-        return sum(node_id is not None and self._racks[node_id] == rack for node_id in replicas)
+        return sum(node_id is not None and self.racks[node_id] == rack for node_id in replicas)
 
     def crowded_rack(self, index: int) -> str | None:
         """The first rack that holds more of the partition than it may."""
         replicas = self.replicas[index]
         limit = self.rack_limit(len(replicas))
-        racks = [self._racks[node_id] for node_id in replicas]
+        racks = [self.racks[node_id] for node_id in replicas]
         return next((rack for rack in racks if rack is not None and racks.count(rack) > limit), None)
 
     def rack_limit(self, replication_factor: int) -> int:
@@ -134,29 +127,17 @@ class Layout:
         """What the node holds beyond its share of what there is to be; below 0: what it lacks."""
         return self.count(node_id) - self._final_shares.get(node_id, 0)
 
-    def replica_bands(self) -> dict[int, Band]:
-        """For `Goal.REPLICAS`."""
-        return self._bands(sum(map(self.count, self.members)))
-
-    def leader_bands(self) -> dict[int, Band]:
-        """For `Goal.LEADERS`."""
-        return self._bands(sum(map(self.leads, self.members)))
+    def bands(self, load: Callable[[int], int]) -> dict[int, Band]:
+        """Each member's share of what is counted, within 1; a node that takes nothing need not be filled up to it."""
+        return {
+            node_id: Band(share - _NEAR if node_id in self.takers else 0, share, share + _NEAR)
+            for node_id, share in self._shares(sum(map(load, self.members))).items()
+        }
 
     def byte_bands(self) -> dict[int, Band]:
-        """For `Goal.BYTES`."""
+        """Each member's share of bytes, within 10 %."""
         shares = self._shares(sum(self.bytes[node_id] for node_id in self.members))
         return {node_id: Band(0.9 * share, share, 1.1 * share) for node_id, share in shares.items()}
-
-    def _bands(self, total: int) -> dict[int, Band]:
-        return {
-            # A node that takes nothing cannot be filled up to its share. Shares are quotients of floats.
-            node_id: Band(
-                math.ceil(share - 1 - _ROUNDING) if node_id in self.takers else 0,
-                share,
-                math.floor(share + 1 + _ROUNDING),
-            )
-            for node_id, share in self._shares(total).items()
-        }
 
     def _shares(self, total: int) -> dict[int, float]:
         weights = {node_id: self.nodes[node_id].weight for node_id in self.members}

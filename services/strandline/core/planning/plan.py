@@ -12,7 +12,9 @@ from strandline.core.planning.bytes import even_bytes
 from strandline.core.planning.evening import LeaderFlow, ReplicaFlow, even
 from strandline.core.planning.layout import Layout
 from strandline.core.planning.values import Goal, Move, Plan, PlannedNode, PlannedPartition
-from strandline.core.planning.verdicts import refusals_of, remaining_of, replace_refusals
+from strandline.core.planning.verdicts import refusals_of, remaining_of, replace_refusals, unknown_node
+
+__all__ = ["EVERY_GOAL", "plan", "replace", "unknown_node"]
 
 EVERY_GOAL = frozenset(Goal)
 
@@ -73,7 +75,7 @@ def _repair(layout: Layout, goals: Collection[Goal]) -> None:
 def _least_missed(layout: Layout, places: Sequence[int | None], in_sync: Collection[int]) -> int:
     """The replica that a lower replication factor ends: never the first, one out of sync before others."""
     others = [node_id for node_id in places[1:] if node_id is not None]
-    return max(others, key=lambda node_id: (node_id not in in_sync, layout.crowd(places, layout.rack(node_id)),
+    return max(others, key=lambda node_id: (node_id not in in_sync, layout.crowd(places, layout.racks[node_id]),
                                             layout.surplus(node_id), node_id))  # fmt: skip
 
 
@@ -83,7 +85,7 @@ def _filled(layout: Layout, places: list[int | None]) -> list[int]:
     for place, node_id in enumerate(places):
         if node_id is None:
             free = [each for each in layout.takers
-                    if each not in places and layout.crowd(places, layout.rack(each)) < limit]  # fmt: skip
+                    if each not in places and layout.crowd(places, layout.racks[each]) < limit]  # fmt: skip
             places[place] = min(free, key=lambda each: (layout.surplus(each), layout.bytes[each], each))
     return [node_id for node_id in places if node_id is not None]
 
@@ -93,8 +95,8 @@ def _repair_racks(layout: Layout) -> None:
     for index in range(len(layout.partitions)):
         while rack := layout.crowded_rack(index):
             replicas = layout.replicas[index]
-            ways = [(source, target) for source in layout.members if layout.rack(source) == rack and source in replicas
-                    for target in layout.takers if layout.rack(target) != rack
+            ways = [(source, target) for source in layout.members if layout.racks[source] == rack and source in replicas
+                    for target in layout.takers if layout.racks[target] != rack
                     and layout.may_move(index, source, target)]  # fmt: skip
             if not ways:
                 break

@@ -78,11 +78,6 @@ class Move:
         """Nodes that get a copy."""
         return tuple(node_id for node_id in self.after if node_id not in self.before)
 
-    @property
-    def removing(self) -> tuple[int, ...]:
-        """Nodes that lose theirs."""
-        return tuple(node_id for node_id in self.before if node_id not in self.after)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

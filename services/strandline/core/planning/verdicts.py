@@ -25,7 +25,7 @@ def refusals_of(layout: Layout, goals: Collection[Goal]) -> tuple[str, ...]:
 def replace_refusals(layout: Layout, old: int, new: int) -> tuple[str, ...]:
     """Why one node cannot take the place of another."""
     if unknown := [node_id for node_id in (old, new) if node_id not in layout.nodes]:
-        return (f"node {unknown[0]} is not registered, or an observer; `strandline node list` shows the nodes",)
+        return (unknown_node(unknown[0]),)
     if old == new:
         return (f"node {old} cannot replace itself; name the node that takes its place",)
     if new not in layout.takers:
@@ -35,6 +35,11 @@ def replace_refusals(layout: Layout, old: int, new: int) -> tuple[str, ...]:
     if both:
         return (f"{names(both)}: node {new} holds a replica already; use `strandline node drain {old}` instead",)
     return _grouped((layout.partitions[index].name, _no_copy(layout, index)) for index in held)
+
+
+def unknown_node(node_id: int) -> str:
+    """Why a node that holds no replicas and may hold none is refused."""
+    return f"node {node_id} is not registered, or an observer; `strandline node list` shows the nodes"
 
 
 def _grouped(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
@@ -47,7 +52,7 @@ def _grouped(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 def _no_copy(layout: Layout, index: int) -> str:
     """Why nothing can be copied from the partition's replicas."""
-    if not layout.is_pinned(index):
+    if index not in layout.pinned:
         return ""
     in_sync = layout.partitions[index].in_sync
     if len(in_sync) == 1:
@@ -64,9 +69,9 @@ def _no_room(layout: Layout, index: int, leaving: Collection[int]) -> str:
         return (f"{wanted} replicas need as many nodes, and {len(holders)} can hold them ({_ids(holders)}); add nodes, "
                 f"start those that are away, or lower the replication factor")  # fmt: skip
     limit = layout.rack_limit(wanted)
-    racks = {rack for node_id in holders if (rack := layout.rack(node_id))}
+    racks = {rack for node_id in holders if (rack := layout.racks[node_id])}
     room = sum(max(layout.crowd(kept, rack), min(limit, layout.crowd(holders, rack))) for rack in racks)
-    if room + sum(not layout.rack(node_id) for node_id in holders) < wanted:
+    if room + sum(not layout.racks[node_id] for node_id in holders) < wanted:
         return (f"{wanted} replicas in {len(racks)} racks are at most {limit} in each, and the racks have nodes for "
                 f"{room}; add nodes to the smaller racks, or lower the replication factor")  # fmt: skip
     return ""
@@ -80,8 +85,8 @@ def remaining_of(layout: Layout, goals: Collection[Goal]) -> tuple[str, ...]:
     unmet = {
         Goal.DRAINED: ("draining nodes hold replicas", drained),
         Goal.RACKS: ("a rack holds too many replicas", crowded),
-        Goal.REPLICAS: ("replicas more than 1 from the share", _outside(layout.replica_bands(), layout.count)),
-        Goal.LEADERS: ("first replicas more than 1 from the share", _outside(layout.leader_bands(), layout.leads)),
+        Goal.REPLICAS: ("replicas more than 1 from the share", _outside(layout.bands(layout.count), layout.count)),
+        Goal.LEADERS: ("first replicas more than 1 from the share", _outside(layout.bands(layout.leads), layout.leads)),
         Goal.BYTES: ("bytes more than 10 % from the share", stored),
     }
     said = [
