@@ -111,15 +111,16 @@ class LeaderFlow(Flow):
 
 def even(flow: Flow) -> None:
     """Shift until every node is within its band, or nothing improves."""
-    while wrong := _excess(flow):
+    wrong = _excess(flow)
+    while wrong:
         # From the chain's end: then no node within it ever has one unit too many.
         for source, target in reversed(list(pairwise(_chain(flow)))):
             index = flow.find(source, target)
             if index is None:
                 break
             flow.shift(index, source, target)
-        if _excess(flow) >= wrong:
-            return
+        left = _excess(flow)
+        wrong = left if left < wrong else 0
 
 
 def _excess(flow: Flow) -> float:

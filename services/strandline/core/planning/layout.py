@@ -60,13 +60,15 @@ class Layout:
         """Give a partition these replicas, for these reasons."""
         before, size = self.replicas[index], self.sizes[index]
         for node_id in set(before) - set(replicas):
-            self.held[node_id].remove((size, index))
+            held = self.held[node_id]
+            del held[bisect_left(held, (size, index))]
             self.bytes[node_id] -= size
         for node_id in set(replicas) - set(before):
             insort(self.held[node_id], (size, index))
             self.bytes[node_id] += size
         if before:
-            self.led[before[0]].remove(index)
+            led = self.led[before[0]]
+            del led[bisect_left(led, index)]
         insort(self.led[replicas[0]], index)
         self.replicas[index] = replicas
         if reasons:
