@@ -451,7 +451,13 @@ for _name in (
     "ElectLeaders",
 ):
     setattr(FakeController, _name, _scripted(_name))
-for _name in ("ShutdownNode", "UnregisterNode"):
+for _name in (
+    "ShutdownNode",
+    "UnregisterNode",
+    "AlterPartitionReassignments",
+    "ListPartitionReassignments",
+    "DrainNode",
+):
     setattr(FakeController, _name, _scripted(_name))
 
 

@@ -10,6 +10,7 @@ from tests.client.fake_cluster import TOPIC, TOPIC_ID, fake_cluster
 
 from strandline import client
 from strandline.client import Refused as RefusedGroups
+from strandline.client.administer.reassignments import read_results
 from strandline.client.administer.transaction_admin import hanging_of, is_suspect
 from strandline.core.errors import ErrorCode, Refused
 from strandline.records.codec import NewRecord, encode_batch
@@ -116,6 +117,43 @@ async def test_removal_of_a_node() -> None:
             await admin.unregister_node(4)
 
         assert (asked.node_id, asked.cluster_id) == (4, "c")
+
+
+async def test_reassignments() -> None:
+    """Targets and cancels are sent by topic; rows say what runs, waits or was refused; a repeated cancel is done."""
+    answer = pb.AlterPartitionReassignmentsResponse()
+    rows = answer.responses.add(name=TOPIC).partitions
+    rows.add(partition_index=0, state=pb.REASSIGNMENT_STATE_RUNNING)
+    rows.add(partition_index=1, error_code=error_pb2.ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS, error_message="none")
+    listed = pb.ListPartitionReassignmentsResponse()
+    row = listed.topics.add(name=TOPIC).partitions.add(partition_index=0, replicas=[2, 1], adding_replicas=[2])
+    row.waiting_for.add(node_id=2, why="is not in the ISR yet")
+    async with fake_cluster() as cluster, client.Admin(cluster.bootstrap) as admin:
+        cluster.controller.answers.update(AlterPartitionReassignments=answer, ListPartitionReassignments=listed)
+        targets = {(TOPIC, 0): (2,), (TOPIC, 1): None}
+        moved, refused = await admin.alter_partition_reassignments(targets, planned_from={(TOPIC, 0): (1,)})
+        (ongoing,) = await admin.list_partition_reassignments([(TOPIC, 0)])
+        altered, asked = cluster.controller.asked
+    repeated = read_results(answer, targets, may_repeat=True)
+
+    assert [each.HasField("target") for each in altered.topics[0].partitions] == [True, False]
+    assert altered.topics[0].partitions[0].planned_from.node_ids == [1]
+    assert asked.topics[0].partitions == [0]
+    assert (moved.state, moved.refusal) == ("running", None)
+    assert refused.refusal is not None
+    assert [each.refusal for each in repeated] == [None, None]
+    assert (ongoing.adding, ongoing.waiting_for, ongoing.since_ms) == ((2,), {2: "is not in the ISR yet"}, None)
+
+
+async def test_draining_a_node() -> None:
+    """A node is drained, or taken back; the answer says what it still has."""
+    async with fake_cluster() as cluster, client.Admin(cluster.bootstrap) as admin:
+        cluster.controller.answers["DrainNode"] = pb.DrainNodeResponse(remaining_replicas=3, remaining_leaders=1)
+        found = await admin.drain_node(2)
+        await admin.drain_node(2, draining=False)
+        asked = [each.draining for each in cluster.controller.asked]
+
+        assert (found, asked) == ((3, 1), [True, False])
 
 
 async def test_looks_at_everybody() -> None:

@@ -167,6 +167,19 @@ def test_a_dead_replica_does_not_hold_it_up(
     assert (controller.partition().replicas, controller.partition().isr) == (target, isr)
 
 
+@pytest.mark.parametrize(("target", "isr", "rise"), [((0, 1, 3), (0, 1, 2, 3), 1), ((0, 1, 2, 3), (0, 1, 2, 3), 0)])
+def test_a_removal_begins_a_leader_epoch(target: tuple[int, ...], isr: tuple[int, ...], rise: int) -> None:
+    """A replica that is removed loses its log, so its late fetches are fenced, also where the leader stays (C75)."""
+    controller = moving(0, 1, 2)
+    before = controller.partition()
+    reassign(controller, *target)
+    in_sync(controller, *isr)
+    after = controller.partition()
+
+    assert (after.replicas, after.leader) == (target, 0)
+    assert after.leader_epoch - before.leader_epoch == rise
+
+
 @pytest.mark.parametrize("then", ["cancel", "complete"])
 def test_a_second_target_keeps_the_original_replicas(then: str) -> None:
     """T56: what the first target added is not original: a cancel returns to the first replicas, not to more."""

@@ -432,6 +432,11 @@ partitions = st.builds(
     last_unclean_leader_epoch=st.none() | st.integers(0, 2**31 - 1).map(LeaderEpoch),
     observers=several,
     unproven=several,
+    adding=several,
+    removing=several,
+    original=several,
+    queued_target=several,
+    queue_number=st.integers(0, 2**31),
 )
 endpoints = st.none() | st.builds(Endpoint, st.text(max_size=20), st.integers(1, 65_535))
 images = st.builds(
@@ -445,6 +450,7 @@ images = st.builds(
     fenced=st.booleans(),
     shutting_down=st.booleans(),
     disk_nearly_full=st.booleans(),
+    draining=st.booleans(),
 )
 records = st.builds(
     NodeRecord,

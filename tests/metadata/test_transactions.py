@@ -103,6 +103,17 @@ def test_a_node_of_an_earlier_release_is_read_as_one_with_room() -> None:
         read(sealed(json.dumps(fields)), NodeRecord)
 
 
+def test_a_partition_of_an_earlier_release_is_not_being_moved() -> None:
+    """Documents of a release without reassignments are read, and mean that none runs or waits (C70)."""
+    partition = next(iter(_everything().partitions))
+    settled = dataclasses.replace(partition, adding=(), removing=(), original=(), queued_target=(), queue_number=0)
+    fields = json.loads(write(settled)[9:])
+    for name in ("adding", "removing", "original", "queued_target", "queue_number"):
+        del fields[name]
+
+    assert read(sealed(json.dumps(fields)), PartitionImage) == settled
+
+
 @pytest.mark.parametrize(
     "packed",
     [

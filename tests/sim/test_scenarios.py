@@ -118,6 +118,8 @@ CASES: list[tuple[str, str, list[str]]] = [
         "expect-isr ctl=A,B", "expect-isr ctl=none", "expect-isr A=A,B,C,D",
     ]),
     ("expect-elr none", "the elr", ["expect-elr C"]),
+    ("expect-min-isr 2", "the effective min ISR", ["expect-min-isr 1"]),
+    ("expect-reassigning", "", ["expect-reassigning adding=B", "expect-reassigning queued=A,B"]),
     ("expect-leader A epoch=0", "the leader", ["expect-leader B", "expect-leader none", "expect-leader A epoch=1"]),
     ("expect-active ctl epoch=1", "the ", ["expect-active none", "expect-active c1", "expect-active ctl epoch=2"]),
     ("expect-position ctl=1:8 A=1:8 C=1:8", "the position of", [
@@ -193,6 +195,10 @@ def twisted(claim: str) -> str:
         return f"{verb} {'nobody' if words[0] != 'nobody' else 'none'}"
     if verb == "expect-error":
         return f"{verb} {words[0]} {'UNKNOWN_SERVER_ERROR' if words[1] == 'NONE' else 'NONE'}"
+    if verb == "expect-reassigning":
+        return f"{verb} adding=nobody"
+    if verb == "expect-min-isr":
+        return f"{verb} {int(words[0]) + 1}"
     left, _, right = words[-1].partition("=")
     if verb == "expect-isr":
         other = "none" if right != "none" else "nobody"

@@ -1,4 +1,4 @@
-"""After every event, whether what nodes and controller did is allowed: I1-I18, I27 of RELIABILITY.md.
+"""After every event, whether what nodes and controller did is allowed: I1-I18, I25, I27 of RELIABILITY.md.
 
 Invariant: a check reads cores and disks and changes nothing, and costs O(replicas), not O(log): every log carries the
 hash of each of its prefixes, so "the same below o" is one comparison.
@@ -17,6 +17,7 @@ from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.state_events import EpochStart, PartitionFailed, Truncation
 from strandline.core.types import Acks, Durability, LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 from strandline_sim.checks.committed import Broken, Committed
+from strandline_sim.checks.reassignments import reassignment_fault
 from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.disk import LogFile
 from strandline_sim.world.losses import Losses
@@ -41,6 +42,8 @@ class Checks:
         self._deleted_below: dict[TopicPartition, int] = {}
         # tp -> (leader epoch, offset) of the newest answer to "where does it end?".
         self._latest: dict[TopicPartition, tuple[int, int]] = {}
+        # Replicas that were moved to other nodes: their logs are gone, also where a leader has not heard of that yet.
+        self._moved: set[tuple[TopicPartition, NodeId]] = set()
 
     def of(self, tp: TopicPartition) -> Committed:
         """What was committed in ``tp``."""
@@ -88,7 +91,11 @@ class Checks:
 
     def _weak_isr(self, tp: TopicPartition, leader: LeaderReplica, hw: int) -> None:
         """I3: below its own HW a leader agrees with its own ISR."""
+        image = self.metadata.partitions[tp]
         for member in set(leader.isr.committed) - leader.isr.unproven:
+            if (tp, member) in self._moved and member not in (*image.isr, *image.elr):
+                # It was counted before it was removed; who may be elected has been counted as well (I5).
+                continue
             machine = self._world.machines[member]
             losses = self._losses
             if losses.lacks(tp, member) or losses.was_counted_before(tp, member, leader.image.leader_epoch):
@@ -324,7 +331,12 @@ class Checks:
     def committed_state(self, state: ClusterState) -> None:
         """The controller's decisions are durable."""
         self._world.recorder.decided(state)
+        before = dict(self.metadata.partitions)
         for tp in self.metadata.take(state):
+            was, image = before.get(tp), self.metadata.partitions[tp]
+            if fault := reassignment_fault(was, image):
+                raise Broken("I25", fault)
+            self._moved |= {(tp, n) for n in (was.replicas if was else ()) if n not in image.replicas}
             self._losses.committed(self.metadata.partitions[tp])
             self.members_complete(tp)
             image = self.metadata.partitions[tp]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from strandline.core.control.state import ClusterState
 from strandline.core.log.effects import Emit
 from strandline.core.messages import PartitionImage
-from strandline.core.state_events import ControllerDecision
+from strandline.core.state_events import ControllerDecision, Reassignment
 from strandline.core.types import NodeId, TopicPartition
 from strandline_sim.world.disk import LogFile
 from strandline_sim.world.environment import Environment
@@ -188,6 +188,8 @@ class MetadataChecks:
                 coverage.saw("election by reports")
             elif after.leader in before.elr:
                 coverage.saw("election from the ELR")
+        if before.original and before.leader is not None and before.leader not in after.replicas:
+            coverage.saw("moved from its leader")
         if set(after.isr) - set(before.isr):
             coverage.saw("isr grown")
         if set(before.isr) - set(after.isr):
@@ -197,3 +199,5 @@ class MetadataChecks:
         """Count what the controller reported."""
         if isinstance(emit.event, ControllerDecision):
             self._world.coverage.saw(f"controller: {emit.event.decision}")
+        elif isinstance(emit.event, Reassignment):
+            self._world.coverage.saw(f"reassignment: {emit.event.phase}")

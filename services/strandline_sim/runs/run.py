@@ -30,7 +30,7 @@ from strandline_sim.world.process import Process
 from strandline_sim.world.world import World
 
 # ---- liveness
-# Whether a healed cluster came back to life: L1-L7 of RELIABILITY.md#invariants.
+# Whether a healed cluster came back to life: L1-L7 and L10 of RELIABILITY.md#invariants.
 #
 # Invariants: a partition whose ISR and ELR are both empty must stay offline; it says so, and is not asked for more.
 # That happens to nobody who acknowledges after fsync: no fault takes more from the disks than A5 allows. A partition
@@ -98,6 +98,8 @@ class Convergence:
         return None
 
     def _partition(self, image: PartitionImage) -> tuple[str, str] | None:
+        if (image.original or image.queued_target) and not _is_given_up(image):
+            return ("L10", f"a reassignment of partition {image.tp.partition} does not end: {image}")
         if _is_given_up(image) or self._waits_for_the_outcast(image):
             return None
         if image.leader is None:

@@ -88,6 +88,11 @@ PROMISED_TRANSACTIONS = (
     "transactions: offset refused: UNSTABLE_OFFSET_COMMIT", "transactions: end refused: INVALID_TXN_STATE",
 )  # fmt: skip
 
+PROMISED_MOVES = (
+    "committed", "elections", "isr grown", "reassignment: queued", "reassignment: started", "reassignment: completed",
+    "reassignment: cancelled", "moved from its leader",
+)  # fmt: skip
+
 PROMISED_GROUPS = (
     "committed", "elections", "truncation", "log start moved", "log restarted", "group commit done",
     "group commit unknown", "group commit not_written", "group offset read", "group refused: NOT_COORDINATOR",
@@ -117,6 +122,8 @@ class Profile:
     """Consumer groups with members live in the cluster (`sim.groups`)."""
     has_transactions: bool = False
     """Transactions are written to the run's topic and read from it (`sim.transacting`)."""
+    spare_nodes: int = 0
+    """Nodes beyond those that the topic needs at first."""
     faults_ms: int = 6_000
     promises: tuple[str, ...] = PROMISED
     enough_seeds: int = 40
@@ -159,6 +166,16 @@ PROFILES: dict[str, Profile] = {
             has_outcast=True,
             faults_ms=3_000,
             promises=("committed", "elections", "isr shrunk"),
+        ),
+        Profile(
+            name="moves",
+            about="replicas are moved, moves cancelled, nodes drained, while nodes and the controller die (C120)",
+            spare_nodes=2,
+            kinds=(
+                *("reassign", "cancel_move", "drain", "kill", "power", "wipe", "pause", "partition", "isolate"),
+                *("churn", "lag", "late_alter", "slow_fsync", "controller_kill", "stop", "min_isr"),
+            ),
+            promises=PROMISED_MOVES,
         ),
         Profile(
             name="members",
@@ -312,7 +329,7 @@ class Shape:
 def draw_shape(seed: int, profile: Profile) -> Shape:
     """The shape of a run and its plan of faults."""
     draw = Draw(seed, Purpose.SHAPE)
-    nodes = draw.choose((3, 3, 3, 4, 5))
+    nodes = draw.choose((3, 3, 3, 4, 5)) + profile.spare_nodes
     factor = min(nodes, draw.choose((3, 3, 3, 5)))
     observers = 1 if draw.chance(200) else 0
     end_us = profile.faults_ms * 1000
@@ -345,6 +362,8 @@ def draw_shape(seed: int, profile: Profile) -> Shape:
 def _swarm(draw: Draw, profile: Profile, seed: int) -> tuple[str, ...]:
     """A few kinds of fault out of those of the profile: each run is of another character."""
     chosen = draw.sample(profile.kinds, draw.between(1, 5))
+    if profile.spare_nodes:
+        chosen += ["reassign", "cancel_move"]
     if "churn" in profile.kinds and draw.chance(400):
         # Elections without any failure are what makes the rare orders of events common.
         chosen.append("churn")

@@ -18,6 +18,7 @@ from strandline.core.control.state import ClusterState, latest
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log import events
 from strandline.core.types import NodeEpoch
+from strandline_sim.checks.reassignments import reassignment_fault
 from strandline_sim.scenario import telling
 from strandline_sim.scenario.board import CONTROLLER, Board, Envelope, Link
 from strandline_sim.scenario.controlling import StagedController
@@ -181,6 +182,8 @@ class Control:
         self._store.append(state)
         after = self.partition()
         if after is not None and after != before:
+            if fault := reassignment_fault(before, after):
+                self.breaks("I25", fault)
             self._stage.tell(f"{CONTROLLER}: {telling.partition_text(after, self._stage.names)}")
 
     def end(self) -> None:

@@ -20,7 +20,7 @@ from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.control import CLUSTER_ID, CallRefused
 from strandline_sim.scenario.language import Command, Misuse, NotReadable, ScenarioFailed, Script, parse, rewritten
 from strandline_sim.scenario.stage import Stage
-from strandline_sim.scenario.verbs import clients, controllers, coordinators, expect, nodes, scene, wire
+from strandline_sim.scenario.verbs import clients, controllers, coordinators, expect, moves, nodes, scene, wire
 
 # ---- exporting
 # Where the state events of a scenario go: through the exporter of the services, with the scenario's clock.
@@ -68,7 +68,7 @@ def _incarnation(stage: Stage, place: str) -> int:
 
 VERBS: dict[str, Verb] = {
     verb.name: verb
-    for family in (scene, controllers, nodes, wire, clients, coordinators, expect)
+    for family in (scene, controllers, moves, nodes, wire, clients, coordinators, expect)
     for verb in family.VERBS
 }
 """Every verb of the language."""

@@ -103,6 +103,15 @@ def partition_text(partition: messages.PartitionImage, names: Names) -> str:
         words.append(f"elr={names.shown(partition.elr)}")
     if partition.unproven:
         words.append(f"unproven={names.shown(partition.unproven)}")
+    words += [
+        f"{name}={names.shown(members)}"
+        for name, members in (
+            ("adding", partition.adding),
+            ("removing", partition.removing),
+            ("queued", partition.queued_target),
+        )
+        if members
+    ]
     return " ".join([*words, f"version={partition.partition_epoch}"])
 
 

@@ -1,7 +1,7 @@
 """Whether anything happened that must never happen: the safety properties, looked at after every step.
 
 Invariant: a break is reported where it happens, once for each property and node, and never forgotten in the run.
-The properties are those of `docs/ARCHITECTURE.md` (I0 to I17, I27), restated over the logs as they lie on the disks.
+The properties are those of `docs/RELIABILITY.md` (I0 to I17, I25, I27), restated over the logs as they lie on disks.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ CHECKED = (
     "I21",
     "I22",
     "I23",
+    "I25",
     "I27",
 )
 """Properties that a scenario can ask about."""

@@ -99,6 +99,8 @@ CONTROLLER_TIMINGS = ControllerTimings(
     partitions_per_step=1,
     session_timeout_ms=600,
     heartbeat_interval_ms=150,
+    # So that a second one on the same nodes waits.
+    moves_per_node=1,
     leader_imbalance_check_interval_ms=3_000,
 )
 

@@ -22,6 +22,7 @@ from strandline_sim.world.disk import Disk
 from strandline_sim.world.draws import Draw, Purpose
 from strandline_sim.world.losses import GreedyDeletion, JoinerFault, Losses
 from strandline_sim.world.machine import Machine
+from strandline_sim.world.moves import MoveFaults
 from strandline_sim.world.network import CONTROLLER, Link
 from strandline_sim.world.process import Process
 
@@ -45,6 +46,7 @@ class Faults:
         self._greedy = GreedyDeletion(world, self._undo, read_by_all)
         self.losses = losses
         self._reigns = ReignFaults(world, controller, self._later)
+        self._moves = MoveFaults(world, controller, self._later)
         self._kinds: dict[str, Callable[[Fault], bool]] = {
             "kill": self._kill,
             "power": self._power,
@@ -71,6 +73,7 @@ class Faults:
             "restore": self._restore,
             "dead_cluster": self._dead_cluster,
             **self._reigns.kinds,
+            **self._moves.kinds,
         }
 
     def plan(self) -> None:
@@ -102,6 +105,7 @@ class Faults:
             machine.resume()
             machine.start()
         self._set_min_isr(world.shape.min_isr)
+        self._moves.heal()
 
     def _outcast_links(self) -> list[Link]:
         """What stays cut for ever (L8)."""

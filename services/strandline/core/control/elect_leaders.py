@@ -83,8 +83,8 @@ def _preferred(draft: Draft, partition: PartitionImage) -> Elected | Refusal:
         return Refusal(ErrorCode.ELECTION_NOT_NEEDED, f"node {preferred} leads already")
     return elect_preferred(partition, draft.is_active, draft.has_room) or Refusal(
         ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-        f"node {preferred} is not in the ISR {list(partition.isr)}, or not active, or its disk is nearly full; wait "
-        f"until it is there and has room",
+        f"node {preferred} is not in the ISR {list(partition.isr)}, or not active, or its disk is nearly full, or it "
+        f"is being drained; wait until it is there and may lead",
     )
 
 

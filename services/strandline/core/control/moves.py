@@ -188,20 +188,18 @@ def list_reassignments(
     draft: Draft, reassignments: Reassignments, request: messages.ListPartitionReassignments, now_ms: int
 ) -> messages.ReassignmentsListed:
     """Every reassignment that has not ended, or those of the partitions asked for, running ones first."""
-    wanted = list(_wanted(draft, request.partitions))
+    wanted = set(_wanted(draft, request.partitions))
     if refusal := next((each for each in wanted if isinstance(each, Refusal)), None):
         return messages.ReassignmentsListed(refusal=refusal)
     found = []
-    for partition in sorted(
-        reassignments.open(draft), key=lambda each: (not each.original, each.queue_number, each.tp)
-    ):
+    for partition, waits in reassignments.waits(draft):
         if request.partitions and partition.tp not in wanted:
             continue
         since_ms = reassignments.since_ms(partition.tp)
         ref = messages.TopicRef(draft.base.topics[partition.tp.topic_id].name, partition.tp.topic_id)
         age_ms = None if since_ms is None else now_ms - since_ms
-        waits = reassignments.waits(draft, partition)
         found.append(messages.OngoingReassignment(ref, partition, waits, age_ms))
+    found.sort(key=lambda each: (not each.partition.original, each.partition.queue_number, each.partition.tp))
     return messages.ReassignmentsListed(reassignments=tuple(found))
 
 

@@ -96,14 +96,16 @@ class Reassignments:
                 return True
         return False
 
-    def waits(self, draft: Draft, partition: PartitionImage) -> tuple[ReassignmentWait, ...]:
-        """What this reassignment waits for, by node."""
-        if partition.original:
-            return waits_of_running(draft, partition)
-        load = _Load(self._per_node, self.open(draft))
-        full = load.full_nodes(partition)
+    def waits(self, draft: Draft) -> Iterator[tuple[PartitionImage, tuple[ReassignmentWait, ...]]]:
+        """What every reassignment waits for, by node."""
+        everything = list(self.open(draft))
+        load = _Load(self._per_node, everything)
         why = f"takes part in {self._per_node} running reassignments, as many as may run at a time"
-        return tuple(ReassignmentWait(node_id, why) for node_id in full)
+        for partition in everything:
+            if partition.original:
+                yield partition, waits_of_running(draft, partition)
+            else:
+                yield partition, tuple(ReassignmentWait(node_id, why) for node_id in load.full_nodes(partition))
 
 
 class _Load:
@@ -222,12 +224,20 @@ def cancel(draft: Draft, partition: PartitionImage) -> None:
 def _put_ended(
     draft: Draft, partition: PartitionImage, replicas: tuple[NodeId, ...], leader: Elected | None
 ) -> PartitionImage:
-    """The partition with exactly these replicas; below its min ISR it keeps an ELR, as after any other shrink."""
+    """The partition with exactly these replicas; below its min ISR it keeps an ELR, as after any other shrink.
+
+    Whoever is removed loses its log, and may come back with an empty one in the same process. So a removal begins a new
+    leader epoch, also for a leader that stays: nothing that a removed replica was known to hold counts any more, and
+    its late fetches are fenced (as in Kafka's PartitionChangeBuilder).
+    """
     min_isr = min_isr_with(draft, partition, replicas)
     ended = replace(partition, replicas=replicas, min_isr=min_isr, adding=(), removing=(), original=())
     isr = in_assignment_order(ended, partition.isr)
     ended = replace(ended, isr=isr, elr=elr_after(ended, isr))
-    return draft.put_partition(ended, cause=REASSIGN) if leader is None else install(draft, ended, leader, REASSIGN)
+    if leader is not None:
+        return install(draft, ended, leader, REASSIGN)
+    begins = ended.leader is not None and not set(partition.replicas) <= set(replicas)
+    return draft.put_partition(ended, cause=REASSIGN, new_reign=begins)
 
 
 def min_isr_with(draft: Draft, partition: PartitionImage, replicas: tuple[NodeId, ...]) -> int:

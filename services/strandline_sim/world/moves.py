@@ -1,0 +1,72 @@
+"""What an operator does while other faults happen: replicas are moved, moves cancelled, nodes drained.
+
+Invariant: every target is one that the controller may take; whether it is taken, and when it ends, is the controller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from strandline.core.control.messages import (
+    AlterPartitionReassignments,
+    DrainNode,
+    ReassignPartition,
+    TopicRef,
+)
+from strandline.core.types import NodeId
+from strandline_sim.control.controller import Controller
+from strandline_sim.control.controllers import Controllers
+from strandline_sim.runs.shape import Fault
+from strandline_sim.world.cluster import Cluster
+from strandline_sim.world.draws import Draw, Purpose
+
+_FACTORS = (1, 2, 3, 3, 3, 4)
+
+
+class MoveFaults:
+    """The kinds of fault that change where partitions lie."""
+
+    def __init__(
+        self,
+        world: Cluster,
+        controller: Controller | Controllers,
+        later: Callable[[Fault, Callable[[], object]], None],
+    ) -> None:
+        """``later`` does something when the fault's time is over."""
+        self._world = world
+        self._controller = controller
+        self._later = later
+        self.kinds = {"reassign": self._reassign, "cancel_move": self._cancel, "drain": self._drain}
+
+    def heal(self) -> None:
+        """No node is drained any more; moves go on to their end (L10)."""
+        if "drain" in self._world.shape.kinds:
+            for node_id in self._world.electable:
+                self._set_draining(node_id, draining=False)
+
+    def _reassign(self, fault: Fault) -> bool:
+        draw = Draw(self._world.shape.seed, Purpose.FAULT, fault.at_us)
+        nodes = self._world.electable
+        target = draw.sample(nodes, min(len(nodes), draw.choose(_FACTORS)))
+        return self._alter(fault, tuple(target), force=False)
+
+    def _cancel(self, fault: Fault) -> bool:
+        return self._alter(fault, None, force=bool(fault.other & 1))
+
+    def _alter(self, fault: Fault, target: tuple[NodeId, ...] | None, *, force: bool) -> bool:
+        tp = self._world.tps[fault.pick % len(self._world.tps)]
+        self._world.note("--", f"move p{tp.partition} to {list(target)}" if target else f"cancel the move of {tp}")
+        wanted = ReassignPartition(TopicRef(topic_id=tp.topic_id), tp.partition, target)
+        self._controller.order(AlterPartitionReassignments(partitions=(wanted,), force=force))
+        return True
+
+    def _drain(self, fault: Fault) -> bool:
+        nodes = self._world.electable
+        node_id = nodes[fault.pick % len(nodes)]
+        self._set_draining(node_id, draining=True)
+        self._later(fault, lambda: self._set_draining(node_id, draining=False))
+        return True
+
+    def _set_draining(self, node_id: NodeId, *, draining: bool) -> None:
+        self._world.note("--", f"{'drain' if draining else 'undrain'} n{node_id}")
+        self._controller.order(DrainNode(node_id=node_id, draining=draining))
