@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -146,17 +147,7 @@ async def _submit(admin: Admin, moves: Iterable[Move], *, validate_only: bool) -
 
 def plan_document(seen: Seen, plan: Plan, *, submitted: bool) -> dict[str, Any]:
     """The plan for programs: moves, nodes before and after, and what stays unmet."""
-    moves = [
-        {
-            "topic": move.topic,
-            "partition": move.partition,
-            "before": list(move.before),
-            "after": list(move.after),
-            "size_bytes": move.size_bytes,
-            "reasons": list(move.reasons),
-        }
-        for move in plan.moves
-    ]
+    moves = [asdict(move) for move in plan.moves]
     return {
         "submitted": submitted,
         "moves": moves,

@@ -54,7 +54,9 @@ class _SubmitByDefault(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_SubmitByDefault, help="Move replicas by a plan's file; watch moves, or cancel them.", no_args_is_help=True
+    cls=_SubmitByDefault,
+    help="Move replicas by a file (reassign --plan FILE); watch moves, or cancel them.",
+    no_args_is_help=True,
 )
 
 
@@ -68,7 +70,7 @@ class What(StrEnum):
 def rebalance(
     bootstrap: Bootstrap,
     what: Annotated[
-        What | None, typer.Argument(metavar="[leaders]", help="Only which replica is preferred as leader; copies none.")
+        What | None, typer.Argument(metavar="leaders", help="Only which replica is preferred as leader; copies none.")
     ] = None,
     yes: Yes = False,
     save: Save = None,
