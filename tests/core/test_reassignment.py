@@ -570,3 +570,39 @@ def test_a_node_of_a_queued_target_is_not_removed() -> None:
     assert "6 partitions" in refusal.message
     assert "`strandline node drain 3 --remove` or `strandline node replace 3 NEW`" in refusal.message
     assert observer.code is ErrorCode.INVALID_REQUEST
+
+
+# ---- edge cases (C81)
+
+
+@pytest.mark.parametrize(("replicas", "target"), [((0,), (0, 1, 2)), ((0, 1, 2), (0,)), ((0, 1, 2), (3,))])
+def test_any_number_of_replicas_becomes_any_other(replicas: tuple[int, ...], target: tuple[int, ...]) -> None:
+    """From one replica to three, from three to the leader alone, and to a single other node."""
+    controller = moving(*replicas)
+    reassign(controller, *target)
+    if not set(target) <= set(replicas):
+        in_sync(controller, *sorted({*replicas, *target}))
+    after = controller.partition()
+
+    assert (after.replicas, after.isr, after.leader) == (target, target, target[0])
+    assert after.min_isr == (2 if len(target) >= 3 else 1)
+
+
+def test_thousands_of_queued_reassignments_survive_three_take_overs() -> None:
+    """What runs and what waits, in its order, is the same in every reign that follows."""
+    controller = Controller()
+    controller.start(0, 1)
+    total = 2_000
+    placed = tuple((index, (NodeId(0),)) for index in range(total))
+    topic = messages.NewTopic(name=TOPIC, topic_id=TOPIC_ID, assignments=placed)
+    controller.ask(messages.CreateTopics(topics=(topic,)))
+    ask(controller, *(wanted([1], partition=index) for index in reversed(range(total))))
+    order = [each.partition.tp.partition for each in ongoing(controller)]
+    orders = []
+    for _ in range(3):
+        controller = Controller(state=controller.stored, now_ms=controller.now_ms)
+        orders.append([each.partition.tp.partition for each in ongoing(controller)])
+
+    assert orders == [order] * 3
+    assert order[5:] == list(reversed(range(total - 5)))
+    assert states(controller)[:6] == ["running"] * 5 + ["queued"]

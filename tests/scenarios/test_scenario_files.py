@@ -12,7 +12,7 @@ from strandline_sim.scenario.run import run_file
 
 FILES = shipped()
 
-TRACES = {f"tr{number:02}" for number in range(1, 22)} | {"tr02b", "tr03b", "tr04b", "tr34"}
+TRACES = {f"tr{number:02}" for number in (*range(1, 22), *range(31, 35), 37, 47)} | {"tr02b", "tr03b", "tr04b"}
 """The traces of docs/PROTOCOL.md."""
 WHOLE_CLUSTER = {"t36": "e_t36", "t37": "tr02b", "t40": "e_t40", "t41": "tr01 tr02", "t42": "e_t42"}
 """Where the edge cases of a whole cluster are reported: T37 is TR2b, T41 is TR1 and TR2."""

@@ -36,18 +36,25 @@ class Reassignments:
         self._per_node = per_node
         # Since when each runs or waits in this reign; None: since before it.
         self._since_ms: dict[TopicPartition, int | None] = {}
+        # Looked at in every step; those that wait, only when there may be room.
+        self._running: dict[TopicPartition, None] = {}
         self._is_queue_stale = True
 
     def begin(self, state: ClusterState) -> None:
         """A reign begins."""
         self._since_ms = {each.tp: None for each in state.partitions() if _is_open(each)}
+        self._running = {each.tp: None for each in state.partitions() if each.original}
 
     def follow(self, transaction: Transaction, before: ClusterState, now_ms: int) -> None:
         """Take over what was just decided."""
         for partition in transaction.partitions:
             was = before.partition(partition.tp)
+            if partition.original:
+                self._running[partition.tp] = None
+            else:
+                self._running.pop(partition.tp, None)
             if not _is_open(partition):
-                self._is_queue_stale |= self._since_ms.pop(partition.tp, -1) != -1
+                self._since_ms.pop(partition.tp, None)
             elif was is None or was.original != partition.original or was.target != partition.target:
                 self._since_ms[partition.tp] = now_ms
             else:
@@ -55,6 +62,7 @@ class Reassignments:
         gone = frozenset(transaction.deleted_topic_ids)
         for tp in [tp for tp in self._since_ms if tp.topic_id in gone]:
             del self._since_ms[tp]
+            self._running.pop(tp, None)
             self._is_queue_stale = True
 
     def since_ms(self, tp: TopicPartition) -> int | None:
@@ -71,9 +79,16 @@ class Reassignments:
         """Complete what may be completed, and start what has room since, in this step's transaction (C73, C75)."""
         if not self._since_ms and not any(map(_is_open, draft.changed())):
             return
-        may_start = self._is_queue_stale or any(each.queued_target for each in draft.changed())
-        for partition in list(self.open(draft)):
-            may_start |= bool(partition.original) and maybe_complete(draft, partition)
+        may_start = self._is_queue_stale
+        for changed in draft.changed():
+            before = draft.base.partition(changed.tp)
+            may_start |= bool(
+                changed.queued_target or (before is not None and before.original and not changed.original)
+            )
+        for tp in self._running:
+            partition = draft.partition(tp)
+            if partition is not None and partition.original:
+                may_start |= maybe_complete(draft, partition)
         if may_start:
             self._is_queue_stale = self._start_queued(draft)
 
@@ -85,7 +100,7 @@ class Reassignments:
         for partition in sorted((each for each in everything if each.queued_target), key=_place_in_queue):
             is_full = bool(load.full_nodes(partition))
             # Counted either way: what waits for a node is not overtaken there by what was submitted later.
-            load.count(started(partition))
+            load.count(*_demand(partition))
             if is_full:
                 continue
             begun = draft.put_partition(started(partition), cause=REASSIGN)
@@ -117,19 +132,20 @@ class _Load:
         self._out: Counter[NodeId] = Counter()
         for partition in partitions:
             if partition.original:
-                self.count(partition)
+                self.count(partition.adding, partition.removing)
 
-    def count(self, partition: PartitionImage) -> None:
+    def count(self, adding: Iterable[NodeId], removing: Iterable[NodeId]) -> None:
         """Count one that runs."""
-        self._in.update(partition.adding)
-        self._out.update(partition.removing)
+        for node_id in adding:
+            self._in[node_id] += 1
+        for node_id in removing:
+            self._out[node_id] += 1
 
     def full_nodes(self, queued: PartitionImage) -> list[NodeId]:
         """The nodes that this one has to wait for. One that takes the place of a running one uses its room again."""
-        wanted = started(queued)
-        adding, removing = set(wanted.adding) - {*queued.adding}, set(wanted.removing) - {*queued.removing}
-        full = {n for n in adding if self._in[n] >= self._per_node}
-        return sorted(full | {n for n in removing if self._out[n] >= self._per_node})
+        adding, removing = _demand(queued)
+        full = {n for n in adding if self._in[n] >= self._per_node and n not in queued.adding}
+        return sorted(full | {n for n in removing if self._out[n] >= self._per_node and n not in queued.removing})
 
 
 def _is_open(partition: PartitionImage) -> bool:
@@ -140,6 +156,13 @@ def _place_in_queue(partition: PartitionImage) -> tuple[int, TopicPartition]:
     return partition.queue_number, partition.tp
 
 
+def _demand(queued: PartitionImage) -> tuple[tuple[NodeId, ...], tuple[NodeId, ...]]:
+    """The replicas that a queued reassignment will add and remove."""
+    target, original = queued.queued_target, queued.settled_replicas
+    adding = tuple(node_id for node_id in target if node_id not in original)
+    return adding, tuple(node_id for node_id in queued.replicas if node_id not in target)
+
+
 def started(queued: PartitionImage) -> PartitionImage:
     """The partition once its queued reassignment runs: the target first, then everybody else (C70).
 
@@ -147,13 +170,13 @@ def started(queued: PartitionImage) -> PartitionImage:
     """
     target = queued.queued_target
     replicas = (*target, *(node_id for node_id in queued.replicas if node_id not in target))
-    original = queued.original or queued.replicas
+    adding, removing = _demand(queued)
     running = replace(
         queued,
         replicas=replicas,
-        original=original,
-        adding=tuple(node_id for node_id in target if node_id not in original),
-        removing=tuple(node_id for node_id in replicas if node_id not in target),
+        original=queued.settled_replicas,
+        adding=adding,
+        removing=removing,
         queued_target=(),
         queue_number=0,
     )
