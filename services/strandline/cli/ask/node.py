@@ -1,4 +1,4 @@
-"""`strandline node ...`: list the data nodes, ask one to leave in good order, remove one that is gone for good.
+"""`strandline node ...`: list the data nodes, drain, replace or stop one, remove one that is gone for good.
 
 Invariant: `shutdown` is the controlled way (leaders move first); nothing here kills a process. Whether a node may be
 removed is the controller's decision alone.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strandline.cli.ask import drain
 from strandline.cli.connect import over_tls
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, perform
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from strandline.rpc.tls import Tls
 
 
-app = typer.Typer(help="List the data nodes; shut one down cleanly; remove one permanently.", no_args_is_help=True)
+app = typer.Typer(help="List the data nodes; drain, replace, shut down or remove one.", no_args_is_help=True)
 
 _COLUMNS = [
     Column("node_id", "node", number=True),
@@ -84,7 +85,8 @@ def remove(
 ) -> None:
     """Remove a node that is gone for good from the cluster.
 
-    Refused while its session lives, and while partitions are assigned to it. Its id may register again, as a new node.
+    Refused while its session lives, and while partitions are assigned to it: `node drain` or `replace` moves them.
+    Its id may register again, as a new node.
     """
     perform(_remove(bootstrap, node_id))
 
@@ -130,6 +132,11 @@ async def _shutdown(bootstrap: str, node_id: int) -> None:
     typer.echo(f"node {node_id} is shutting down; `strandline node list` shows when it is gone")
 
 
+app.command("drain")(drain.drain)
+app.command("undrain")(drain.undrain)
+app.command("replace")(drain.replace)
+
+
 def node_rows(image: DescribedCluster) -> list[dict[str, Any]]:
     """Every registered node as a row, in order of id."""
     return [_row(node, image) for node in sorted(image.nodes, key=lambda node: node.node_id)]
@@ -159,6 +166,8 @@ def node_state(node: DescribedNode) -> str:
         return "shutting down"
     if node.disk_nearly_full:
         return "disk nearly full"
+    if node.draining:
+        return "draining"
     return "observing" if node.is_observer else "serving"
 
 

@@ -5,16 +5,20 @@ Invariant: names and settings are judged by the controller alone; the command on
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from strandline.cli.ask.partitions import elect, offsets
+from strandline.cli.ask.planning import Seen, Yes, carry_out, read_assignment
 from strandline.cli.ask.topic_change import add_partitions, configs, delete_records, grow
 from strandline.cli.connect import over_tls
 from strandline.cli.failures import CommandFailed, fail, perform
 from strandline.cli.options import Bootstrap, Output, Topic, key_values
 from strandline.cli.output import Column, Format, console, show, show_one
+from strandline.core.planning.plan import plan
+from strandline.core.planning.values import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,21 +57,36 @@ def create(
     replication_factor: Annotated[
         int | None, typer.Option("--replication-factor", "-r", help="Copies of each partition.")
     ] = None,
+    assignment: Annotated[
+        str | None,
+        typer.Option(metavar="ID:ID[,...]", help="Node ids of each partition, the preferred leader first: 1:2,2:3."),
+    ] = None,
     config: Configs = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Create a topic."""
     settings = key_values(config or [], "--config")
-    perform(_create(bootstrap, topic, partitions, replication_factor, settings, output))
+    placed = read_assignment(assignment)
+    if placed and (partitions is not None or replication_factor is not None):
+        raise typer.BadParameter("--assignment says how many partitions and replicas; leave the other options out")
+    perform(_create(bootstrap, topic, partitions, replication_factor, placed, settings, output))
 
 
 async def _create(
-    bootstrap: str, name: str, partitions: int | None, factor: int | None, configs: dict[str, str], form: Format
+    bootstrap: str,
+    name: str,
+    partitions: int | None,
+    factor: int | None,
+    placed: dict[int, list[int]],
+    configs: dict[str, str],
+    form: Format,
 ) -> None:
     from strandline.cli.connect import open_admin
 
     async with open_admin(bootstrap) as admin:
-        created = await admin.create_topic(name, partitions=partitions, replication_factor=factor, configs=configs)
+        created = await admin.create_topic(
+            name, partitions=partitions, replication_factor=factor, configs=configs, assignments=placed
+        )
     sentence = f"created {name}: {created.partitions} partitions, {created.replication_factor} replicas each"
     show_one(created._asdict(), form, sentence)
 
@@ -195,15 +214,28 @@ def alter(
     topic: Topic,
     bootstrap: Bootstrap,
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="A higher number of partitions.")] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option("--replication-factor", "-r", min=1, help="Copies of each partition: a plan, see --yes."),
+    ] = None,
     config: Configs = None,
     delete_config: Annotated[
         list[str] | None, typer.Option("--delete-config", metavar="NAME", help="Reset a setting to its default.")
     ] = None,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
 ) -> None:
-    """Add partitions to a topic, or change its settings."""
+    """Add partitions to a topic, change its settings, or plan another replication factor."""
     settings = key_values(config or [], "--config")
+    if replication_factor is not None:
+        if partitions is not None or settings or delete_config:
+            raise typer.BadParameter("--replication-factor is a plan of its own; leave the other changes out")
+        perform(carry_out(bootstrap, lambda seen: _factor_plan(seen, topic, replication_factor), yes=yes, form=output))
+        return
     if partitions is None and not settings and not delete_config:
-        raise typer.BadParameter("nothing to alter: give --partitions, --config or --delete-config")
+        raise typer.BadParameter(
+            "nothing to alter: give --partitions, --replication-factor, --config or --delete-config"
+        )
     perform(_alter(bootstrap, topic, partitions, settings, delete_config or []))
 
 
@@ -216,6 +248,13 @@ async def _alter(bootstrap: str, name: str, partitions: int | None, settings: di
             typer.echo(f"altered the settings of {name}")
         if partitions is not None:
             await grow(admin, name, partitions)
+
+
+def _factor_plan(seen: Seen, name: str, factor: int) -> Plan:
+    if name not in {each.topic for each in seen.partitions}:
+        raise CommandFailed(f"UNKNOWN_TOPIC_OR_PARTITION: no topic is named {name!r}; see `strandline topic list`")
+    wanted = [replace(each, replication_factor=factor if each.topic == name else None) for each in seen.partitions]
+    return plan(seen.nodes, wanted, ())
 
 
 @app.command()

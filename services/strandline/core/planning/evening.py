@@ -1,0 +1,162 @@
+"""Evens out what nodes hold and lead: the best single step or shortest chain of steps, until nothing improves (C91).
+
+Invariant: a chain takes from a node that has too much, or gives to one that has too little, and leaves every node
+between them as it was.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from strandline.core.planning.layout import Layout, nearest
+
+
+class Flow(ABC):
+    """Something that nodes have: ``load`` says how many units of it, ``bands`` how many they should."""
+
+    def __init__(self, layout: Layout, load: Callable[[int], int]) -> None:
+        self._layout = layout
+        self.load = load
+        self.bands = layout.bands(load)
+
+    @abstractmethod
+    def find(self, source: int, target: int) -> int | None:
+        """The partition by which one unit can be shifted between these nodes; None: by none."""
+
+    @abstractmethod
+    def shift(self, index: int, source: int, target: int) -> None:
+        """Shift it."""
+
+
+class ReplicaFlow(Flow):
+    """Replicas, shifted by moving them."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout, layout.count)
+        self._bytes = layout.byte_bands()
+        self._blocked: set[tuple[int, int]] = set()
+        """Pairs between which no replica may move: asked for at every step, and seldom changed by one."""
+
+    def find(self, source: int, target: int) -> int | None:
+        """A replica of about the size that evens out bytes, too."""
+        layout = self._layout
+        if target not in layout.takers or (source, target) in self._blocked:
+            return None
+        for _, index in nearest(layout.held[source], self._wanted_size(source, target)):
+            if layout.may_move(index, source, target):
+                return index
+        self._blocked.add((source, target))
+        return None
+
+    def _wanted_size(self, source: int, target: int) -> float:
+        """What the target lacks in bytes for each replica that it lacks, or the source has too much."""
+        lacks = self.bands[target].share - self.load(target)
+        if lacks >= 1:
+            return (self._bytes[target].share - self._layout.bytes[target]) / lacks
+        surplus = max(1, self.load(source) - self.bands[source].share)
+        return (self._layout.bytes[source] - self._bytes[source].share) / surplus
+
+    def shift(self, index: int, source: int, target: int) -> None:
+        """Move the replica."""
+        layout = self._layout
+        why = f"node {source} held {self.load(source)} replicas, node {target} {self.load(target)}"
+        layout.move(index, source, target, why)
+        for holder in layout.replicas[index]:
+            for taker in layout.takers:
+                if (holder, taker) in self._blocked and layout.may_move(index, holder, taker):
+                    self._blocked.discard((holder, taker))
+
+
+class LeaderFlow(Flow):
+    """First places, shifted by another order of the same replicas; with ``may_copy`` also by exchanging a first
+    replica for another replica."""
+
+    def __init__(self, layout: Layout, *, may_copy: bool) -> None:
+        super().__init__(layout, layout.leads)
+        self._may_copy = may_copy
+
+    def find(self, source: int, target: int) -> int | None:
+        """A partition of both nodes with the source first, else one that can be exchanged."""
+        layout = self._layout
+        if target not in layout.takers:
+            return None
+        led = layout.led[source]
+        found = next((index for index in led if target in layout.replicas[index]), None)
+        if found is None and self._may_copy and source in layout.takers:
+            return next((index for index in led if self._partner(index, source, target) is not None), None)
+        return found
+
+    def _partner(self, index: int, source: int, target: int) -> int | None:
+        """What the source gets for a first replica that goes to the target: of nearly the same size."""
+        layout = self._layout
+        if not layout.may_move(index, source, target):
+            return None
+        held = (other for _, other in nearest(layout.held[target], layout.sizes[index]))
+        return next((o for o in held if layout.replicas[o][0] != target and layout.may_move(o, target, source)), None)
+
+    def shift(self, index: int, source: int, target: int) -> None:
+        """Put the target first."""
+        layout, replicas = self._layout, self._layout.replicas[index]
+        why = f"node {source} was first of {self.load(source)} partitions, node {target} of {self.load(target)}"
+        if target in replicas:
+            layout.put(index, [target, *(node_id for node_id in replicas if node_id != target)], why)
+            return
+        partner = self._partner(index, source, target)
+        assert partner is not None
+        layout.move(index, source, target, why)
+        layout.move(partner, target, source, why)
+
+
+def even(flow: Flow) -> None:
+    """Shift until every node is within its band, or nothing improves."""
+    wrong = _excess(flow)
+    while wrong:
+        # From the chain's end: then no node within it ever has one unit too many.
+        for source, target in reversed(list(pairwise(_chain(flow)))):
+            index = flow.find(source, target)
+            if index is None:
+                break
+            flow.shift(index, source, target)
+        left = _excess(flow)
+        wrong = left if left < wrong else 0
+
+
+def _excess(flow: Flow) -> float:
+    """By how much loads are outside their bands, added up."""
+    loads = ((flow.load(node_id), band) for node_id, band in flow.bands.items())
+    return sum(max(0, load - band.high, band.low - load) for load, band in loads)
+
+
+def _chain(flow: Flow) -> Sequence[int]:
+    """The nodes along which to shift one unit; empty: there is no way."""
+    loads = {node_id: flow.load(node_id) for node_id in flow.bands}
+    least = sorted(loads, key=lambda node_id: (loads[node_id] - flow.bands[node_id].share, node_id))
+    most = sorted(loads, key=lambda node_id: (flow.bands[node_id].share - loads[node_id], node_id))
+    over = [node_id for node_id in most if loads[node_id] > flow.bands[node_id].high]
+    under = [node_id for node_id in least if loads[node_id] < flow.bands[node_id].low]
+    can_give = [node_id for node_id in most if loads[node_id] - 1 >= flow.bands[node_id].low]
+    can_take = [node_id for node_id in least if loads[node_id] + 1 <= flow.bands[node_id].high]
+    ways = ((over, under), (over, can_take), (can_give, under))
+    direct = (
+        (source, target)
+        for sources, targets in ways
+        for source in sources
+        for target in targets
+        if source != target and flow.find(source, target) is not None
+    )
+    return next(direct, None) or next(filter(None, (_shortest(flow, *way) for way in ways)), ())
+
+
+def _shortest(flow: Flow, sources: Sequence[int], targets: Sequence[int]) -> Sequence[int]:
+    """The shortest chain from one of the sources to one of the targets; empty: there is none."""
+    paths: dict[int, tuple[int, ...]] = {source: (source,) for source in sources}
+    for path in (waiting := list(paths.values()) if targets else []):
+        for node_id in flow.bands:
+            if node_id not in paths and flow.find(path[-1], node_id) is not None:
+                paths[node_id] = (*path, node_id)
+                if node_id in targets:
+                    return paths[node_id]
+                waiting.append(paths[node_id])
+    return ()
