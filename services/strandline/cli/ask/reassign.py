@@ -158,7 +158,7 @@ async def watch_until_done(admin: Admin, interval_s: float, node_id: int | None 
             before = now, left
             live.update(screen(rows, rate, finished_bytes=most - total), refresh=True)
             await asyncio.sleep(interval_s)
-        live.update("nothing is under way", refresh=True)
+    typer.echo("\nnothing is under way" if before else "nothing is under way")
 
 
 async def progress(admin: Admin, node_id: int | None = None) -> list[dict[str, Any]]:
