@@ -24,6 +24,7 @@ from strandline.client.administer.described_transactions import (
     ListedTransaction,
     PartitionProducer,
 )
+from strandline.client.administer.reassignments import DrainedNode, OngoingReassignment, Reassigned
 from strandline.client.administer.transaction_admin import HangingTransaction
 from strandline.client.consume.positions import Lag
 from strandline.client.consumer import Consumer
@@ -95,6 +96,7 @@ __all__ = [
     "DescribedTopic",
     "DescribedTransaction",
     "DeserializationFailed",
+    "DrainedNode",
     "EARLIEST",
     "Election",
     "Endpoint",
@@ -121,6 +123,7 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetOutOfRange",
     "Offsets",
+    "OngoingReassignment",
     "Outcome",
     "OutcomeUnknown",
     "OutgoingRecord",
@@ -130,6 +133,7 @@ __all__ = [
     "ProducerFenced",
     "ProducerStats",
     "RebalanceListener",
+    "Reassigned",
     "Record",
     "RecordMetadata",
     "Refusal",

@@ -39,7 +39,7 @@ def test_every_cause_that_the_controller_gives_has_a_meaning() -> None:
     given = set(re.findall(r'\bcause(?:: str)?(?: = |=)"(\w+)"', CORE)) - others
 
     assert {"refused_cut", "min_isr_change", "election"} <= given <= set(MEANINGS)
-    assert {cause for cause in MEANINGS if f'"{cause}"' not in CORE} == {STALLED, UNDER_MIN, "reassign"}
+    assert {cause for cause in MEANINGS if f'"{cause}"' not in CORE} == {STALLED, UNDER_MIN}
 
 
 def test_a_cause_of_a_newer_version_is_reported_by_its_name() -> None:
