@@ -96,7 +96,7 @@ MEANINGS = {
     ),
     "min_isr_change": Meaning("somebody changed min.insync.replicas", "Nothing, if it was meant.", "Topics"),
     "preferred": Meaning("somebody asked for the preferred leader", "Nothing.", "Topics"),
-    "reassign": Meaning("the partition was moved to other nodes on request", "Nothing, if it was meant.", "Moving replicas"),
+    "reassign": Meaning("the partition was moved on request", "Nothing, if it was meant.", "Moving replicas"),
     STALLED: Meaning(
         "records waited for a member of the ISR that did not take them, or for the leader's own disk",
         "Look at the disk and the network of the nodes that held it up.",
