@@ -249,7 +249,7 @@ def _put_ended(
 ) -> PartitionImage:
     """The partition with exactly these replicas; below its min ISR it keeps an ELR, as after any other shrink.
 
-    Whoever is removed loses its log, and may come back with an empty one in the same process. So a removal begins a new
+    A removed replica loses its log, and may come back with an empty one in the same process. So a removal begins a new
     leader epoch, also for a leader that stays: nothing that a removed replica was known to hold counts any more, and
     its late fetches are fenced (as in Kafka's PartitionChangeBuilder).
     """
