@@ -23,7 +23,7 @@ from strandline.rpc.channels import Backoff, Channels, call, open_channel, parse
 from strandline.rpc.controller_link import ControllerLink
 from strandline.rpc.interceptors import abort
 from strandline.rpc.transports import aio
-from strandline.runtime.settings import wrong_transport
+from strandline.runtime.settings import ServiceSettings, wrong_transport
 from strandline.v1 import controller_service_pb2 as controller_pb
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
@@ -102,6 +102,14 @@ def test_a_variable_that_names_no_transport_is_refused_by_name(monkeypatch: pyte
 
     assert said == "variable STRANDLINE_GRPC_TRANSPORT=asynkio must be asyncio or grpcio"
     assert [wrong_transport({transports.VARIABLE: name}) for name in ("", *transports.TRANSPORTS)] == [None] * 3
+
+
+def test_clients_and_services_have_one_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the variable a client is on the transport that the services' setting has as its default."""
+    monkeypatch.delenv(transports.VARIABLE, raising=False)
+    monkeypatch.setattr(transports, "_chosen", None)
+
+    assert transports.aio() is transports.TRANSPORTS[ServiceSettings.model_fields["grpc_transport"].default]
 
 
 async def test_a_call_to_nobody_is_a_network_exception() -> None:

@@ -161,12 +161,7 @@ async def test_no_tick_comes_before_it_is_due() -> None:
     resting, ticked = asyncio.Event(), asyncio.Event()
     core = ScriptedCore({Ticked: lambda _: ticked.set() or ()})
     driver = driver_with(core, {})
-
-    def due_ms() -> int:
-        resting.set()
-        return driver.clock() + 60_000
-
-    ticking = asyncio.create_task(driver.tick_forever(every_ms=1, due_ms=due_ms))
+    ticking = asyncio.create_task(driver.tick_forever(1, lambda: resting.set() or driver.clock() + 60_000))
     await asyncio.wait_for(resting.wait(), 5)
     driver.step(CallGone(1_000, 1))
     await asyncio.wait_for(ticked.wait(), 5)

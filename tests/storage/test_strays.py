@@ -13,6 +13,7 @@ from strandline.core.types import NodeId, TopicPartition
 from strandline.node.logs import DirectoryLogs
 from strandline.runtime.performers import WITHOUT_SYNC
 from strandline.storage.directory import DataDirectory
+from strandline.storage.layout import remove_tree
 from strandline.storage.log import LogSettings
 from strandline.storage.strays import MOVED_SUFFIX
 
@@ -81,3 +82,16 @@ def test_a_log_of_another_topic_id_is_not_removed(tmp_path: Path) -> None:
 def test_setting_aside_precedes_the_sync_like_a_deletion() -> None:
     """The effect changes files in the order that it needs by itself, so it waits for no sync of saves."""
     assert SetLogAside in WITHOUT_SYNC
+
+
+def test_a_stray_that_an_operator_removed_stops_nothing(tmp_path: Path) -> None:
+    """What is gone already is forgotten."""
+    logs = opened(tmp_path)
+    logs.open(TP, "t")
+    logs.set_aside(TP)
+    logs.sync_saves()
+    remove_tree(*strays(tmp_path))
+    logs.directory.strays.remove_due(HOUR_MS, is_space_low=True)
+    logs.close(clean=True)
+
+    assert logs.directory.strays._waiting == []

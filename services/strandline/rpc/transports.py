@@ -18,7 +18,8 @@ VARIABLE = "STRANDLINE_GRPC_TRANSPORT"
 
 
 TRANSPORTS: dict[str, Any] = {"asyncio": transport, "grpcio": grpc.aio}
-"""By name, what has ``server``, ``insecure_channel`` and ``secure_channel`` with `grpc.aio`'s signatures."""
+"""By name, what has ``server``, ``insecure_channel`` and ``secure_channel`` with `grpc.aio`'s signatures; the default
+is the first."""
 
 _chosen: Any = None
 
@@ -42,5 +43,5 @@ def aio() -> Any:
         ValueError: the variable names neither.
     """
     if _chosen is None:
-        use(os.environ.get(VARIABLE) or "asyncio")
+        use(os.environ.get(VARIABLE) or next(iter(TRANSPORTS)))
     return _chosen

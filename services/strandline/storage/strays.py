@@ -39,6 +39,10 @@ class Strays:
         """
         oldest_s = time.time() - keep_ms / 1_000
         for path in list(self._waiting):
-            if is_space_low or path.stat().st_mtime <= oldest_s:
+            # An operator who needs the room may have been first.
+            is_there = path.exists()
+            if is_there and (is_space_low or path.stat().st_mtime <= oldest_s):
                 remove_tree(path)
+                is_there = False
+            if not is_there:
                 self._waiting.remove(path)
