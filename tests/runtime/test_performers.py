@@ -18,6 +18,7 @@ from strandline.runtime.calls import Calls
 from strandline.runtime.log_performers import Flusher
 from strandline.runtime.performers import WITHOUT_SYNC, Performers, behind_saves
 from strandline.runtime.ports import Chunk
+from strandline.runtime.threads import OwnThreads
 
 TP0, TP1, TP2 = (TopicPartition("id", index) for index in range(3))
 
@@ -141,10 +142,11 @@ class Token:
     def __init__(self, leo: int, *, has_work: bool = True, error: Exception | None = None) -> None:
         self.leo_at_issue = Offset(leo)
         self.has_work = has_work
-        self.let_go = threading.Event()
+        self.begun, self.let_go = threading.Event(), threading.Event()
         self._error = error
 
     def sync(self) -> None:
+        self.begun.set()
         self.let_go.wait(10)
         if self._error is not None:
             raise self._error
@@ -163,7 +165,8 @@ class Logs:
 def _flusher(logs: Any, now: list[int] | None = None) -> tuple[Flusher, list[LogFlushed], list[BaseException]]:
     events: list[LogFlushed] = []
     errors: list[BaseException] = []
-    flusher = Flusher(logs, events.append, errors.append, lambda: (now or [1_000])[0])
+    threads = OwnThreads("fsync", 1)
+    flusher = Flusher(logs, events.append, errors.append, lambda: (now or [1_000])[0], threads=threads)
     return flusher, events, errors
 
 
@@ -218,6 +221,25 @@ async def test_a_failed_sync_raises_no_event() -> None:
 
     assert [str(error) for error in errors] == ["EIO"]
     assert events == []
+
+
+async def test_a_sync_that_waits_when_the_flusher_is_closed_is_not_begun() -> None:
+    """The thread ends after the sync that it is at; the log of the other one is closed by then."""
+    before = set(threading.enumerate())
+    first, second = Token(7), Token(9)
+    flusher, events, errors = _flusher(Logs(first, second))
+    flusher.flush(TP)
+    flusher.flush(TP1)
+    (thread,) = set(threading.enumerate()) - before
+    await asyncio.to_thread(first.begun.wait, 5)
+    flusher.close()
+    for token in (second, first):
+        token.let_go.set()
+    await asyncio.to_thread(thread.join, 5)
+    await asyncio.sleep(0)
+
+    assert not thread.is_alive()
+    assert ([event.tp for event in events], errors) == ([TP], [])
 
 
 async def test_the_age_of_the_longest_sync_is_known() -> None:

@@ -73,7 +73,7 @@ from strandline.runtime.performers import Performers
 from strandline.runtime.ports import Core
 from strandline.runtime.process import LongLived, OwnTasks, started_ticks
 from strandline.runtime.session import Session
-from strandline.runtime.threads import Coordinating, Lookups, leave_to_counts
+from strandline.runtime.threads import Coordinating, Lookups, OwnThreads, leave_to_counts
 from strandline.runtime.transaction_links import TransactionLinks
 from strandline.storage.directory import DataDirectory, OpenedLog
 from strandline.storage.disk import StorageDamaged, StorageFailed, replace_file
@@ -212,7 +212,7 @@ class ReplicaNode:
             self.driver.step,
             self.driver.fail,
             monotonic_ms,
-            threads=settings.fsync_threads,
+            threads=OwnThreads("fsync", settings.fsync_threads),
             observed=self._seen.synced,
         )
         self._wire_peers()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from strandline.core.log.events import Event, LogFlushed, LogOpened, LogRolled, 
 from strandline.core.messages import FetchResult, ServedPartition
 from strandline.core.types import Offset, Payload, TopicPartition
 from strandline.runtime.clock import Clock
-from strandline.runtime.ports import FlushToken, Logs
+from strandline.runtime.ports import FlushToken, Logs, Threads
 
 Perform = Callable[[Any], Event | None]
 
@@ -111,7 +110,7 @@ def _aborted_below(result: FetchResult, end: Offset) -> FetchResult:
 # When a log's bytes are made durable: one sync in a worker thread per commit the core asked for.
 #
 # Invariant: a commit's event is raised only after its sync returned without error; at most one commit per log
-# is under way, so one sync serves every append that waited for it (M55).
+# is under way, so one sync serves every append that waited for it (M55), and no more wait than there are logs.
 
 Raise = Callable[[LogFlushed], None]
 Fail = Callable[[BaseException], None]
@@ -130,7 +129,7 @@ class Flusher:
         fail: Fail,
         clock: Clock,
         *,
-        threads: int = 4,
+        threads: Threads,
         observed: Callable[[float], None] | None = None,
     ) -> None:
         self._logs = logs
@@ -138,8 +137,7 @@ class Flusher:
         self._fail = fail
         self._clock = clock
         self._observed = observed
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fsync")
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads = threads
         self._looked_at_ms: int | None = None
         self._under_way: dict[TopicPartition, int] = {}
         self._again: set[TopicPartition] = set()
@@ -160,24 +158,14 @@ class Flusher:
             return LogFlushed(self._clock(), tp, token.leo_at_issue)
         self.syncs += 1
         self._under_way[tp] = self._clock()
-        if self._loop is None:
-            # Asked once: in CPython 3.11 every question costs a system call (getpid).
-            self._loop = asyncio.get_running_loop()
-        done = self._loop.run_in_executor(self._pool, token.sync)
-        if self._observed is not None:
-            done.add_done_callback(partial(self._measured, self._observed, perf_counter()))
-        done.add_done_callback(partial(self._finished, tp, token))
+        self._threads.run(token.sync, partial(self._finished, tp, token, perf_counter()))
         return None
 
-    def _measured(self, observed: Callable[[float], None], began_s: float, _: object) -> None:
-        observed(perf_counter() - began_s)
-
-    def _finished(self, tp: TopicPartition, token: FlushToken, finished: asyncio.Future[None]) -> None:
+    def _finished(self, tp: TopicPartition, token: FlushToken, asked_s: float, error: BaseException | None) -> None:
         self._under_way.pop(tp, None)
         self._idle.set()
-        if finished.cancelled():
-            return
-        error = finished.exception()
+        if self._observed is not None:
+            self._observed(perf_counter() - asked_s)
         if error is not None:
             self._fail(error)
             return
@@ -208,4 +196,4 @@ class Flusher:
 
     def close(self) -> None:
         """Let no new sync begin; those under way end by themselves."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()

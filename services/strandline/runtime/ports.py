@@ -121,6 +121,18 @@ class FlushToken(Protocol):
         ...
 
 
+class Threads(Protocol):
+    """Where work is done that would block the event loop."""
+
+    def run(self, work: Callable[[], None], ended: Callable[[BaseException | None], None]) -> None:
+        """Do ``work`` in a thread, and then call ``ended`` on the event loop, with the error if there was one."""
+        ...
+
+    def close(self) -> None:
+        """Begin nothing more, also of what waits; what is under way ends by itself."""
+        ...
+
+
 class Logs(Protocol):
     """All logs of one data directory, by partition. Every method is done when it returns, but for what is saved: that
     is durable when `sync_saves` returns, all of it or nothing."""

@@ -12,7 +12,10 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Thread
 from time import sleep
 from typing import Any, TypeVar
 
@@ -64,6 +67,48 @@ class Aside:
     def close(self) -> None:
         """Begin nothing more; a job under way ends by itself."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+class OwnThreads:
+    """``count`` threads named after their work, begun with the first of it; the caller bounds how much waits.
+
+    The future that an executor makes for each work costs as much as the whole hand-over of this, twice for every batch
+    that is made durable. The threads are daemons: a disk that does not answer does not hold up the end of the process.
+    """
+
+    def __init__(self, name: str, count: int) -> None:
+        self._names = [f"{name}_{number}" for number in range(count)]
+        self._waiting: SimpleQueue[tuple[Callable[[], None], Callable[[BaseException | None], None]] | None]
+        self._waiting = SimpleQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, work: Callable[[], None], ended: Callable[[BaseException | None], None]) -> None:
+        """Do ``work``, and call ``ended`` on the loop that runs now."""
+        if self._loop is None:
+            # Asked once: in CPython 3.11 every question costs a system call (getpid).
+            self._loop = asyncio.get_running_loop()
+            for name in self._names:
+                Thread(target=self._work, args=(self._loop,), name=name, daemon=True).start()
+        self._waiting.put((work, ended))
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        while (found := self._waiting.get()) is not None:
+            work, ended = found
+            error: BaseException | None = None
+            try:
+                work()
+            except BaseException as raised:  # noqa: BLE001  # `ended` gets it
+                error = raised
+            with suppress(RuntimeError):  # the loop is closed, and with it everything that waits
+                loop.call_soon_threadsafe(ended, error)
+
+    def close(self) -> None:
+        """Begin nothing more; what is under way ends by itself."""
+        with suppress(Empty):
+            while True:
+                self._waiting.get_nowait()
+        for _ in self._names:
+            self._waiting.put(None)
 
 
 def giving_way(items: Iterable[_Item]) -> Iterator[_Item]:

@@ -94,7 +94,7 @@ class NodeProcess(Process):
         self.host = Host(
             node_id=self.node_id, driver=self.driver, topics=TopicDirectory(), sizes=logs, low_space=lambda _: None
         )
-        self.flusher = Flusher(logs, self.driver.step, self.driver.fail, machine.clock.ms)
+        self.flusher = Flusher(logs, self.driver.step, self.driver.fail, machine.clock.ms, threads=_Threads())
         self.session = Session(
             self._link,
             self.host,
@@ -359,6 +359,17 @@ class _CountedCore:
     def describe_producers(self, tp: TopicPartition) -> tuple[ActiveProducer, ...] | None:
         """What a led log remembers of producers."""
         return self._core.describe_producers(tp)
+
+
+class _Threads:
+    """The threads of a simulated machine, which say how long a sync takes."""
+
+    def run(self, work: Callable[[], None], ended: Callable[[BaseException | None], None]) -> None:
+        done = asyncio.get_running_loop().run_in_executor(None, work)
+        done.add_done_callback(lambda done: None if done.cancelled() else ended(done.exception()))
+
+    def close(self) -> None:
+        """Their process ends with them."""
 
 
 class _LogLooks:
