@@ -1,5 +1,5 @@
 """Measures records per second through the full clients, sent and then read: ours by durability, and against Kafka
-aiokafka and, sending only, Kafka's Java producer.
+aiokafka and Kafka's own clients in Java.
 
 Six partitions, three replicas, acks=all, records of 1 KiB, the same batches and linger for everybody.
 """
@@ -16,6 +16,7 @@ from child import RUN_GRACE_S, run_script
 from parties import fresh_topic, in_words
 from party_kafka import Kafka
 from plan import Pace, Plan
+from records_consumer import read_figures
 from records_producer import BATCH_BYTES, records_figures
 
 from strandline.cli.local.local_cluster import LocalCluster
@@ -66,4 +67,5 @@ def _both_ways(kind: str, bootstrap: str, topic: str, pids: str, pace: Pace) -> 
 
 def _java(kafka: Kafka, pace: Pace) -> Mapping[str, Any]:
     with kafka.topic(PARTITIONS) as topic:
-        return records_figures(*kafka.send_records(topic, BATCH_BYTES, pace))
+        sent = records_figures(*kafka.send_records(topic, BATCH_BYTES, pace))
+        return sent | read_figures(*kafka.read_records(topic))

@@ -82,6 +82,12 @@ class Kafka:
         count = int(self._hear("done").split()[1])
         return count, watch.end()
 
+    def read_records(self, topic: str) -> tuple[int, int, float]:
+        """Kafka's consumer reads a topic to its end: how many records, bytes of their values, and seconds."""
+        self._say(f"read {topic}")
+        read, size_bytes, seconds = self._hear("done").split()[1:]
+        return int(read), int(size_bytes), float(seconds)
+
     @contextmanager
     def topic(self, partitions: int) -> Iterator[str]:
         """A topic with three replicas of each partition, deleted at the end."""

@@ -61,7 +61,12 @@ async def measure(kind: str, bootstrap: str, topic: str, wanted: int) -> None:
     if read != wanted:
         raise SystemExit(f"the topic holds {wanted} records, and {read} came")
     seconds = time.monotonic() - began
-    print(json.dumps({"read_per_s": round(read / seconds), "read_megabytes": round(size_bytes / 1e6)}), flush=True)
+    print(json.dumps(read_figures(read, size_bytes, seconds)), flush=True)
+
+
+def read_figures(records: int, size_bytes: int, seconds: float) -> dict[str, int]:
+    """The figures of records of this size in all, read in this time."""
+    return {"read_per_s": round(records / seconds), "read_megabytes": round(size_bytes / 1e6)}
 
 
 if __name__ == "__main__":

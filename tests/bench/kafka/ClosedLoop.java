@@ -1,5 +1,6 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
@@ -11,20 +12,27 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * The client of the bench's Kafka: Kafka's own producer, acks=all, in a closed loop with one record per batch, or as
- * fast as it takes records of 1 KiB.
+ * fast as it takes records of 1 KiB; and Kafka's own consumer, which reads a topic as fast as it gives records.
  *
  * It lives as long as the brokers, so that its code is compiled when it is measured. Reads one command a line, and
- * answers each with one line: "create TOPIC PARTITIONS", "delete TOPIC", "loop TOPIC BYTES WINDOW WARM_S RUN_S" and
- * "records TOPIC BATCH_BYTES WARM_S RUN_S"; the last two also print "begin" when their unmeasured seconds are over.
+ * answers each with one line: "create TOPIC PARTITIONS", "delete TOPIC", "read TOPIC", "loop TOPIC BYTES WINDOW WARM_S
+ * RUN_S" and "records TOPIC BATCH_BYTES WARM_S RUN_S"; the last two also print "begin" when their unmeasured seconds
+ * are over.
  */
 public final class ClosedLoop {
     private static final int MOST_RECORDS = 2_000_000;
+    private static final Duration SILENCE = Duration.ofSeconds(20);
 
     public static void main(String[] arguments) throws Exception {
         String bootstrap = arguments[0];
@@ -47,6 +55,7 @@ public final class ClosedLoop {
                         admin.deleteTopics(List.of(words[1])).all().get();
                         say("deleted");
                     }
+                    case "read" -> read(bootstrap, words[1]);
                     case "loop" -> loop(
                             bootstrap,
                             words[1],
@@ -168,6 +177,35 @@ public final class ClosedLoop {
         }
         producer.flush();
         return sent;
+    }
+
+    /** From the first record that came, as for the other clients: finding the leaders is not what is measured. */
+    private static void read(String bootstrap, String topic) {
+        Map<String, Object> settings = Map.of("bootstrap.servers", bootstrap);
+        ByteArrayDeserializer bytes = new ByteArrayDeserializer();
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings, bytes, bytes)) {
+            List<TopicPartition> partitions = consumer.partitionsFor(topic).stream()
+                    .map(one -> new TopicPartition(topic, one.partition()))
+                    .toList();
+            consumer.assign(partitions);
+            consumer.seekToBeginning(partitions);
+            long held = consumer.endOffsets(partitions).values().stream().mapToLong(Long::longValue).sum();
+            long read = 0;
+            long sizeBytes = 0;
+            long began = 0;
+            while (read < held) {
+                ConsumerRecords<byte[], byte[]> records = consumer.poll(SILENCE);
+                if (records.isEmpty()) {
+                    throw new IllegalStateException("read " + read + " of " + held + " records, and no more came");
+                }
+                began = began == 0 ? System.nanoTime() : began;
+                for (ConsumerRecord<byte[], byte[]> record : records) {
+                    sizeBytes += record.value().length;
+                }
+                read += records.count();
+            }
+            say(String.format(Locale.ROOT, "done %d %d %.3f", read, sizeBytes, (System.nanoTime() - began) / 1e9));
+        }
     }
 
     private static void say(String line) {
