@@ -2,16 +2,19 @@
 
 Invariant: whatever arrives, and however it is cut, nothing is raised; what is sent in return are whole frames; what the
 connection may hold is bounded while it lives and given back when it has ended. `check_cuts`: a conversation that is cut
-anywhere has the frames of the whole one, except for how much credit is given, and when.
+anywhere has the frames of the whole one, except for how much credit is given, and when. `check_recorded`: so has what
+real clients sent, and what a fuzzer makes of that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import grpc
+import interop_service
 import raw_frames as raw
 from draws import Draws
 
@@ -20,6 +23,7 @@ from strandline.transport import flow
 from strandline.transport.channel import ClientConnection
 from strandline.transport.serving import Port, ServerConnection
 
+Side = Callable[[], tuple[Any, Any]]
 _NUMBERS = (0, 1, 5, 16_383, 16_384, 65_535, 65_536, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
 _STREAMS = (1, 3, 0, 5, 2, 1, 7, (1 << 31) - 1)
 _PATHS = (b"/it/Echo", b"/it/Each", b"/it/Unread", b"/it/Never", b"/it/Absent", b"", b"*")
@@ -73,11 +77,21 @@ def check_cuts(data: bytes) -> None:
 
 async def _check_cuts(draws: Draws) -> None:
     content = b"".join(_conversation(draws, at_server=True))
-    whole = await _fed(_server_side, content, ())
-    place = draws.integer(0, len(content))
-    cut = await _fed(_server_side, content, (place,))
+    await check_cut(_server_side, content, [draws.integer(0, len(content))])
 
-    assert _without_credit(whole) == _without_credit(cut), f"cut at {place} of {content!r}"
+
+def check_recorded(data: bytes) -> None:
+    """The oracle of what a client sent to the interoperability service, cut at a place that its end draws."""
+    asyncio.run(check_cut(interop_side, data, [int.from_bytes(data[-2:], "big") % (len(data) + 1)]))
+
+
+async def check_cut(make: Side, content: bytes, places: Iterable[int]) -> None:
+    """Cut at each of these places, one at a time, it has the same frames as whole."""
+    whole = _without_credit(await _fed(make, content, ()))
+    for place in places:
+        cut = await _fed(make, content, (place,))
+
+        assert whole == _without_credit(cut), f"cut at {place} of {content!r}"
 
 
 def _conversation(draws: Draws, *, at_server: bool) -> Iterator[bytes]:
@@ -120,9 +134,14 @@ def _junk(draws: Draws) -> bytes:
     return draws.taken(draws.integer(1, 40))
 
 
-def _server_side() -> tuple[Any, Any]:
-    server = transport.server(handlers=[raw.handlers()])
+def _server_side(service: grpc.GenericRpcHandler | None = None) -> tuple[Any, Any]:
+    server = transport.server(handlers=[service or raw.handlers()])
     return ServerConnection(Port(server, _NOT_LISTENING, None)), server
+
+
+def interop_side() -> tuple[Any, Any]:
+    """A connection of the interoperability service, and its server."""
+    return _server_side(interop_service.handlers())
 
 
 def _client_side() -> tuple[Any, Any]:
@@ -138,7 +157,7 @@ class _NotListening:
 _NOT_LISTENING: Any = _NotListening()
 
 
-async def _fed(make: Any, content: bytes, places: Sequence[int]) -> list[raw.Frame]:
+async def _fed(make: Side, content: bytes, places: Sequence[int]) -> list[raw.Frame]:
     """Give a new connection the content, cut at these places; returns the frames that it sent."""
     connection, owner = make()
     process = connection.arriving.process
@@ -156,7 +175,7 @@ async def _fed(make: Any, content: bytes, places: Sequence[int]) -> list[raw.Fra
     found = list(_frames(wire.sent))
     connection.connection_lost(None)
     # Handlers that wait for their caller are cancelled with the server.
-    await (owner.stop(0) if make is _server_side else owner.close())
+    await (owner.close() if make is _client_side else owner.stop(0))
     assert process.held == held, "what arrived was not given back"
     return found
 

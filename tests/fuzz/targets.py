@@ -38,6 +38,7 @@ TARGETS = {
     "messages": Target("target_messages", 150, 600),
     "transport": Target("target_transport", 200, 400),
     "transport-cuts": Target("target_transport", 100, 300, "check_cuts"),
+    "transport-recorded": Target("target_transport", 100, 1_500, "check_recorded"),
     "kafka-history": Target("target_kafka_history", 25, 300),
 }
 """`recovery` and `indexes` are small here: tests/storage runs the same oracles with inputs of its own."""

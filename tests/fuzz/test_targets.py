@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from target_transport import check_cut, interop_side
 from targets import TARGETS, kept_inputs, oracle
 
 
@@ -41,3 +43,11 @@ def test_random_bytes_hold_no_surprise(name: str) -> None:
 def test_what_once_failed_holds(name: str, path: Path) -> None:
     """Every committed input, earlier finds above all, passes its target's oracle."""
     oracle(name)(path.read_bytes())
+
+
+@pytest.mark.parametrize("path", kept_inputs("transport-recorded"), ids=lambda path: path.name)
+def test_a_recorded_connection_may_be_cut_at_every_byte(path: Path) -> None:
+    """What a real client sent has the same answer however the network cuts it in two."""
+    content = path.read_bytes()
+
+    asyncio.run(check_cut(interop_side, content, range(len(content) + 1)))

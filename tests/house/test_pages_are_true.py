@@ -21,9 +21,11 @@ from strandline.runtime.settings import ServiceSettings, extra
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "services" / "strandline"
-PAGES = sorted(
-    [*ROOT.glob("*.md"), *(page for room in ("docs", "deploy", "examples") for page in (ROOT / room).rglob("*.md"))]
-)
+_FOUND = [
+    *ROOT.glob("*.md"),
+    *(page for room in ("docs", "deploy", "examples") for page in (ROOT / room).rglob("*.md")),
+]
+PAGES = sorted(page for page in _FOUND if "node_modules" not in page.parts)
 PAGE_IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
 _FILE = re.compile(r"`([a-z_]+(?:/[a-z_0-9]+)*\.(?:py|proto))`")
