@@ -21,9 +21,9 @@ from strandline.core.messages import AsOf, MetadataImage, TopicImage
 from strandline.core.types import NodeId
 from strandline.rpc.channels import target
 from strandline.rpc.convert.admin import read_init_producer_id, write_producer_id
-from strandline.rpc.convert.fetch import tag, varint
 from strandline.rpc.convert.metadata import write_node, write_partition, write_rules, write_topic
 from strandline.rpc.convert.subscription import KnownController, write_as_of, write_controllers
+from strandline.rpc.wire_fields import tag, varint
 from strandline.runtime.clock import Clock
 from strandline.v1 import controller_service_pb2, metadata_pb2
 from strandline.v1 import metadata_service_pb2 as pb

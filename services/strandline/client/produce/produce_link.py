@@ -16,8 +16,8 @@ import grpc
 from strandline.client.background import is_connected
 from strandline.client.produce.delivery import OutgoingBatch
 from strandline.core.types import Acks
-from strandline.rpc.convert.fetch import tag, varint
 from strandline.rpc.status import refusal_of
+from strandline.rpc.wire_fields import tag, varint
 from strandline.v1 import leader_service_pb2 as pb
 
 _ProduceStream = grpc.aio.StreamStreamCall[bytes, pb.ProduceStreamResponse]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refused
@@ -20,6 +20,7 @@ from strandline.records.batch import CONTROL_BIT, check_replicated
 from strandline.records.codec import with_marker
 from strandline.rpc.convert import errors
 from strandline.rpc.convert.records import Decoded, FetchedBatches, Pace, decode_records
+from strandline.rpc.wire_fields import tag, varint
 from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
 
 DEFAULT_REPLICA_WAIT_MS = 500
@@ -280,32 +281,7 @@ def _read_diverging(end: partition_pb2.EpochEndOffset) -> EpochEnd | None:
 # A message is encoded as its fields one after the other, in any order. So a topic that was encoded without its rows is
 # completed by appending them, and a row by appending its records.
 #
-# Invariant: the bytes decode to exactly the message that `convert_fetch.fetch_topics` makes of the same values.
-
-# ---- wire_fields
-# Single fields of a message, encoded by hand, for messages that are put together from bytes encoded before.
-#
-# Invariant: a message is encoded as its fields one after the other, in any order; so bytes of one message may be
-# appended to those of another of the same type, and a submessage wrapped in its field.
-
-_LENGTH_DELIMITED = 2
-
-
-@lru_cache(4_096)
-def varint(number: int) -> bytes:
-    """A number of at least 0."""
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-def tag(message: Any, field: str) -> bytes:
-    """What comes before a submessage, text or bytes in this field, followed by their length."""
-    return varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | _LENGTH_DELIMITED)
-
+# Invariant: the bytes decode to exactly the message that `fetch_topics` makes of the same values.
 
 _RESPONSES = tag(leader_service_pb2.FetchStreamResponse, "responses")
 _PARTITIONS = tag(partition_pb2.FetchTopicResponse, "partitions")
