@@ -31,7 +31,6 @@ _LOG = logging.getLogger(__name__)
 
 BUILD_S = 1_200
 _BASE, _JAVA = "strandline-base:bookworm", "strandline-java:bookworm"
-_BESIDE = {"analytics": ["java"], "etcd": ["etcd"]}
 
 
 class NoEngine(Exception):
@@ -115,7 +114,7 @@ def _await_answer(daemon: subprocess.Popen[bytes]) -> None:
 
 def built(target: str) -> str:
     """The name of the image of a target, ``data-plane``, ``analytics`` or ``etcd``, built from what is there now."""
-    environment = {**os.environ, "PYTHON": sys.executable, **_origins(target)}
+    environment = {**os.environ, "PYTHON": sys.executable, **_origins()}
     done = subprocess.run(
         [str(ROOT / "deploy" / "images" / "build"), target],
         env=environment,
@@ -128,11 +127,14 @@ def built(target: str) -> str:
     return f"strandline{'' if target == 'data-plane' else f'-{target}'}:{__version__}"
 
 
-def _origins(target: str) -> dict[str, str]:
-    """The base images: what the machine can make from its own package mirror, else what can be pulled."""
+def _origins() -> dict[str, str]:
+    """The base images: what the machine can make from its own package mirror, else what can be pulled.
+
+    All at once: each call of the script that has something to make begins with a system of its own.
+    """
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         return {}
-    script = [str(ROOT / "deploy" / "images" / "base"), *_BESIDE.get(target, [])]
+    script = [str(ROOT / "deploy" / "images" / "base"), "java", "etcd"]
     done = subprocess.run(script, check=False, capture_output=True, text=True, timeout=BUILD_S)
     if done.returncode:
         _LOG.warning("deploy/images/base made no base: %s", done.stderr.strip()[-500:])
