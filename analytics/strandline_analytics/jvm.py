@@ -11,10 +11,13 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
+import pyspark
 from py4j.java_gateway import JavaObject
 from py4j.protocol import ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID, Py4JError
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
+
+from strandline_analytics.pyspark_range import numbers_of
 
 F = TypeVar("F", bound=DataFrame)
 
@@ -74,6 +77,19 @@ def analyzed_plan(query: DataFrame) -> Any:
 def plan_of_cached(query: DataFrame) -> Any:
     """The plan of a query in which what is cached is one leaf."""
     return _execution(query).withCachedData()
+
+
+def of_its_rows(query: DataFrame) -> DataFrame:
+    """A query whose plan is nothing but the rows of another one, which are computed when they are asked for.
+
+    How they lie and how many they are expected to be stays known.
+    """
+    origin: Any = query
+    # A companion object. From PySpark 4.3 on its method takes one thing more, which has a default in Scala alone.
+    rows = getattr(getattr(view_of(query.sparkSession).org.apache.spark.sql.execution, "LogicalRDD$"), "MODULE$")
+    more = [getattr(rows, "fromDataset$default$4")()] if numbers_of(pyspark.__version__) >= (4, 3) else []
+    plan = rows.fromDataset(_execution(query).toRdd(), origin._jdf, False, *more)
+    return query_of(plan, query.sparkSession, like=query)
 
 
 def query_of(plan: Any, spark: SparkSession, *, like: F) -> F:

@@ -19,11 +19,12 @@ import psutil
 from day.shape import HOUR, START_US
 from oracle import digest
 from pyspark.sql import SparkSession
-from scanned import datasets
+from scanned import datasets, noted_rows
 
 from strandline_analytics.jvm_start import make_archive
 from strandline_analytics.scope import Scope
 from strandline_analytics.session import open_session
+from strandline_analytics.silver import kept
 from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
@@ -113,6 +114,8 @@ def archived(asked: argparse.Namespace) -> dict[str, Any]:
 
 def measured(asked: argparse.Namespace) -> dict[str, Any]:
     """From the start of the session to its end."""
+    if asked.inspect:
+        kept.of_its_rows = noted_rows
     laps = Laps()
     session = open_session("strandline-bench", master="local[2]", memory=asked.memory)
     session.range(1).count()

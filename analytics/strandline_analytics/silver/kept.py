@@ -2,7 +2,9 @@
 
 Spark keeps what is cached, but plans of all that reads it go on naming everything that led to it. Silver tables stand
 on one another, so Catalyst would spend more on analysing a small query than the query takes. Here the plan of a kept
-table is one leaf.
+table is one leaf. Spark also describes each query to its listeners, and for that follows what is cached to its own
+plan, once for each mention: a table upon tables upon tables would be described a thousand times. So what is cached is
+made of rows, whose plan says nothing of their origin either.
 
 Invariant: a kept table has the rows, names and types of what it was made of, and parts of it that are lost are made
 again; rows have no origin, and are kept where the process that asks also holds them (`session.session_for`), or where
@@ -17,7 +19,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from strandline_analytics.jvm import analyzed_plan, has_jvm, plan_of_cached, query_of
+from strandline_analytics.jvm import analyzed_plan, has_jvm, of_its_rows, plan_of_cached, query_of
 from strandline_analytics.scope import PARTITION_KEY, Scope
 
 KEPT_AS_ROWS = "spark.strandline.keptAsRows"
@@ -36,7 +38,7 @@ def kept(made: DataFrame) -> DataFrame:
     if not has_jvm(made.sparkSession):
         # No plan is within reach, and the server of Spark Connect analyses all that led to a frame at each step again.
         return made.localCheckpoint()
-    cached = made.persist(StorageLevel.MEMORY_AND_DISK)
+    cached = of_its_rows(made).persist(StorageLevel.MEMORY_AND_DISK)
     frame = query_of(plan_of_cached(cached), cached.sparkSession, like=cached)
     setattr(frame, _ORIGIN, cached)
     return frame
@@ -55,15 +57,15 @@ def tables_are_rows(spark: SparkSession) -> bool:
 def let_go(frame: DataFrame) -> None:
     """Keep a table no longer; it can still be read, and is then made again, unless it was kept as rows."""
     # Not by getattr: a frame of Spark Connect takes any name for one of its columns.
-    origin: DataFrame = vars(frame).get(_ORIGIN, frame)
-    if not has_jvm(origin.sparkSession):
+    cached: DataFrame = vars(frame).get(_ORIGIN, frame)
+    if not has_jvm(cached.sparkSession):
         # The server lets go of rows when no frame of the client's refers to them.
         return
-    plan = analyzed_plan(origin)
-    if plan.nodeName() == _ROWS:
+    plan = analyzed_plan(cached)
+    if cached is frame and plan.nodeName() == _ROWS:
         plan.rdd().unpersist(False)
     else:
-        origin.unpersist()
+        cached.unpersist()
 
 
 # ---- places

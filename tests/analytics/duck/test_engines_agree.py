@@ -12,7 +12,7 @@ from oracle import Oracle, differences
 from pyspark.sql import SparkSession
 from random_groups import random_groups
 from random_transactions import random_transactions
-from scanned import datasets
+from scanned import datasets, noted_rows
 from variants import LATER_US, VARIANTS
 from worked_histories import HISTORIES, history_rows
 from written_export import write_export
@@ -120,6 +120,7 @@ def planned(spark: SparkSession, root: Path) -> Iterator[Silver]:
     with pytest.MonkeyPatch.context() as changed:
         for name in ("silver.kept.is_kept_as_rows", "sources.exports.tables_are_rows"):
             changed.setattr(f"strandline_analytics.{name}", lambda _: False)
+        changed.setattr("strandline_analytics.silver.kept.of_its_rows", noted_rows)
         found = open_exports(spark, [str(root)])
         yield found
         found.release()
