@@ -1,4 +1,4 @@
-"""Several controllers on one store: their machines, and what the rest of a world asks of "the controller".
+"""The controllers, one or three, on one store: their machines, and what the rest of a world asks of "the controller".
 
 Invariant: the machines share nothing but the store and the network.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from strandline.controller.watches import WatchNews
 from strandline.core import messages
-from strandline.core.control.messages import ControllerRequest, WatchMetadata
+from strandline.core.control.messages import ControllerRequest, GetMetadata, WatchMetadata
 from strandline.core.control.recovery import position_sent
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.positions import later_of
@@ -20,16 +20,17 @@ from strandline.core.reigns.reign import State
 from strandline.core.types import NodeEpoch, NodeId, TopicPartition
 from strandline_sim.checks.checks import Checks
 from strandline_sim.checks.committed import Broken
-from strandline_sim.control.controller import Controller, recovered_from_nodes
+from strandline_sim.control.checked_driver import recovered_from_nodes
 from strandline_sim.control.one_reign import ADDRESSES, Group, Host, Reign
 from strandline_sim.control.reigning import ReignProcess
-from strandline_sim.control.store import LeasedStore
+from strandline_sim.control.store import STORE, LeasedStore
 from strandline_sim.world.cluster import Cluster
-from strandline_sim.world.network import CONTROLLER, Call, Stream
+from strandline_sim.world.network import Call, Stream
 from strandline_sim.world.process import Process
 from strandline_sim.world.virtual_loop import Inbox
 
 DECIDES_WITHIN_US = 6_000_000
+_ADMINISTERED_EVERY_US = 10_000
 MOST_LOST = 8
 """Entries that a restored store lacks."""
 
@@ -91,11 +92,14 @@ class ControllerMachine(Host):
 
 
 class Controllers(Group):
-    """Three controllers and their store, in the place of the one `sim.controller.Controller`."""
+    """The controllers of a profile, and their store."""
 
     def __init__(self, world: Cluster, checks: Checks) -> None:
         super().__init__(world, LeasedStore(world, checks.committed_state))
-        self.machines = [ControllerMachine(self, name) for name in ADDRESSES]
+        self.machines = [ControllerMachine(self, name) for name in list(ADDRESSES)[: world.shape.profile.controllers]]
+        if len(self.machines) == 1:
+            low_us, high_us = world.shape.commit_us
+            world.network.sound_us[STORE] = (low_us // 2, high_us // 2)
         self.undecidable: set[TopicPartition] = set()
         """Partitions that a recovery had to leave without a leader."""
 
@@ -103,10 +107,6 @@ class Controllers(Group):
     def is_old(self) -> bool:
         """Whether the store is an older copy."""
         return self.store.is_old
-
-    def at(self, address: int) -> ControllerMachine:
-        """The machine at an address."""
-        return self.machines[CONTROLLER - address]
 
     @property
     def addresses(self) -> tuple[int, ...]:
@@ -165,9 +165,9 @@ class Controllers(Group):
     def restore(self, pick: int) -> bool:
         """Make the store a copy that lacks its last entries, if a node knows of one of them (C41)."""
         store = self.store
-        lost = 1 + pick % MOST_LOST
-        if store.is_old or store.is_away or lost >= len(store.log):
+        if store.is_old or store.is_away or len(store.log) < 2:
             return False
+        lost = 1 + pick % min(MOST_LOST, len(store.log) - 1)
         kept = store.log[-1 - lost].after
         nodes = [machine.disk.seen for machine in self.world.machines.values()]
         known = [
@@ -183,8 +183,9 @@ class Controllers(Group):
     def recover(self) -> None:
         """What an operator does with a store that is an older copy: adopt the newest that the nodes have stored."""
         store = self.store
-        if not store.is_old:
+        if not (store.is_old or self.is_stopped):
             return
+        self.is_stopped = False
         for machine in self.machines:
             machine.kill()
         recovered, undecidable = recovered_from_nodes(self.world, store.state)
@@ -195,14 +196,29 @@ class Controllers(Group):
         self.start()
 
     def roll_back(self, pick: int) -> bool:
-        """Here it is `restore` that does so."""
-        return False
+        """As `restore`, but no controller runs, nor remembers what it has seen: only nodes can notice (TR18)."""
+        if not self.restore(pick):
+            return False
+        for machine in self.machines:
+            machine.kill()
+            machine.seen_revision = 0
+            self.world.network.lose_answers_of(machine.address)
+        self.was_rolled_back = True
+        self._administer()
+        return True
 
-    def order(self, request: ControllerRequest) -> None:
+    def _administer(self) -> None:
+        """An administrator asks again and again, as long as the store is an older one (I41)."""
+        if self.is_old:
+            if self.process is not None:
+                self.order(GetMetadata(linearizable=True), self.process.administered)
+            self.world.timeline.after(_ADMINISTERED_EVERY_US, self._administer)
+
+    def order(self, request: ControllerRequest, reply: Callable[[Any], None] = lambda _: None) -> None:
         """An operator's request to the active controller."""
         machine = self.active
         if machine is not None and machine.process is not None:
-            machine.process.hand(machine.process.serve, request, lambda _: None)
+            machine.process.hand(machine.process.serve, request, reply)
 
 
 # ---- controller link
@@ -219,7 +235,7 @@ class ControllerLink:
 
     def __init__(
         self,
-        controller: Controller | Controllers,
+        controller: Controllers,
         proposed: Callable[[messages.AlterPartitionRequest], int],
         checks: Checks,
         process: Process,
@@ -231,7 +247,7 @@ class ControllerLink:
         self._proposed = proposed
         self._checks = checks
         self._last_image_us = 0
-        # Which of several controllers was last found to decide.
+        # Which of the controllers was last found to decide.
         self._at = 0
 
     async def register(self, request: messages.RegisterNode) -> messages.NodeRegistered:
@@ -304,17 +320,14 @@ class ControllerLink:
             raise self._refused(answer)
         return answer
 
-    def _found(self) -> tuple[int, Controller | ControllerMachine]:
+    def _found(self) -> tuple[int, ControllerMachine]:
         """The controller that is tried now."""
-        group = self._controller
-        if not isinstance(group, Controllers):
-            return CONTROLLER, group
-        address = group.addresses[self._at % len(group.addresses)]
-        return address, group.at(address)
+        machine = self._controller.machines[self._at % len(self._controller.machines)]
+        return machine.address, machine
 
     def _refused(self, refusal: Refusal) -> Refused:
         """One that does not decide says nothing about the request: the next one is asked."""
-        if isinstance(self._controller, Controllers) and refusal.code is ErrorCode.NOT_CONTROLLER:
+        if refusal.code is ErrorCode.NOT_CONTROLLER:
             self._at += 1
             return Refused(ErrorCode.NETWORK_EXCEPTION, refusal.message)
         return Refused.of(refusal)

@@ -1,4 +1,4 @@
-"""One hold of the key by one simulated process: the production controller over the store of several.
+"""One hold of the key by one simulated process: the production controller and its driver over the store.
 
 Invariant: what the reign stores, sends and decides is checked as it happens (I20, I23, I24); a reign that ends leaves
 no task behind.
@@ -10,9 +10,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from strandline.core.control.events import ControllerStarted, ControllerTicked, DoorsOpened
+from strandline.controller.watches import Watch, Watches
+from strandline.core.control.events import ControllerStarted, ControllerTicked, DoorsOpened, Emit
+from strandline.core.control.messages import ControllerRequest, WatchMetadata
 from strandline.core.control.recovery import position_sent
 from strandline.core.control.state import ClusterState, Standing, Transaction, standing
+from strandline.core.errors import Refusal, Refused
 from strandline.core.messages import MetadataImage, Position, PositionProof
 from strandline.core.reigns.effects import AppendSettled, Settled
 from strandline.core.reigns.events import AppendAsked, Head, ReignEvent
@@ -22,15 +25,22 @@ from strandline.core.state_events import NodeSession, StateEvent
 from strandline.core.types import TopicPartition
 from strandline.metadata.etcd_layout import TransactionBatch, batches
 from strandline_sim.checks.committed import Broken
-from strandline_sim.control.controller import CLUSTER_ID, SECRET, TICK_MS, DrivenReign
+from strandline_sim.control.checked_driver import CheckedDriver, CountedCore, Notes, as_it_is, stop
 from strandline_sim.control.store import LeasedStore
 from strandline_sim.world.clock import Clock
 from strandline_sim.world.cluster import Cluster
-from strandline_sim.world.network import CONTROLLER
+from strandline_sim.world.network import CONTROLLER, Stream
 from strandline_sim.world.virtual_loop import Life
 
+CLUSTER_ID = "sim"
+SECRET = "5d" * 32
+TICK_MS = 100
+_WATCH_BACKLOG = 1_000
+_ALIVE_HEARTBEATS = 4
+"""A watch without news brings a sign of life every so many heartbeat intervals."""
+
 # ---- group
-# What a process of one of several controllers stands on: its machine, the store they share, and what nodes were sent.
+# What a process of one of the controllers stands on: its machine, the store they share, and what nodes were sent.
 #
 # Invariant: the machines share nothing but the store and the network.
 
@@ -42,11 +52,15 @@ TIMINGS = ReignTimings(lease_ms=2_000)
 
 
 class Group:
-    """The store that several controllers share, and what of their decisions nodes were sent."""
+    """The store that the controllers share, and what of their decisions nodes were sent."""
 
     def __init__(self, world: Cluster, store: LeasedStore) -> None:
         self.world = world
         self.store = store
+        self.was_rolled_back = False
+        """Whether the store was once replaced while no controller ran; a recovery may miss what a node only holds."""
+        self.is_stopped = False
+        """Whether a reign stopped serving since the last recovery."""
         self.sent: dict[str, int] = {}
         """The last offset of each reign that a node was sent (I23)."""
 
@@ -72,7 +86,7 @@ class Host:
         self.world = group.world
         self.name = name
         self.address = ADDRESSES[name]
-        self.clock = Clock(group.world.timeline, start_ms=50_000_000 * (1 + CONTROLLER - self.address))
+        self.clock = Clock(group.world.timeline, start_ms=50_000_000 * (CONTROLLER - self.address))
         self.is_paused = False
         self.inbox: list[tuple[Any, Callable[..., object], tuple[Any, ...]]] = []
         self.seen_revision = 0
@@ -118,12 +132,26 @@ class Candidate:
         raise NotImplementedError
 
 
-class Reign(DrivenReign):
+class Reign:
     """One hold of the key by one process: `ControllerCore` and the services' driver."""
 
     def __init__(self, process: Candidate, state: ClusterState | None, head: Head | None, token: int) -> None:
-        super().__init__(process.world, state, self, process.clock.ms)
+        self.world = world = process.world
         self.process = process
+        self.core = world.build.controller_core(state, world.rules, world.controller_timings)
+        self.counted = CountedCore(world, self.core)
+        self._began_us = world.timeline.now_us
+        self._watching: dict[int, tuple[Stream, asyncio.Task[None]]] = {}
+        self.driver = CheckedDriver(
+            world,
+            self.counted,
+            self,
+            clock=process.clock.ms,
+            sink=self,
+            watches=Watches(_WATCH_BACKLOG, as_it_is),
+            stop=stop,
+            log=Notes(world),
+        )
         self.token = token
         # A store that went back gives tokens again.
         self._restored = process.machine.group.store.restored
@@ -138,15 +166,19 @@ class Reign(DrivenReign):
         self.driver.may_decide = lambda: process.reign is self and process.core.serves(process.clock.ms())
 
     def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
-        """Take a state event; I24 is checked on the way."""
+        """Take a state event (`controller.driver.Sink`) to the checks and the recorder; I24 is checked on the way."""
         if isinstance(event, NodeSession) and event.phase == "fence" and event.cause == "session_timeout":
             self.fenced(self.world.controller_timings.session_timeout_ms)
-        super().take(tp, event)
+        world, emit = self.world, Emit(tp, event)
+        world.metadata.reported(emit)
+        world.recorder.controller_reported(self.core.state, emit, self.driver.clock())
 
     def _stopped_serving(self, reason: str) -> None:
-        if self.process.machine.group.store.is_old:
+        group = self.process.machine.group
+        if group.store.is_old or group.was_rolled_back:
+            group.is_stopped = True
             self.world.coverage.saw("restored store noticed by a node")
-            self.process.machine.group.recover_soon()
+            group.recover_soon()
             return
         raise Broken("I0", f"a sound store is not believed: {reason}")
 
@@ -248,15 +280,57 @@ class Reign(DrivenReign):
             task.cancel()
             network.close(stream, by_opener=False)
 
-    def own_watch(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run the task of a watch."""
-        return self.process.own(work)
+    def serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
+        """Step a request; ``reply`` takes its answer or refusal, after the commit in front of it."""
+        self.own(self._serve(request, reply))
 
-    def answering(self, answer: object) -> None:
-        """A node is about to be answered this."""
+    async def _serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
+        try:
+            answer: object = await self.driver.request(request, object)
+        except Refused as error:
+            answer = error.refusal
         self.process.machine.group.note_sent(getattr(answer, "position", None))
+        reply(answer)
 
-    def publishing(self, image: MetadataImage) -> None:
+    def administered(self, answer: object) -> None:
+        """I41: an older store answers an administrator only after a node's word, or after a session."""
+        if isinstance(answer, Refusal):
+            self.world.coverage.saw(f"administrator refused: {answer.code.name}")
+            return
+        age_ms = (self.world.timeline.now_us - self._began_us) // 1_000
+        is_early = not self.counted.has_heard and age_ms < self.world.controller_timings.session_timeout_ms
+        if self.process.machine.group.store.is_old and is_early:
+            raise Broken("I41", f"a store that forgot what a node was sent answers {answer} after {age_ms} ms")
+
+    def watch(self, stream: Stream, request: WatchMetadata) -> None:
+        """Serve a watch until its stream or the watch ends."""
+        self._watching[stream.number] = (stream, self.process.own(self._watch(stream, request)))
+
+    async def _watch(self, stream: Stream, request: WatchMetadata) -> None:
+        network = self.world.network
+        alive_every_ms = _ALIVE_HEARTBEATS * self.world.controller_timings.heartbeat_interval_ms
+        watch: Watch[MetadataImage] | None = None
+        try:
+            watch = await self.driver.watch(request)
+            while True:
+                news = await watch.next_news(alive_every_ms)
+                if news.metadata is not None:
+                    self._publishing(news.metadata)
+                network.send_down(stream, news)
+        except Refused as error:
+            network.send_down(stream, error.refusal)
+            network.close(stream, by_opener=False)
+        finally:
+            if watch is not None:
+                self.driver.watches.close(watch)
+
+    def watch_ended(self, stream: Stream) -> None:
+        """The watcher is gone."""
+        found = self._watching.pop(stream.number, None)
+        if found is not None:
+            found[1].cancel()
+
+    def _publishing(self, image: MetadataImage) -> None:
         """A watcher is about to be sent this.
 
         Raises:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from strandline_sim.control.controller import Controller
 from strandline_sim.control.controllers import ControllerMachine, Controllers
 from strandline_sim.control.store import STORE
 from strandline_sim.runs.shape import Fault
@@ -23,9 +22,9 @@ Later = Callable[[Fault, Callable[[], object]], None]
 class ReignFaults:
     """The faults of a world with several controllers. ``later`` undoes something when the fault is over."""
 
-    def __init__(self, world: Cluster, controller: Controller | Controllers, later: Later) -> None:
+    def __init__(self, world: Cluster, controller: Controllers, later: Later) -> None:
         self._world = world
-        self._controller = controller
+        self._group = controller
         self._later = later
         self.kinds: dict[str, Callable[[Fault], bool]] = {
             "reign_kill": self._kill,
@@ -45,12 +44,6 @@ class ReignFaults:
             "store_lossy": self._store_lossy,
             "store_restored": self._store_restored,
         }
-
-    @property
-    def _group(self) -> Controllers:
-        group = self._controller
-        assert isinstance(group, Controllers)
-        return group
 
     def _machine(self, pick: int) -> ControllerMachine:
         """A controller; three times of four the one that reigns."""

@@ -82,7 +82,7 @@ class ReignProcess(Candidate):
                 self.machine.seen_revision = self.core.revision
             await asyncio.sleep(_REIGN_TICK_MS / 1_000)
 
-    def end(self, *, keeps_commit: bool = False) -> None:
+    def end(self) -> None:
         """The process is gone."""
         self.alive = False
         if self._is_between:

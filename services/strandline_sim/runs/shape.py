@@ -113,7 +113,7 @@ class Profile:
     kinds: tuple[str, ...] = ALL_KINDS
     aimed: tuple[str, ...] = ()
     controllers: int = 1
-    """More than one: three on a store of their own (`sim.controllers`)."""
+    """One, whose store is near and loses nothing, or three."""
     has_groups: bool = False
     """Coordinators live in the run's topic, and clients commit offsets to them instead of producing."""
     has_outcast: bool = False
@@ -195,7 +195,13 @@ PROFILES: dict[str, Profile] = {
             name="rollback",
             about="the controller's store goes back in time, and is recovered from what nodes have stored (TR18)",
             kinds=("rollback", "kill", "power", "pause", "isolate", "late_alter"),
-            promises=("committed", "elections", "controller stopped serving", "controller recovered", "step continued"),
+            promises=(
+                "committed",
+                "elections",
+                "restored store noticed by a node",
+                "controller recovered",
+                "step continued",
+            ),
         ),
         Profile(
             name="controllers",

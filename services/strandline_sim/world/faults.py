@@ -12,7 +12,6 @@ from functools import partial
 from strandline.core.control.messages import AlterTopicConfigs, ConfigChange, TopicRef
 from strandline.core.control.topic_configs import MIN_ISR
 from strandline.core.types import NodeId, TopicPartition
-from strandline_sim.control.controller import Controller
 from strandline_sim.control.controllers import Controllers
 from strandline_sim.control.reign_faults import ReignFaults
 from strandline_sim.runs.shape import Fault
@@ -33,7 +32,7 @@ class Faults:
     def __init__(
         self,
         world: Cluster,
-        controller: Controller | Controllers,
+        controller: Controllers,
         losses: Losses,
         read_by_all: Callable[[TopicPartition], int],
     ) -> None:
@@ -91,8 +90,7 @@ class Faults:
         self.joiner.heal()
         world = self._world
         world.network.heal_all(self._outcast_links())
-        if isinstance(self._controller, Controllers):
-            self._controller.heal()
+        self._controller.heal()
         self._controller.recover()
         self._controller.start()
         for machine in world.machines.values():

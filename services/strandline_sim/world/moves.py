@@ -14,7 +14,6 @@ from strandline.core.control.messages import (
     TopicRef,
 )
 from strandline.core.types import NodeId
-from strandline_sim.control.controller import Controller
 from strandline_sim.control.controllers import Controllers
 from strandline_sim.runs.shape import Fault
 from strandline_sim.world.cluster import Cluster
@@ -29,7 +28,7 @@ class MoveFaults:
     def __init__(
         self,
         world: Cluster,
-        controller: Controller | Controllers,
+        controller: Controllers,
         later: Callable[[Fault, Callable[[], object]], None],
     ) -> None:
         """``later`` does something when the fault's time is over."""

@@ -79,6 +79,8 @@ class Network:
         self._streams: dict[int, Stream] = {}
         self._next_stream = 0
         self.lost_per_mille = lost_per_mille
+        self.sound_us: dict[int, tuple[int, int]] = {}
+        """Addresses whose links lose nothing, with how long a message takes on them."""
         self.late_alter = False
         self.clogged_us: dict[Link, int] = {}
         self.parties: dict[int, Party] = {}
@@ -131,8 +133,12 @@ class Network:
             found = self._draws[link] = Draw(self._seed, Purpose.NET, key)
         return found
 
+    def _loses(self, source: int, target: int) -> bool:
+        is_sound = source in self.sound_us or target in self.sound_us
+        return self.draw(source, target).chance(0 if is_sound else self.lost_per_mille)
+
     def _delay(self, source: int, target: int) -> int:
-        low, high = self._delay_us
+        low, high = self.sound_us.get(source) or self.sound_us.get(target) or self._delay_us
         delay_us = low + self.draw(source, target).next() % (high - low + 1)
         return delay_us + self.clogged_us.get((source, target), 0) if self.clogged_us else delay_us
 
@@ -158,15 +164,14 @@ class Network:
         source = asker.party_id
         if not self._carries(source, target):
             return
-        draw = self.draw(source, target)
         server = self.parties.get(target)
-        if draw.chance(self.lost_per_mille):
+        if self._loses(source, target):
             return
         self._timeline.after(self._delay(source, target) + extra_us, self._arrive, call, server, serve)
         if copy_us:
             self._timeline.after(copy_us, self._arrive, call, server, serve)
-        if copies and draw.chance(self.lost_per_mille):
-            late_us = draw.between(1_000, 900_000)
+        if copies and self._loses(source, target):
+            late_us = self.draw(source, target).between(1_000, 900_000)
             self._timeline.after(late_us, self._arrive, call, server, serve)
 
     def _arrive(self, call: Call, server: Party | None, serve: Callable[[Call], None]) -> None:
@@ -184,7 +189,7 @@ class Network:
         source, target = call.target, call.asker.party_id
         if not call.open or not self.is_open(source, target):
             return
-        if self.draw(source, target).chance(self.lost_per_mille):
+        if self._loses(source, target):
             return
         losses = self._losses.get(source, 0)
         self._timeline.after(self._delay(source, target), self._complete, call, answer, losses)

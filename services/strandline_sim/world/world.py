@@ -19,7 +19,6 @@ from strandline_sim.clients.clients import CommittedReader, Consumer, Producer
 from strandline_sim.clients.committers import CLIENTS, Committer
 from strandline_sim.clients.groups import STATE_PARTITIONS, Groups
 from strandline_sim.clients.transacting import Transacting
-from strandline_sim.control.controller import Controller
 from strandline_sim.control.controllers import ControllerLink, Controllers
 from strandline_sim.runs.shape import Shape
 from strandline_sim.world.cluster import Cluster, Recorder
@@ -56,9 +55,7 @@ class World(Cluster):
             )
         losses = Losses(self)
         self.checks = Checks(self, losses)
-        self.controller: Controller | Controllers = (Controller if shape.profile.controllers == 1 else Controllers)(
-            self, self.checks
-        )
+        self.controller: Controllers = Controllers(self, self.checks)
         for number in range(shape.nodes):
             self.machines[NodeId(number)] = Machine(self, self.checks, NodeId(number), self._live)
         self.faults = Faults(self, self.controller, losses, self.read_by_all)
@@ -126,10 +123,7 @@ class World(Cluster):
         for machine in self.machines.values():
             if machine.running is not None:
                 machine.running.end()
-        if isinstance(self.controller, Controllers):
-            self.controller.end()
-        elif self.controller.process is not None:
-            self.controller.process.end(keeps_commit=False)
+        self.controller.end()
 
     def _start_clients(self, draw: Draw) -> None:
         if self.shape.profile.has_groups:
