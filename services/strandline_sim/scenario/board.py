@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import NamedTuple, Protocol
 
 from strandline.core.control.state import ControllerTimings
@@ -107,26 +106,15 @@ class Sink(Protocol):
         ...
 
 
-class Moment(Enum):
-    """When somebody who draws the run may want to look."""
-
-    ARRIVES = "arrives"
-    ARRIVED = "arrived"
-    LOST = "lost"
-    TICKED = "ticked"
-
-
 @dataclass(frozen=True, slots=True)
 class Observers:
     """Who else watches a run.
 
-    ``trace`` gets (place, event or effect); ``sink`` gives the sink of a place; ``moment`` is called when a message
-    is about to arrive, has arrived or is lost, and when the clock has moved, all with the world at rest.
+    ``trace`` gets (place, event or effect); ``sink`` gives the sink of a place.
     """
 
     trace: Callable[[str, object], None] = lambda place, what: None
     sink: Callable[[str, int | None], Sink | None] = lambda place, node_id: None
-    moment: Callable[[Moment, Envelope | None], None] = lambda moment, envelope: None
 
 
 @dataclass(slots=True)

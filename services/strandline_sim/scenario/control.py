@@ -7,7 +7,7 @@ watch, which is opened again with a snapshot as soon as the controller can be re
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from strandline.core import messages as core_messages
 from strandline.core.control import events as control_events
@@ -21,6 +21,7 @@ from strandline.core.types import NodeEpoch
 from strandline_sim.checks.reassignments import reassignment_fault
 from strandline_sim.scenario import telling
 from strandline_sim.scenario.board import CONTROLLER, Board, Envelope, Link
+from strandline_sim.scenario.controllers import Controllers
 from strandline_sim.scenario.controlling import StagedController
 from strandline_sim.scenario.nodes import TP, Actor
 
@@ -53,35 +54,15 @@ class _Forgotten(NamedTuple):
         return self.kept.leader_epoch if self.kept else None
 
 
-class Reigns(Protocol):
-    """Several controllers, of which one may decide."""
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether the one that decides is stopped."""
-
-    def run_active(self, effects: list[want.ControllerEffect]) -> bool:
-        """Make a decision of the active come true; False if there is none."""
-
-    def restart_on(self, state: ClusterState) -> None:
-        """Every controller begins again, on a store that was recovered."""
-
-    def tick(self) -> None:
-        """Time passed."""
-
-
 class Control:
-    """The controller's process and its ways to the nodes."""
+    """The controller that serves, and its ways to the nodes."""
 
     def __init__(self, stage: Board) -> None:
         self._stage = stage
         self.core: StagedController | None = None
-        # What the store holds, after each transaction of its life.
-        self._store: list[ClusterState] = []
+        self.group: Controllers | None = None
+        """The controllers with their store, once there are any."""
         self._forgotten: _Forgotten | None = None
-        self.reigns: Reigns | None = None
-        """The controllers, where there is more than one."""
-        self._reigns = 0
         self._answers: dict[int, object] = {}
         self._opening: Actor | None = None
         # Who watches, as which incarnation.
@@ -93,17 +74,17 @@ class Control:
 
     @property
     def _stored(self) -> ClusterState | None:
-        return self._store[-1] if self._store else None
+        return self.group.store.state if self.group else None
 
     @property
     def transactions(self) -> int:
         """How many transactions the store holds."""
-        return len(self._store)
+        return len(self.group.store.heads) if self.group else 0
 
     @property
     def reign(self) -> int:
-        """Which process of the controller this is, counted from 1; 0 before the first."""
-        return self._reigns
+        """Which reign this is, counted from 1; 0 before the first."""
+        return self.group.reigns if self.group else 0
 
     def topic_name(self, topic_id: str) -> str | None:
         """The name of a topic, if the store has it."""
@@ -112,8 +93,9 @@ class Control:
 
     def lose_transactions(self, count: int) -> None:
         """The store goes back in time, as one restored from a backup."""
+        assert self.group is not None
         before = self.decided()
-        del self._store[len(self._store) - count :]
+        self.group.store.restore(self.transactions - count)
         self._forgotten = _Forgotten(before, self.partition())
 
     def recover(self) -> None:
@@ -124,25 +106,23 @@ class Control:
         ]
         if self.core is not None:
             self.end()
-        state = recover(given, self._stored)
+        assert self.group is not None
         self._forgotten = None
-        self.stored(state)
-        del self._store[:-1]
-        if self.reigns is not None:
-            self.reigns.restart_on(state)
-        else:
-            self.start()
+        self.group.restart_on(recover(given, self._stored))
 
-    def start(self) -> None:
-        """Begin a reign on what the store holds."""
-        stage = self._stage
-        self._reigns += 1
-        self.core = StagedController(self._stored, stage.rules, stage.controller_timings)
-        self.step(control_events.ControllerStarted(stage.now_ms, CLUSTER_ID, SECRET, f"{self._reigns:032x}"))
-        for actor in stage.running():
-            self.watch(actor)
+    def start(self, *names: str) -> None:
+        """Start the controllers that do not run; ``names`` are those of several, given before the first start."""
+        if self.group is None:
+            self.group = Controllers(self, names or (CONTROLLER,))
+        self.group.start()
 
-    # What several controllers need.
+    def crash(self) -> None:
+        """Every controller's process is gone; the store stays as it is."""
+        self.end()
+        if self.group is not None:
+            self.group.members.clear()
+
+    # What the controllers need.
 
     @property
     def now_ms(self) -> int:
@@ -176,10 +156,8 @@ class Control:
         for actor in self._stage.running():
             self.watch(actor)
 
-    def stored(self, state: ClusterState) -> None:
-        """A transaction is stored."""
-        before = self.partition()
-        self._store.append(state)
+    def stored(self, before: core_messages.PartitionImage | None) -> None:
+        """A transaction is stored; ``before``: the partition without it."""
         after = self.partition()
         if after is not None and after != before:
             if fault := reassignment_fault(before, after):
@@ -222,24 +200,24 @@ class Control:
         assert self.core is not None, "a verb made sure that the controller runs"
         return self.core
 
+    def trace(self, what: control_events.ControllerEvent | want.ControllerEffect) -> None:
+        """Show an event or an effect to who watches the run."""
+        self._stage.observers.trace(CONTROLLER, what)
+
     def step(self, event: control_events.ControllerEvent) -> None:
         """One event for the controller."""
-        self._stage.observers.trace(CONTROLLER, event)
+        self.trace(event)
         self.perform(self.serving.step(event))
 
     def perform(self, effects: list[want.ControllerEffect]) -> None:
         """Make a list of its effects come true."""
-        if self.reigns is None or not self.reigns.run_active(effects):
-            for effect in effects:
-                self.perform_one(effect)
+        assert self.group is not None and self.group.active is not None
+        self.group.run(self.group.active, effects)
         self._stage.check()
 
     def perform_one(self, effect: want.ControllerEffect) -> None:
         """Make one of them come true."""
-        self._stage.observers.trace(CONTROLLER, effect)
         match effect:
-            case want.Commit():
-                self._commit()
             case want.Publish():
                 self._publish(effect)
             case want.Answer():
@@ -248,15 +226,10 @@ class Control:
                 self._answers[effect.request_id] = effect.refusal
             case want.OpenWatch():
                 self._open_watch(effect)
-            case want.ContinueStep():
-                self.step(control_events.StepContinued(self._stage.now_ms))
             case want.StopServing():
                 self._stage.tell(f"{CONTROLLER}: serves no more: {effect.reason}")
             case want.Emit():
                 self._stage.report(CONTROLLER, None, effect.tp, effect.event)
-
-    def _commit(self) -> None:
-        self.stored(self.serving.state)
 
     def ask(self, request: messages.ControllerRequest, kind: type[A]) -> A:
         """Ask at once, without the wire.
@@ -365,9 +338,9 @@ class Control:
 
     def tick(self) -> None:
         """Time passed: heartbeats that are due and can pass, then sessions that end."""
-        if self.reigns is not None:
-            self.reigns.tick()
-        if self.core is None or (self.reigns is not None and self.reigns.is_paused):
+        if self.group is not None:
+            self.group.tick()
+        if self.group is None or self.core is None or self.group.is_paused:
             return
         stage = self._stage
         for actor in stage.running():

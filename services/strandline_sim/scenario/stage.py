@@ -18,13 +18,12 @@ from strandline.core.log.saving_order import NodeTimings
 from strandline.core.transactions.messages import ProducerIdentity
 from strandline.core.types import Durability, TopicPartition
 from strandline.observe.reporting import Reporting
-from strandline_sim.scenario.board import CONTROLLER, Envelope, Moment, Observers
+from strandline_sim.scenario.board import CONTROLLER, Envelope, Observers
 from strandline_sim.scenario.clients import Clients
 from strandline_sim.scenario.control import Control
 from strandline_sim.scenario.coordinators import GroupCoordinator, TransactionCoordinator
 from strandline_sim.scenario.nodes import TP, Actor
 from strandline_sim.scenario.performing import Played, TruthLooks, perform
-from strandline_sim.scenario.several import Several
 from strandline_sim.scenario.telling import Sight, change_text, emitted_text, sight_of
 
 TICK_MS = 100
@@ -40,8 +39,6 @@ class Stage(Played):
         super().__init__(observers)
         self.clients = Clients(self)
         self.control = Control(self)
-        self.several: Several | None = None
-        """The controllers, where there is more than one."""
         self.groups = GroupCoordinator(self)
         self.transactions = TransactionCoordinator(self, self.groups)
         self._sights: dict[str, Sight] = {}
@@ -105,7 +102,6 @@ class Stage(Played):
             self.groups.tick()
             for actor in self.running():
                 self.step(actor, events.Ticked(self.now_ms))
-            self.observers.moment(Moment.TICKED, None)
             if settle:
                 self.settle()
 
@@ -185,16 +181,13 @@ class Stage(Played):
         self.wire.take(envelope)
         if self.tells_messages:
             self.tell(f"{envelope.link} arrived: {envelope.text}")
-        self.observers.moment(Moment.ARRIVES, envelope)
         envelope.arrive()
-        self.observers.moment(Moment.ARRIVED, envelope)
 
     def lose(self, envelope: Envelope, *, silently: bool = False) -> None:
         """Lose a message; its asker hears of it, unless ``silently``."""
         self.wire.take(envelope)
         if self.tells_messages:
             self.tell(f"{envelope.link} lost: {envelope.text}")
-        self.observers.moment(Moment.LOST, envelope)
         if not silently:
             envelope.fail("lost")
 

@@ -9,10 +9,10 @@ from strandline.core.types import LeaderEpoch, PartitionEpoch
 from strandline_sim.scenario.board import CONTROLLER, Envelope, Link
 from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.control import CLUSTER_ID
+from strandline_sim.scenario.controllers import Controllers, ScenarioController
 from strandline_sim.scenario.controlling import StagedController
 from strandline_sim.scenario.language import Misuse, Word
 from strandline_sim.scenario.nodes import TP, Actor
-from strandline_sim.scenario.several import ScenarioController, Several
 from strandline_sim.scenario.telling import altered_text
 
 _STORE = ("away", "back", "full", "lag", "lose-answer", "lose-request", "restore")
@@ -21,22 +21,21 @@ _STORE = ("away", "back", "full", "lag", "lose-answer", "lose-request", "restore
 def controllers(call: VerbCall) -> None:
     """`controllers`: name several controllers, before the first `nodes`; the first one reigns."""
     control, first = call.stage.control, call.word(0, "the names of controllers, such as c1 c2")
-    if control.core is not None or control.reigns is not None:
+    if control.group is not None:
         raise call.wrong(first, "`controllers` once, before the first `nodes`")
     names = [word.text for word in call.words]
     for at, word in enumerate(call.words):
         if not word.text.isalnum() or word.text == "ctl" or word.text in names[:at]:
             raise call.wrong(word, "a new name of letters and digits, not ctl")
-    call.stage.several = control.reigns = several = Several(control, names)
-    several.start()
+    control.start(*names)
     call.stage.lines.clear()
 
 
-def _several(call: VerbCall) -> Several:
-    several = call.stage.several
-    if several is None:
+def _several(call: VerbCall) -> Controllers:
+    group = call.stage.control.group
+    if group is None or not group.is_several:
         raise call.wrong(call.command.words[0], "`controllers` before this")
-    return several
+    return group
 
 
 def _member(call: VerbCall, word: Word) -> ScenarioController:
@@ -123,14 +122,13 @@ def store(call: VerbCall) -> None:
             raise call.wrong(word, f"one of {', '.join(_STORE)}")
 
 
-def _restore(call: VerbCall, several: Several) -> None:
+def _restore(call: VerbCall, several: Controllers) -> None:
     """The store is as it was before its last transactions; who reigns finds out by asking it."""
     word = call.word(1, "how many transactions it lacks")
     lost, there = call.integer(word), len(several.store.heads)
     if not 0 < lost < there:
         raise call.wrong(word, f"a number from 1 to {there - 1}, as the store has {there} transactions")
     call.stage.control.lose_transactions(lost)
-    several.store.restore(there - lost)
 
 
 def recover(call: VerbCall) -> None:
@@ -145,9 +143,8 @@ def expect_active(call: VerbCall) -> None:
     """`expect-active`: who serves, and with ``epoch=`` its controller epoch; ``none`` if nobody does."""
     control, word = call.stage.control, call.word(0, "a controller, ctl, or none")
     call.no_more(1)
-    several = call.stage.several
-    active = several.active if several is not None else None
-    found = "none" if control.core is None else active.name if active is not None else CONTROLLER
+    active = control.group.active if control.group is not None else None
+    found = active.name if active is not None else "none"
     if found != word.text:
         raise Misuse(word.column, f"the active controller is {word.text}", f"the active controller is {found}")
     if "epoch" in call.options and control.core is not None:

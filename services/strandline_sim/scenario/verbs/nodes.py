@@ -18,13 +18,14 @@ def crash(call: VerbCall) -> None:
             _only_one(call, word)
             if call.stage.control.core is None:
                 raise call.wrong(word, "a controller that runs", "a controller that is down")
-            call.stage.control.end()
+            call.stage.control.crash()
         else:
             _end(call, call.running(word), keep_sent=keep_sent)
 
 
 def _only_one(call: VerbCall, word: Word) -> None:
-    if call.stage.several is not None:
+    group = call.stage.control.group
+    if group is not None and group.is_several:
         raise call.wrong(word, "a node: of several controllers one is paused, or its lease ended")
 
 
@@ -81,8 +82,7 @@ def _restart_controller(call: VerbCall) -> None:
     control, lose = call.stage.control, call.integer_option("lose", 0)
     if lose >= max(1, control.transactions):
         raise call.wrong(call.options.get("lose"), f"fewer than the store's {control.transactions} transactions")
-    if control.core is not None:
-        control.end()
+    control.crash()
     if lose:
         control.lose_transactions(lose)
     control.start()

@@ -1,4 +1,4 @@
-"""Several controllers of a scenario, on one store: production cores of reigns, whose calls are answered at once.
+"""The controllers of a scenario, on one store: production cores of reigns, whose calls are answered at once.
 
 Invariant: only a command delays, loses or stops anything. What the store compares is `sim.fenced_log`'s; each write is
 checked as it is made (I19, I21), each reign where it begins (I22) and where it serves (I23), each end of an append when
@@ -8,19 +8,22 @@ it is known (I20).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strandline.core.control import events as want
-from strandline.core.control.events import DoorsOpened
+from strandline.core.control.events import DoorsOpened, StepContinued
 from strandline.core.control.state import ClusterState, Standing, standing
 from strandline.core.reigns import effects as reigns_effects
 from strandline.core.reigns import events
 from strandline.core.reigns.reign import FOLLOWING, ReignCore, State
 from strandline_sim.control import stored_values
-from strandline_sim.scenario.control import Control
+from strandline_sim.scenario.board import CONTROLLER
 from strandline_sim.scenario.controlling import StagedController
+
+if TYPE_CHECKING:
+    from strandline_sim.scenario.control import Control
 
 Answer = tuple[Any, ...]
 _WRITES = (reigns_effects.Append, reigns_effects.Campaign, reigns_effects.TakeKey, reigns_effects.Resign)
@@ -31,7 +34,6 @@ class ScenarioController:
 
     def __init__(self, name: str, *, life: int = 1, seen_revision: int = 0) -> None:
         self.name = name
-        self.life = life
         self.incarnation = f"{name}-{life}"
         self.core = ReignCore(name, self.incarnation, seen_revision=seen_revision)
         self.decider: StagedController | None = None
@@ -60,7 +62,7 @@ class _Asked:
 
 @dataclass(slots=True)
 class StagedStore:
-    """The store of several controllers."""
+    """The store of the controllers."""
 
     key: events.Holder | None = None
     revision: int = 1
@@ -103,6 +105,11 @@ class StagedStore:
         """The last transaction."""
         return self.heads[-1] if self.heads else None
 
+    @property
+    def state(self) -> ClusterState | None:
+        """What it holds after the last transaction."""
+        return self.states[-1] if self.states else None
+
     def put_key(self, key: events.Holder | None) -> None:
         """Change the key."""
         if key != self.key:
@@ -115,14 +122,23 @@ class StagedStore:
             self.put_key(None)
 
 
-class Several:
-    """The controllers of a scenario."""
+class Controllers:
+    """The controllers of a scenario: the only one, ``ctl``, or several with names of their own."""
 
-    def __init__(self, control: Control, names: list[str]) -> None:
+    def __init__(self, control: Control, names: Sequence[str]) -> None:
         self._control = control
+        self._names = names
         self.store = StagedStore()
-        self.members = {name: ScenarioController(name) for name in names}
+        self.members: dict[str, ScenarioController] = {}
+        self.reigns = 0
+        """How many there were."""
+        self._starts = 0
         self._is_telling = False
+
+    @property
+    def is_several(self) -> bool:
+        """Whether a scenario named controllers; of the only one it shows no states."""
+        return CONTROLLER not in self._names
 
     @property
     def active(self) -> ScenarioController | None:
@@ -130,30 +146,28 @@ class Several:
         core = self._control.core
         return next((each for each in self.members.values() if core is not None and each.decider is core), None)
 
-    def start(self) -> None:
-        """All of them begin to follow the store; the first one wins."""
-        for member in self.members.values():
-            self.take(member, events.Ticked(self._now_ms))
-            self._follow(member)
+    def start(self, seen: dict[str, int] | None = None) -> None:
+        """Those that do not run follow the store, from the revisions that they have ``seen``; the first one wins."""
+        self._starts += 1
+        begun = [name for name in self._names if name not in self.members]
+        for name in begun:
+            self.members[name] = ScenarioController(name, life=self._starts, seen_revision=(seen or {}).get(name, 0))
+        for name in begun:
+            self.take(self.members[name], events.Ticked(self._now_ms))
+            self._follow(self.members[name])
 
     @property
     def is_paused(self) -> bool:
         """Whether the one that decides is stopped."""
         return self.active is not None and self.active.is_paused
 
-    def run_active(self, effects: list[want.ControllerEffect]) -> bool:
-        """Make a decision of the active come true; False if there is none."""
-        active = self.active
-        if active is not None:
-            self.run(active, effects)
-        return active is not None
-
     def restart_on(self, state: ClusterState) -> None:
         """Every controller begins another process, and follows the store, which was recovered."""
+        before, seen = self._control.partition(), {name: each.core.revision for name, each in self.members.items()}
         self.store.hold(state)
-        for name, before in self.members.items():
-            self.members[name] = ScenarioController(name, life=before.life + 1, seen_revision=before.core.revision)
-        self.start()
+        self._control.stored(before)
+        self.members.clear()
+        self.start(seen)
 
     @property
     def _now_ms(self) -> int:
@@ -192,7 +206,7 @@ class Several:
             before = member.core.state
             for effect in member.core.step(member.events.popleft()):
                 self._perform(member, effect)
-            if member.core.state is not before:
+            if member.core.state is not before and self.is_several:
                 self._control.tell(f"{member.name}: {before.value} to {member.core.state.value}")
         member.is_stepping = False
         self.tell_all()
@@ -206,7 +220,9 @@ class Several:
                 self._start_core(member, effect)
             case reigns_effects.OpenDoors():
                 assert member.decider is not None
-                self._knows_what_was_sent(member.name, member.decider.state)
+                if self.is_several:
+                    # The only controller remembers nothing but its store: of a copy only nodes can tell it (TR18).
+                    self._knows_what_was_sent(member.name, member.decider.state)
                 member.decider.step(DoorsOpened(now_ms, effect.closed_ms))
                 control.serve(member.decider)
             case reigns_effects.CloseDoors():
@@ -322,8 +338,9 @@ class Several:
             self._control.breaks("I21", f"controller epoch {epoch} has two reigns")
         store.revision += 1
         store.heads.append(events.Head(head.reign_id, head.offset, head.digest, store.revision))
+        before = self._control.partition()
         store.states.append(asked.after)
-        self._control.stored(asked.after)
+        self._control.stored(before)
         return events.Appended, store.revision
 
     # The state that each of them follows.
@@ -361,7 +378,9 @@ class Several:
         if any(each is not member and each.core.token == effect.token for each in self.members.values()):
             self._control.breaks("I21", f"{member.name} begins a reign with the token of another one")
         member.decider = self._control.new_core(member.state)
-        started = self._control.started(f"{store.restored:016x}{effect.token:016x}")
+        self.reigns += 1
+        started = self._control.started(f"{self.reigns:032x}")
+        self._control.trace(started)
         self.run(member, member.decider.step(started))
 
     def _knows_what_was_sent(self, name: str, state: ClusterState) -> None:
@@ -376,8 +395,11 @@ class Several:
             member.waiting.append(effects)
             return
         for at, effect in enumerate(effects):
-            if isinstance(effect, want.Commit):
-                assert member.decider is not None
+            self._control.trace(effect)
+            assert member.decider is not None
+            if isinstance(effect, want.ContinueStep):
+                self.run(member, member.decider.step(StepContinued(self._now_ms)))
+            elif isinstance(effect, want.Commit):
                 after = member.decider.state
                 member.batches += 1
                 digest = f"{member.incarnation}.{member.batches}"
@@ -385,7 +407,8 @@ class Several:
                 member.asked = _Asked(head, after, effects[at + 1 :])
                 self._step(member, events.AppendAsked(self._now_ms, head))
                 return
-            self._control.perform_one(effect)
+            else:
+                self._control.perform_one(effect)
 
     def _settled(self, member: ScenarioController, effect: reigns_effects.AppendSettled) -> None:
         asked, is_stored = member.asked, any(h.digest == effect.head.digest for h in self.store.heads)
