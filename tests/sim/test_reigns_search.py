@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.core.control.doubt import Doubt
+from strandline.core.control.positions import Doubt
 from strandline.core.reigns.effects import Append, AppendSettled, Settled
 from strandline.core.reigns.events import Head, Holder
 from strandline.core.reigns.reign import ReignCore

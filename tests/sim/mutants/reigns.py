@@ -11,10 +11,10 @@ from mutants.mutant import Real, mutant
 from strandline.core import positions
 from strandline.core.control import state
 from strandline.core.control.controller import ControllerCore
-from strandline.core.control.doubt import Doubt
 from strandline.core.control.events import ControllerStarted
 from strandline.core.control.messages import ControllerRequest
 from strandline.core.control.nodes import Sessions
+from strandline.core.control.positions import Doubt
 from strandline.core.control.state import Reigns, Standing
 from strandline.core.errors import Refusal
 from strandline.core.log.metadata import MetadataFollower

@@ -12,12 +12,11 @@ from typing import Any
 
 from strandline.core.control import events, leadership, messages, topics
 from strandline.core.control.alter_partition import Attempts, alter_partitions, check_node_epoch
-from strandline.core.control.doubt import Doubt
 from strandline.core.control.draft import Draft
-from strandline.core.control.elect_leaders import elect_leaders, rebalance
+from strandline.core.control.leadership import elect_leaders, rebalance
 from strandline.core.control.moves import alter_reassignments, drain, list_reassignments
 from strandline.core.control.nodes import Sessions, register, unregister
-from strandline.core.control.positions import Objection, objection, unproven_claim, why_empty
+from strandline.core.control.positions import Doubt, Objection, objection, unproven_claim, why_empty
 from strandline.core.control.producer_ids import ProducerIds
 from strandline.core.control.reassignment import Reassignments
 from strandline.core.control.state import ClusterHeader, ClusterState, ControllerTimings, EpochSkips, latest

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from strandline.core.control.doubt import Doubt
 from strandline.core.control.messages import GetMetadata
+from strandline.core.control.positions import Doubt
 from strandline.core.messages import Heartbeat
 from strandline.core.reigns import effects
 from strandline.core.reigns import events as reigns_events
