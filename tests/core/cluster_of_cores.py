@@ -359,7 +359,7 @@ class Cluster:
         """Record that the leader has sent replica ``by`` its log up to ``end``, or all of it if it ends earlier."""
         log = self.cores[node].state.logs.get(tp)
         if log is not None:
-            self.step(node, events.FetchServed(self.now, NodeId(by), ((tp, Offset(min(end, log.leo))),)))
+            self.step(node, events.FetchServed(self.now, NodeId(by), ((tp, Offset(min(end, log.leo)), 0),)))
 
     def honest_part(
         self, offset: int, *, node: int = L, tp: TopicPartition = TP, epoch: int | None = None, lfe: int | None = None

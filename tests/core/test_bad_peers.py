@@ -70,7 +70,7 @@ def test_a_leader_survives_whatever_it_is_asked(data: st.DataObject) -> None:
             cluster.step(1, events.OffsetsAsked(cluster.now, cluster.request_id(), (offset_question,)))
         elif verb == "served":
             end = Offset(data.draw(st.integers(0, 9)))
-            cluster.step(1, events.FetchServed(cluster.now, NodeId(data.draw(st.integers(1, 9))), ((TP, end),)))
+            cluster.step(1, events.FetchServed(cluster.now, NodeId(data.draw(st.integers(1, 9))), ((TP, end, 0),)))
         elif verb == "forget":
             places = tuple(data.draw(st.lists(PLACES, max_size=2)))
             cluster.step(1, events.FetchForgotten(cluster.now, data.draw(st.integers(1, 3)), places))

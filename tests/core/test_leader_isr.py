@@ -131,7 +131,7 @@ def test_nobody_joins_before_the_epoch_began(join: IsrJoin, joins_at: int) -> No
     cluster.produce(batch(2))
     joined = {}
     for offset in (0, 1, 5, 7):
-        cluster.step(1, events.FetchServed(cluster.now, NodeId(2), ((TP, offset),)))
+        cluster.step(1, events.FetchServed(cluster.now, NodeId(2), ((TP, offset, 0),)))
         cluster.fetch(offset, by=2)
         joined[offset] = len(requests(cluster))
 
@@ -149,7 +149,7 @@ def test_joining_at_a_frozen_high_watermark(join: IsrJoin, joins_at_hw: bool) ->
     cluster.produce(*[batch() for _ in range(900)], acks=Acks.LEADER)
     cluster.fetch(100, by=2)
     at_hw = len(requests(cluster))
-    cluster.step(1, events.FetchServed(0, NodeId(2), ((TP, 1000),)))
+    cluster.step(1, events.FetchServed(0, NodeId(2), ((TP, 1000, 0),)))
     cluster.fetch(1000, by=2)
 
     assert cluster.ends(1) == (1000, 100)
@@ -277,11 +277,11 @@ def test_a_slow_follower_leaves_and_returns() -> None:
     cluster = leading(timings=FAST)
     cluster.fetch(8, by=2)
     cluster.advance(75, tick_ms=10)
-    cluster.step(1, events.FetchServed(cluster.now, NodeId(2), ((TP, 10),)))
+    cluster.step(1, events.FetchServed(cluster.now, NodeId(2), ((TP, 10, 0),)))
     cluster.fetch(9, by=2)
     cluster.advance(75, tick_ms=10)
     decide(cluster, 1)
-    cluster.step(1, events.FetchServed(cluster.now, NodeId(2), ((TP, 10),)))
+    cluster.step(1, events.FetchServed(cluster.now, NodeId(2), ((TP, 10, 0),)))
     cluster.fetch(10, by=2)
 
     assert proposed(cluster) == [{1}, {1, 2}]

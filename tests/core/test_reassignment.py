@@ -246,11 +246,11 @@ def test_a_cancel_below_min_isr_has_to_be_forced(force: bool) -> None:
     assert set(controller.partition().isr) == ({0} if force else {0, 3})
 
 
-def queue(controller: Controller, total: int, target: int) -> None:
+def queue(controller: Controller, total: int, target: int, **given: Any) -> None:
     """Topics of one replica on nodes 0 to 2 that all move to one node."""
     for index in range(total):
         controller.create(index % 3, name=f"q{index}", topic_id=f"{index:08d}{TOPIC_ID[8:]}")
-    ask(controller, *(wanted([target], name=f"q{index}") for index in range(total)))
+    ask(controller, *(wanted([target], name=f"q{index}") for index in range(total)), **given)
 
 
 def states(controller: Controller, name: str | None = None) -> list[str]:
@@ -412,13 +412,72 @@ def test_a_check_changes_nothing() -> None:
     assert controller.partition() == before
 
 
-@pytest.mark.parametrize("throttle", [0, 1_000_000])
-def test_a_throttle_is_refused_until_there_is_one(throttle: int) -> None:
-    """A throttle that nothing would keep to is refused, with the field's name."""
+@pytest.mark.parametrize("throttle", [0, -1])
+def test_a_throttle_that_is_no_rate_is_refused(throttle: int) -> None:
+    """A throttle of nothing is refused before anything changes, with the field's name."""
     controller = moving(0, 1, 2)
     refusal = ask(controller, wanted([3, 4, 5]), throttle_bytes_per_s=throttle).refusal
 
-    assert (refusal.field if refusal else None) == ("throttle_bytes_per_s" if throttle else None)
+    assert refusal is not None and refusal.field == "throttle_bytes_per_s"
+    assert moves(controller.partition())[1:] == ((), (), ())
+
+
+def rates(controller: Controller) -> list[int | None]:
+    """The rates of what runs and waits."""
+    return [each.partition.throttle_bytes_per_s for each in ongoing(controller)]
+
+
+def test_a_throttle_survives_a_take_over() -> None:
+    """C80: the rate is part of the state, so the next reign has it, of what runs and of what waits."""
+    controller = moving(0, 1, 2)
+    queue(controller, 7, 3, throttle_bytes_per_s=1_000)
+    after = Controller(state=controller.stored, now_ms=controller.now_ms)
+
+    assert rates(after) == [1_000] * 7
+
+
+@pytest.mark.parametrize("then", [2_000, None])
+def test_a_throttle_changes_while_replicas_are_added(then: int | None) -> None:
+    """The same target with another rate, or none, changes the rate of what runs and nothing else."""
+    controller = moving(0, 1, 2)
+    reassign(controller, 3, 4, 5, throttle_bytes_per_s=1_000)
+    before = controller.partition()
+    reassign(controller, 3, 4, 5, throttle_bytes_per_s=then)
+    after = controller.partition()
+
+    assert (before.throttle_bytes_per_s, after.throttle_bytes_per_s) == (1_000, then)
+    assert replace(after, throttle_bytes_per_s=1_000, partition_epoch=before.partition_epoch) == before
+
+
+@pytest.mark.parametrize("end", ["complete", "cancel", "cancel queued", "at once", "nothing to do"])
+def test_nothing_is_left_of_a_throttle(end: str) -> None:
+    """However a reassignment ends, the partition has no rate afterwards (Kafka leaves its throttles behind)."""
+    controller = moving(0, 1, 2)
+    reassign(controller, *((3, 4, 5) if end.startswith("c") else (2, 1, 0)), throttle_bytes_per_s=1_000)
+    if end == "complete":
+        in_sync(controller, 0, 1, 2, 3, 4, 5)
+    elif end == "nothing to do":
+        reassign(controller, 2, 1, 0, throttle_bytes_per_s=1_000)
+    elif end != "at once":
+        if end == "cancel queued":
+            reassign(controller, 4, 5, throttle_bytes_per_s=2_000)
+        cancel(controller)
+
+    assert ongoing(controller) == []
+    assert controller.partition().throttle_bytes_per_s is None
+
+
+def test_a_rate_outlives_what_ends_before_the_queued_target_begins() -> None:
+    """A second target that waits for its nodes keeps the rate that it was given when the first one ends."""
+    controller = moving(0, 1, 2)
+    queue(controller, 5, 3)
+    reassign(controller, 4, 1, 2, throttle_bytes_per_s=1_000)
+    reassign(controller, 3, 1, 2, throttle_bytes_per_s=2_000)
+    in_sync(controller, 0, 1, 2, 4)
+    after = controller.partition()
+
+    assert (after.replicas, after.queued_target) == ((4, 1, 2), (3, 1, 2))
+    assert after.throttle_bytes_per_s == 2_000
 
 
 def test_an_older_node_keeps_reassignments_away() -> None:
@@ -554,8 +613,23 @@ def test_a_node_that_cannot_be_emptied_is_not_drained(node_id: int, code: ErrorC
     assert isinstance(refusal, Refusal)
     assert refusal.code is code
     if node_id == 0:
-        assert "partition t-0 has 3 replicas, and only 2 other nodes" in refusal.message
+        assert "t-0: 3 replicas need as many nodes, and 2 can hold them (1, 2)" in refusal.message
         assert not controller.node(0).draining
+
+
+@pytest.mark.parametrize(("racks", "is_drained"), [("aaabbb", True), ("aabbbb", False)])
+def test_a_drained_node_leaves_its_rack_room(racks: str, is_drained: bool) -> None:
+    """C86: a node is not drained if its replica could only go to a rack that holds as many as it may (C90)."""
+    controller = Controller()
+    for node_id, rack in enumerate(racks):
+        controller.start(node_id, rack=rack)
+    controller.create(0, 1, 2, 3)
+    refusal = drain(controller, 1).refusal
+
+    assert controller.node(1).draining is is_drained
+    if not is_drained:
+        assert refusal is not None
+        assert "t-0: 4 replicas in 2 racks are at most 2 in each, and the racks have nodes for 3" in refusal.message
 
 
 def test_a_node_of_a_queued_target_is_not_removed() -> None:

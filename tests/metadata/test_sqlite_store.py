@@ -437,6 +437,7 @@ partitions = st.builds(
     original=several,
     queued_target=several,
     queue_number=st.integers(0, 2**31),
+    throttle_bytes_per_s=st.none() | st.integers(1, 2**63 - 1),
 )
 endpoints = st.none() | st.builds(Endpoint, st.text(max_size=20), st.integers(1, 65_535))
 images = st.builds(

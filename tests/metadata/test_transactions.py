@@ -108,7 +108,7 @@ def test_a_partition_of_an_earlier_release_is_not_being_moved() -> None:
     partition = next(iter(_everything().partitions))
     settled = dataclasses.replace(partition, adding=(), removing=(), original=(), queued_target=(), queue_number=0)
     fields = json.loads(write(settled)[9:])
-    for name in ("adding", "removing", "original", "queued_target", "queue_number"):
+    for name in ("adding", "removing", "original", "queued_target", "queue_number", "throttle_bytes_per_s"):
         del fields[name]
 
     assert read(sealed(json.dumps(fields)), PartitionImage) == settled

@@ -102,6 +102,8 @@ def partition(topic_id: str, index: int, leader: int | None, unclean: int | None
         last_unclean_leader_epoch=None if unclean is None else LeaderEpoch(unclean),
         observers=isr[1:],
         unproven=isr[1:],
+        adding=isr[:1],
+        throttle_bytes_per_s=unclean and unclean + 1,
     )
 
 

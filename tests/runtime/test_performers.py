@@ -84,11 +84,11 @@ def test_every_effect_has_a_performer() -> None:
 
 
 def test_an_answer_reports_what_it_really_carried() -> None:
-    """FetchServed names the end of the bytes read, not of the requested range."""
+    """FetchServed names the end and the number of the bytes read, not the requested range."""
     got, event = _fetch(Calls(), _result(TP0, 3, 9, max_bytes=250))
 
     assert [len(served.payload) for served in got[0].partitions] == [200]
-    assert event == FetchServed(1_000, NodeId(2), ((TP0, Offset(5)),))
+    assert event == FetchServed(1_000, NodeId(2), ((TP0, Offset(5), 200),))
 
 
 def test_the_answers_limit_is_shared_and_only_the_first_batch_may_break_it() -> None:
@@ -96,7 +96,7 @@ def test_the_answers_limit_is_shared_and_only_the_first_batch_may_break_it() -> 
     got, event = _fetch(Calls(), _result(TP0, 0, 4), _result(TP1, 0, 4), _result(TP2, 0, 4), max_bytes=550)
 
     assert [len(served.payload) for served in got[0].partitions] == [400, 100, 0]
-    assert event.ends == ((TP0, 4), (TP1, 1), (TP2, 0))
+    assert event.ends == ((TP0, 4, 400), (TP1, 1, 100), (TP2, 0, 0))
 
 
 def test_a_batch_above_the_limit_is_still_given_first() -> None:
@@ -111,7 +111,7 @@ def test_a_slow_reader_is_answered_without_records() -> None:
     got, event = _fetch(Calls(), _result(TP0, 3, 9), room=0)
 
     assert [served.payload for served in got[0].partitions] == [b""]
-    assert event.ends == ((TP0, 3),)
+    assert event.ends == ((TP0, 3, 0),)
 
 
 def test_a_caller_that_is_gone_costs_no_read() -> None:

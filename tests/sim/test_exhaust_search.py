@@ -164,7 +164,7 @@ class Lives:
         records = self.live[leader].log[result.read.start : result.read.end] if result.read else ()
         start = result.read.start if result.read else 0
         self.step(
-            leader, events.FetchServed(0, question.request.replica.node_id, ((TP, Offset(start + len(records))),))
+            leader, events.FetchServed(0, question.request.replica.node_id, ((TP, Offset(start + len(records)), 0),))
         )
         headers = tuple(BatchHeader(Offset(start + i), r.epoch, 1, 1, 0) for i, r in enumerate(records))
         ends_at = (result.high_watermark, result.log_start_offset, result.diverging)

@@ -388,6 +388,8 @@ class PartitionImage:
     """The replicas after a reassignment that waits for its turn; empty: none waits."""
     queue_number: int = 0
     """Its place among those that wait; known to controllers alone."""
+    throttle_bytes_per_s: int | None = None
+    """The rate of the reassignment that runs or waits (C80); None: it copies as fast as it can, or there is none."""
 
     @property
     def target(self) -> tuple[NodeId, ...]:

@@ -36,7 +36,14 @@ WRONG_JSON = (ValueError, KeyError, TypeError, IndexError, OverflowError, Recurs
 _CAME_LATER: dict[type, Fields] = {
     TopicRecord: {"created_by": "", "grown_by": []},
     NodeImage: {"disk_nearly_full": False, "draining": False},
-    PartitionImage: {"adding": [], "removing": [], "original": [], "queued_target": [], "queue_number": 0},
+    PartitionImage: {
+        "adding": [],
+        "removing": [],
+        "original": [],
+        "queued_target": [],
+        "queue_number": 0,
+        "throttle_bytes_per_s": None,
+    },
 }
 """Fields that documents of the present schema lack if an earlier release wrote them, and what that means."""
 

@@ -26,7 +26,7 @@ class Found(NamedTuple):
     """What was read for an answer to a fetch, up to where in each partition, and how much."""
 
     partitions: list[ServedPartition]
-    ends: list[tuple[TopicPartition, Offset]]
+    ends: list[tuple[TopicPartition, Offset, int]]
     size_bytes: int
 
 
@@ -82,7 +82,7 @@ class LogPerformers:
     def read(self, results: Iterable[FetchResult], room_bytes: int) -> Found:
         """Read what an answer to a fetch wants: whole batches, of the first partition that has any at least one."""
         partitions: list[ServedPartition] = []
-        ends: list[tuple[TopicPartition, Offset]] = []
+        ends: list[tuple[TopicPartition, Offset, int]] = []
         size_bytes, is_first = 0, room_bytes > 0
         for result in results:
             payload: Payload = b""
@@ -91,7 +91,7 @@ class LogPerformers:
                 if is_first or room_bytes > 0:
                     chunk = self._logs.read(result.tp, start, end, min(limit, room_bytes), at_least_one=is_first)
                     payload, start = chunk.payload, chunk.end
-                ends.append((result.tp, start))
+                ends.append((result.tp, start, len(payload)))
                 if result.aborted:
                     result = _aborted_below(result, start)
                 is_first = is_first and not payload

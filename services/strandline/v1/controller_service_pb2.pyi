@@ -2748,8 +2748,9 @@ class AlterPartitionReassignmentsRequest(_message.Message):
     allow_replication_factor_change: _builtins.bool
     """Whether a target may have another number of replicas than the partition has; absent: true."""
     throttle_bytes_per_s: _builtins.int
-    """Most bytes per second that a node sends, and that a node receives, for these reassignments; absent: as many as it
-    can. This version refuses every value above 0 (ours).
+    """Most bytes per second that a node sends, and that a node receives, for reassignments of this rate; 0 or absent: as
+    many as it can. Sent again for a reassignment that runs or is queued it takes the place of the former rate; a cancel
+    ignores it (ours).
     """
     validate_only: _builtins.bool
     """Whether to check only, and change nothing (ours)."""

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from strandline.v1 import partition_pb2 as strandline_dot_v1_dot_partition__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cstrandline/v1/metadata.proto\x12\rstrandline.v1\x1a\x1dstrandline/v1/partition.proto\"\xb9\x01\n\x05Rules\x12-\n\ntruncation\x18\x01 \x01(\x0e\x32\x19.strandline.v1.Truncation\x12(\n\x08\x66\x65tch_hw\x18\x02 \x01(\x0e\x32\x16.strandline.v1.FetchHw\x12(\n\x08isr_join\x18\x03 \x01(\x0e\x32\x16.strandline.v1.IsrJoin\x12-\n\ndurability\x18\x04 \x01(\x0e\x32\x19.strandline.v1.Durability\"5\n\rFeatureLevels\x12\x11\n\tmin_level\x18\x01 \x01(\x05\x12\x11\n\tmax_level\x18\x02 \x01(\x05\"c\n\rNodeEndpoints\x12\'\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x17.strandline.v1.Endpoint\x12)\n\x08internal\x18\x02 \x01(\x0b\x32\x17.strandline.v1.Endpoint\"\xfb\x01\n\x0cNodeMetadata\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x12\n\nnode_epoch\x18\x02 \x01(\x03\x12&\n\x05roles\x18\x03 \x03(\x0e\x32\x17.strandline.v1.NodeRole\x12/\n\tendpoints\x18\x04 \x01(\x0b\x32\x1c.strandline.v1.NodeEndpoints\x12\x11\n\x04rack\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06\x66\x65nced\x18\x06 \x01(\x08\x12\x15\n\rshutting_down\x18\x07 \x01(\x08\x12\x18\n\x10\x64isk_nearly_full\x18\x08 \x01(\x08\x12\x10\n\x08\x64raining\x18\t \x01(\x08\x42\x07\n\x05_rack\"\xde\x03\n\x11PartitionMetadata\x12\x17\n\x0fpartition_index\x18\x01 \x01(\x05\x12\x16\n\tleader_id\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12\x10\n\x08replicas\x18\x05 \x03(\x05\x12\x0b\n\x03isr\x18\x06 \x03(\x05\x12\x0b\n\x03\x65lr\x18\x07 \x03(\x05\x12\x11\n\tobservers\x18\x08 \x03(\x05\x12\x41\n\x15leader_recovery_state\x18\t \x01(\x0e\x32\".strandline.v1.LeaderRecoveryState\x12\x1b\n\x13min_insync_replicas\x18\n \x01(\x05\x12&\n\x19last_unclean_leader_epoch\x18\x0b \x01(\x05H\x01\x88\x01\x01\x12\x10\n\x08unproven\x18\x0c \x03(\x05\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\r \x03(\x05\x12\x19\n\x11removing_replicas\x18\x0e \x03(\x05\x12\x19\n\x11original_replicas\x18\x0f \x03(\x05\x12\x15\n\rqueued_target\x18\x10 \x03(\x05\x42\x0c\n\n_leader_idB\x1c\n\x1a_last_unclean_leader_epoch\"\xf4\x01\n\rTopicMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12:\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32).strandline.v1.TopicMetadata.ConfigsEntry\x12\x0f\n\x07\x64\x65leted\x18\x04 \x01(\x08\x12\x34\n\npartitions\x18\x05 \x03(\x0b\x32 .strandline.v1.PartitionMetadata\x12\x10\n\x08internal\x18\x06 \x01(\x08\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"d\n\x05Reign\x12\x10\n\x08reign_id\x18\x01 \x01(\t\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x66irst_offset\x18\x03 \x01(\x03\x12\x19\n\x11previous_reign_id\x18\x04 \x01(\t\"5\n\x08Position\x12\x10\n\x08reign_id\x18\x01 \x01(\t\x12\x17\n\x0fmetadata_offset\x18\x02 \x01(\x03\"\xc5\x02\n\x0f\x43lusterMetadata\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x15\n\rcontroller_id\x18\x02 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fmetadata_offset\x18\x04 \x01(\x03\x12#\n\x05rules\x18\x05 \x01(\x0b\x32\x14.strandline.v1.Rules\x12\x15\n\rfeature_level\x18\x06 \x01(\x05\x12*\n\x05nodes\x18\x07 \x03(\x0b\x32\x1b.strandline.v1.NodeMetadata\x12,\n\x06topics\x18\x08 \x03(\x0b\x32\x1c.strandline.v1.TopicMetadata\x12$\n\x06reigns\x18\t \x03(\x0b\x32\x14.strandline.v1.Reign\x12\x18\n\x10removed_node_ids\x18\x0b \x03(\x05*\xaa\x01\n\nTruncation\x12\x1a\n\x16TRUNCATION_UNSPECIFIED\x10\x00\x12\x1b\n\x17TRUNCATION_LEADER_EPOCH\x10\x01\x12\x14\n\x10TRUNCATION_FETCH\x10\x02\x12\x16\n\x12TRUNCATION_KIP_279\x10\x03\x12\x16\n\x12TRUNCATION_KIP_101\x10\x04\x12\x1d\n\x19TRUNCATION_HIGH_WATERMARK\x10\x05*P\n\x07\x46\x65tchHw\x12\x18\n\x14\x46\x45TCH_HW_UNSPECIFIED\x10\x00\x12\x15\n\x11\x46\x45TCH_HW_SNAPSHOT\x10\x01\x12\x14\n\x10\x46\x45TCH_HW_UPDATED\x10\x02*L\n\x07IsrJoin\x12\x18\n\x14ISR_JOIN_UNSPECIFIED\x10\x00\x12\x16\n\x12ISR_JOIN_CAUGHT_UP\x10\x01\x12\x0f\n\x0bISR_JOIN_HW\x10\x02*Y\n\nDurability\x12\x1a\n\x16\x44URABILITY_UNSPECIFIED\x10\x00\x12\x14\n\x10\x44URABILITY_FSYNC\x10\x01\x12\x19\n\x15\x44URABILITY_PAGE_CACHE\x10\x02*S\n\x08NodeRole\x12\x19\n\x15NODE_ROLE_UNSPECIFIED\x10\x00\x12\x14\n\x10NODE_ROLE_LEADER\x10\x01\x12\x16\n\x12NODE_ROLE_FOLLOWER\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cstrandline/v1/metadata.proto\x12\rstrandline.v1\x1a\x1dstrandline/v1/partition.proto\"\xb9\x01\n\x05Rules\x12-\n\ntruncation\x18\x01 \x01(\x0e\x32\x19.strandline.v1.Truncation\x12(\n\x08\x66\x65tch_hw\x18\x02 \x01(\x0e\x32\x16.strandline.v1.FetchHw\x12(\n\x08isr_join\x18\x03 \x01(\x0e\x32\x16.strandline.v1.IsrJoin\x12-\n\ndurability\x18\x04 \x01(\x0e\x32\x19.strandline.v1.Durability\"5\n\rFeatureLevels\x12\x11\n\tmin_level\x18\x01 \x01(\x05\x12\x11\n\tmax_level\x18\x02 \x01(\x05\"c\n\rNodeEndpoints\x12\'\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x17.strandline.v1.Endpoint\x12)\n\x08internal\x18\x02 \x01(\x0b\x32\x17.strandline.v1.Endpoint\"\xfb\x01\n\x0cNodeMetadata\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x12\n\nnode_epoch\x18\x02 \x01(\x03\x12&\n\x05roles\x18\x03 \x03(\x0e\x32\x17.strandline.v1.NodeRole\x12/\n\tendpoints\x18\x04 \x01(\x0b\x32\x1c.strandline.v1.NodeEndpoints\x12\x11\n\x04rack\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06\x66\x65nced\x18\x06 \x01(\x08\x12\x15\n\rshutting_down\x18\x07 \x01(\x08\x12\x18\n\x10\x64isk_nearly_full\x18\x08 \x01(\x08\x12\x10\n\x08\x64raining\x18\t \x01(\x08\x42\x07\n\x05_rack\"\x9a\x04\n\x11PartitionMetadata\x12\x17\n\x0fpartition_index\x18\x01 \x01(\x05\x12\x16\n\tleader_id\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12\x10\n\x08replicas\x18\x05 \x03(\x05\x12\x0b\n\x03isr\x18\x06 \x03(\x05\x12\x0b\n\x03\x65lr\x18\x07 \x03(\x05\x12\x11\n\tobservers\x18\x08 \x03(\x05\x12\x41\n\x15leader_recovery_state\x18\t \x01(\x0e\x32\".strandline.v1.LeaderRecoveryState\x12\x1b\n\x13min_insync_replicas\x18\n \x01(\x05\x12&\n\x19last_unclean_leader_epoch\x18\x0b \x01(\x05H\x01\x88\x01\x01\x12\x10\n\x08unproven\x18\x0c \x03(\x05\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\r \x03(\x05\x12\x19\n\x11removing_replicas\x18\x0e \x03(\x05\x12\x19\n\x11original_replicas\x18\x0f \x03(\x05\x12\x15\n\rqueued_target\x18\x10 \x03(\x05\x12!\n\x14throttle_bytes_per_s\x18\x11 \x01(\x03H\x02\x88\x01\x01\x42\x0c\n\n_leader_idB\x1c\n\x1a_last_unclean_leader_epochB\x17\n\x15_throttle_bytes_per_s\"\xf4\x01\n\rTopicMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12:\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32).strandline.v1.TopicMetadata.ConfigsEntry\x12\x0f\n\x07\x64\x65leted\x18\x04 \x01(\x08\x12\x34\n\npartitions\x18\x05 \x03(\x0b\x32 .strandline.v1.PartitionMetadata\x12\x10\n\x08internal\x18\x06 \x01(\x08\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"d\n\x05Reign\x12\x10\n\x08reign_id\x18\x01 \x01(\t\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x66irst_offset\x18\x03 \x01(\x03\x12\x19\n\x11previous_reign_id\x18\x04 \x01(\t\"5\n\x08Position\x12\x10\n\x08reign_id\x18\x01 \x01(\t\x12\x17\n\x0fmetadata_offset\x18\x02 \x01(\x03\"\xc5\x02\n\x0f\x43lusterMetadata\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x15\n\rcontroller_id\x18\x02 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fmetadata_offset\x18\x04 \x01(\x03\x12#\n\x05rules\x18\x05 \x01(\x0b\x32\x14.strandline.v1.Rules\x12\x15\n\rfeature_level\x18\x06 \x01(\x05\x12*\n\x05nodes\x18\x07 \x03(\x0b\x32\x1b.strandline.v1.NodeMetadata\x12,\n\x06topics\x18\x08 \x03(\x0b\x32\x1c.strandline.v1.TopicMetadata\x12$\n\x06reigns\x18\t \x03(\x0b\x32\x14.strandline.v1.Reign\x12\x18\n\x10removed_node_ids\x18\x0b \x03(\x05*\xaa\x01\n\nTruncation\x12\x1a\n\x16TRUNCATION_UNSPECIFIED\x10\x00\x12\x1b\n\x17TRUNCATION_LEADER_EPOCH\x10\x01\x12\x14\n\x10TRUNCATION_FETCH\x10\x02\x12\x16\n\x12TRUNCATION_KIP_279\x10\x03\x12\x16\n\x12TRUNCATION_KIP_101\x10\x04\x12\x1d\n\x19TRUNCATION_HIGH_WATERMARK\x10\x05*P\n\x07\x46\x65tchHw\x12\x18\n\x14\x46\x45TCH_HW_UNSPECIFIED\x10\x00\x12\x15\n\x11\x46\x45TCH_HW_SNAPSHOT\x10\x01\x12\x14\n\x10\x46\x45TCH_HW_UPDATED\x10\x02*L\n\x07IsrJoin\x12\x18\n\x14ISR_JOIN_UNSPECIFIED\x10\x00\x12\x16\n\x12ISR_JOIN_CAUGHT_UP\x10\x01\x12\x0f\n\x0bISR_JOIN_HW\x10\x02*Y\n\nDurability\x12\x1a\n\x16\x44URABILITY_UNSPECIFIED\x10\x00\x12\x14\n\x10\x44URABILITY_FSYNC\x10\x01\x12\x19\n\x15\x44URABILITY_PAGE_CACHE\x10\x02*S\n\x08NodeRole\x12\x19\n\x15NODE_ROLE_UNSPECIFIED\x10\x00\x12\x14\n\x10NODE_ROLE_LEADER\x10\x01\x12\x16\n\x12NODE_ROLE_FOLLOWER\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,16 +34,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TOPICMETADATA_CONFIGSENTRY']._loaded_options = None
   _globals['_TOPICMETADATA_CONFIGSENTRY']._serialized_options = b'8\001'
-  _globals['_TRUNCATION']._serialized_start=1890
-  _globals['_TRUNCATION']._serialized_end=2060
-  _globals['_FETCHHW']._serialized_start=2062
-  _globals['_FETCHHW']._serialized_end=2142
-  _globals['_ISRJOIN']._serialized_start=2144
-  _globals['_ISRJOIN']._serialized_end=2220
-  _globals['_DURABILITY']._serialized_start=2222
-  _globals['_DURABILITY']._serialized_end=2311
-  _globals['_NODEROLE']._serialized_start=2313
-  _globals['_NODEROLE']._serialized_end=2396
+  _globals['_TRUNCATION']._serialized_start=1950
+  _globals['_TRUNCATION']._serialized_end=2120
+  _globals['_FETCHHW']._serialized_start=2122
+  _globals['_FETCHHW']._serialized_end=2202
+  _globals['_ISRJOIN']._serialized_start=2204
+  _globals['_ISRJOIN']._serialized_end=2280
+  _globals['_DURABILITY']._serialized_start=2282
+  _globals['_DURABILITY']._serialized_end=2371
+  _globals['_NODEROLE']._serialized_start=2373
+  _globals['_NODEROLE']._serialized_end=2456
   _globals['_RULES']._serialized_start=79
   _globals['_RULES']._serialized_end=264
   _globals['_FEATURELEVELS']._serialized_start=266
@@ -53,15 +53,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODEMETADATA']._serialized_start=423
   _globals['_NODEMETADATA']._serialized_end=674
   _globals['_PARTITIONMETADATA']._serialized_start=677
-  _globals['_PARTITIONMETADATA']._serialized_end=1155
-  _globals['_TOPICMETADATA']._serialized_start=1158
-  _globals['_TOPICMETADATA']._serialized_end=1402
-  _globals['_TOPICMETADATA_CONFIGSENTRY']._serialized_start=1356
-  _globals['_TOPICMETADATA_CONFIGSENTRY']._serialized_end=1402
-  _globals['_REIGN']._serialized_start=1404
-  _globals['_REIGN']._serialized_end=1504
-  _globals['_POSITION']._serialized_start=1506
-  _globals['_POSITION']._serialized_end=1559
-  _globals['_CLUSTERMETADATA']._serialized_start=1562
-  _globals['_CLUSTERMETADATA']._serialized_end=1887
+  _globals['_PARTITIONMETADATA']._serialized_end=1215
+  _globals['_TOPICMETADATA']._serialized_start=1218
+  _globals['_TOPICMETADATA']._serialized_end=1462
+  _globals['_TOPICMETADATA_CONFIGSENTRY']._serialized_start=1416
+  _globals['_TOPICMETADATA_CONFIGSENTRY']._serialized_end=1462
+  _globals['_REIGN']._serialized_start=1464
+  _globals['_REIGN']._serialized_end=1564
+  _globals['_POSITION']._serialized_start=1566
+  _globals['_POSITION']._serialized_end=1619
+  _globals['_CLUSTERMETADATA']._serialized_start=1622
+  _globals['_CLUSTERMETADATA']._serialized_end=1947
 # @@protoc_insertion_point(module_scope)

@@ -324,6 +324,7 @@ class PartitionMetadata(_message.Message):
     REMOVING_REPLICAS_FIELD_NUMBER: _builtins.int
     ORIGINAL_REPLICAS_FIELD_NUMBER: _builtins.int
     QUEUED_TARGET_FIELD_NUMBER: _builtins.int
+    THROTTLE_BYTES_PER_S_FIELD_NUMBER: _builtins.int
     partition_index: _builtins.int
     """Index of the partition."""
     leader_id: _builtins.int
@@ -338,6 +339,10 @@ class PartitionMetadata(_message.Message):
     """Effective min ISR, min(min.insync.replicas, replication factor), as of this partition epoch (ours)."""
     last_unclean_leader_epoch: _builtins.int
     """Leader epoch of the last unclean election, kept for ever; absent: there never was one (ours)."""
+    throttle_bytes_per_s: _builtins.int
+    """While a reassignment runs or is queued, most bytes per second that a node sends, and that a node receives, for those
+    of this rate; absent: as many as it can (ours).
+    """
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Assigned replicas, the preferred leader first."""
@@ -395,19 +400,24 @@ class PartitionMetadata(_message.Message):
         removing_replicas: _abc.Iterable[_builtins.int] | None = ...,
         original_replicas: _abc.Iterable[_builtins.int] | None = ...,
         queued_target: _abc.Iterable[_builtins.int] | None = ...,
+        throttle_bytes_per_s: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_unclean_leader_epoch", b"_last_unclean_leader_epoch", "_leader_id", b"_leader_id", "last_unclean_leader_epoch", b"last_unclean_leader_epoch", "leader_id", b"leader_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_unclean_leader_epoch", b"_last_unclean_leader_epoch", "_leader_id", b"_leader_id", "_throttle_bytes_per_s", b"_throttle_bytes_per_s", "last_unclean_leader_epoch", b"last_unclean_leader_epoch", "leader_id", b"leader_id", "throttle_bytes_per_s", b"throttle_bytes_per_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_unclean_leader_epoch", b"_last_unclean_leader_epoch", "_leader_id", b"_leader_id", "adding_replicas", b"adding_replicas", "elr", b"elr", "isr", b"isr", "last_unclean_leader_epoch", b"last_unclean_leader_epoch", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "leader_recovery_state", b"leader_recovery_state", "min_insync_replicas", b"min_insync_replicas", "observers", b"observers", "original_replicas", b"original_replicas", "partition_epoch", b"partition_epoch", "partition_index", b"partition_index", "queued_target", b"queued_target", "removing_replicas", b"removing_replicas", "replicas", b"replicas", "unproven", b"unproven"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_unclean_leader_epoch", b"_last_unclean_leader_epoch", "_leader_id", b"_leader_id", "_throttle_bytes_per_s", b"_throttle_bytes_per_s", "adding_replicas", b"adding_replicas", "elr", b"elr", "isr", b"isr", "last_unclean_leader_epoch", b"last_unclean_leader_epoch", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "leader_recovery_state", b"leader_recovery_state", "min_insync_replicas", b"min_insync_replicas", "observers", b"observers", "original_replicas", b"original_replicas", "partition_epoch", b"partition_epoch", "partition_index", b"partition_index", "queued_target", b"queued_target", "removing_replicas", b"removing_replicas", "replicas", b"replicas", "throttle_bytes_per_s", b"throttle_bytes_per_s", "unproven", b"unproven"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_unclean_leader_epoch: _TypeAlias = _typing.Literal["last_unclean_leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__last_unclean_leader_epoch: _TypeAlias = _typing.Literal["_last_unclean_leader_epoch", b"_last_unclean_leader_epoch"]  # noqa: Y015
     _WhichOneofReturnType__leader_id: _TypeAlias = _typing.Literal["leader_id"]  # noqa: Y015
     _WhichOneofArgType__leader_id: _TypeAlias = _typing.Literal["_leader_id", b"_leader_id"]  # noqa: Y015
+    _WhichOneofReturnType__throttle_bytes_per_s: _TypeAlias = _typing.Literal["throttle_bytes_per_s"]  # noqa: Y015
+    _WhichOneofArgType__throttle_bytes_per_s: _TypeAlias = _typing.Literal["_throttle_bytes_per_s", b"_throttle_bytes_per_s"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_unclean_leader_epoch) -> _WhichOneofReturnType__last_unclean_leader_epoch | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__leader_id) -> _WhichOneofReturnType__leader_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__throttle_bytes_per_s) -> _WhichOneofReturnType__throttle_bytes_per_s | None: ...
 
 Global___PartitionMetadata: _TypeAlias = PartitionMetadata  # noqa: Y015
 

@@ -112,6 +112,8 @@ def partition_text(partition: messages.PartitionImage, names: Names) -> str:
         )
         if members
     ]
+    if partition.throttle_bytes_per_s is not None:
+        words.append(f"throttle={partition.throttle_bytes_per_s}")
     return " ".join([*words, f"version={partition.partition_epoch}"])
 
 

@@ -10,7 +10,9 @@ from mutants.mutant import MUTANTS, Mutant, Real, Swap, mutant
 from strandline.core.control import reassignment
 from strandline.core.control.draft import Draft
 from strandline.core.control.messages import ReassignmentWait
+from strandline.core.log import move_throttle
 from strandline.core.messages import PartitionImage
+from strandline.core.types import NodeId
 
 
 @mutant(PartitionImage, "settled_replicas", "tr31_min_isr_while_adding", profiles="moves")
@@ -54,6 +56,16 @@ def _derived(real: Real, queued: PartitionImage) -> Any:
         return first
     adding = {node_id for node_id in first.target if node_id not in queued.original}
     return replace(first, original=tuple(node_id for node_id in first.replicas if node_id not in adding))
+
+
+@mutant(move_throttle, "rate_of", "e_c80_throttle", tests="tests/core/test_move_throttle.py", profiles="moves")
+def _members_too(real: Real, image: PartitionImage, node_id: NodeId, isr: object) -> Any:
+    """46: the throttle applies to members of the ISR (C80).
+
+    A replica that a running reassignment adds waits for its rate in the ISR, too, and acks=all with it. No history
+    shows it, because a member is never below the HW, near which nobody waits.
+    """
+    return real(image, node_id, ())
 
 
 def _nobody(real: Real, draft: Draft, partition: PartitionImage) -> None:

@@ -158,7 +158,8 @@ class AlterPartitionReassignments:
     cluster_id: str | None = None
     partitions: tuple[ReassignPartition, ...]
     allow_factor_change: bool = True
-    throttle_bytes_per_s: int = 0
+    throttle_bytes_per_s: int | None = None
+    """The rate of those that are begun or changed (C80); None: as fast as they can."""
     validate_only: bool = False
     force: bool = False
     """Whether a cancel may leave a partition below its min ISR."""

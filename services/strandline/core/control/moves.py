@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 
 from strandline.core.control import messages
 from strandline.core.control.draft import Draft
@@ -24,6 +25,8 @@ from strandline.core.control.reassignment import (
 )
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import PartitionImage
+from strandline.core.planning.layout import rack_limit
+from strandline.core.planning.verdicts import no_room
 from strandline.core.types import REASSIGNMENTS, NodeId, TopicPartition
 
 
@@ -40,7 +43,7 @@ def alter_reassignments(
     draft: Draft, reassignments: Reassignments, request: messages.AlterPartitionReassignments
 ) -> messages.PartitionsReassigned:
     """Begin, change or cancel each reassignment, or say why not; one that is refused does not hold up the others."""
-    refusal = _unsupported(draft, "moving replicas") or _throttled(request)
+    refusal = _unsupported(draft, "moving replicas") or _bad_throttle(request)
     if refusal is not None:
         return messages.PartitionsReassigned(refusal=refusal)
     placement = Placement(draft.nodes(), ())
@@ -56,15 +59,12 @@ def alter_reassignments(
     return messages.PartitionsReassigned(results=tuple(_result(draft, *each) for each in results))
 
 
-def _throttled(request: messages.AlterPartitionReassignments) -> Refusal | None:
-    if not request.throttle_bytes_per_s:
+def _bad_throttle(request: messages.AlterPartitionReassignments) -> Refusal | None:
+    rate = request.throttle_bytes_per_s
+    if rate is None or rate > 0:
         return None
-    return Refusal(
-        ErrorCode.INVALID_REQUEST,
-        f"throttle_bytes_per_s {request.throttle_bytes_per_s}: this release moves replicas as fast as it can; "
-        f"leave the throttle out",
-        field="throttle_bytes_per_s",
-    )
+    wrong = f"throttle_bytes_per_s is {rate}; give a number above 0, or leave it out to copy without a throttle"
+    return Refusal(ErrorCode.INVALID_REQUEST, wrong, field="throttle_bytes_per_s")
 
 
 def _twice(wanted: messages.ReassignPartition) -> Refusal:
@@ -110,17 +110,23 @@ def _take(
     if wanted.target is None:
         cancel(draft, partition)
     else:
-        _queue(draft, partition, wanted.target, number)
+        _queue(draft, partition, wanted.target, number, request.throttle_bytes_per_s)
     return partition.tp
 
 
-def _queue(draft: Draft, partition: PartitionImage, target: tuple[NodeId, ...], number: int) -> None:
-    """Let the target wait for its turn, which may be at once; a running reassignment with this target goes on."""
+def _queue(
+    draft: Draft, partition: PartitionImage, target: tuple[NodeId, ...], number: int, throttle: int | None
+) -> None:
+    """Let the target wait for its turn, which may be at once; a running reassignment with this target goes on, at the
+    rate that was named last (C80)."""
     if target == (partition.queued_target or partition.target):
-        return
-    if target == partition.target:
+        target, number = partition.queued_target, partition.queue_number
+    elif target == partition.target:
         target, number = (), 0
-    draft.put_partition(replace(partition, queued_target=target, queue_number=number), cause=REASSIGN)
+    rate = throttle if target or partition.original else None
+    after = replace(partition, queued_target=target, queue_number=number, throttle_bytes_per_s=rate)
+    if after != partition:
+        draft.put_partition(after, cause=REASSIGN)
 
 
 def _bad_target(
@@ -241,16 +247,22 @@ def drain(draft: Draft, request: messages.DrainNode) -> messages.NodeDrained:
 
 
 def _cannot_drain(draft: Draft, node_id: NodeId) -> Refusal | None:
-    """Why what the node holds has no other place: then draining it would never end."""
-    others = Placement((each for each in draft.nodes() if each.image.node_id != node_id), ()).usable
+    """Why what the node holds has no other place, as a plan would say it: then draining it would never end."""
+    images = [each.image for each in draft.nodes() if each.image.node_id != node_id and not each.image.is_observer]
+    racks: dict[int, str | None] = {image.node_id: image.rack for image in images}
+    takers = [image.node_id for image in images if not image.draining]
+    count = len({racks[each] for each in takers} - {None})
+
+    def why(wanted: int, *kept: NodeId) -> str:
+        return no_room(wanted, kept, takers, racks, rack_limit(wanted, count))
+
+    # If there is room whatever a partition keeps, there is room for each.
+    tight = cache(why)
     for partition in draft.partitions():
         target = partition.queued_target or partition.target
-        if node_id in target and len(target) > others:
+        if node_id not in target or not tight(len(target)):
+            continue
+        if no_place := why(len(target), *(each for each in target if each != node_id)):
             name = f"{draft.base.topics[partition.tp.topic_id].name}-{partition.tp.partition}"
-            return Refusal(
-                ErrorCode.INVALID_REQUEST,
-                f"node_id: partition {name} has {len(target)} replicas, and only {others} other nodes may hold them; "
-                f"start another node first, or give the topic fewer replicas",
-                field="node_id",
-            )
+            return Refusal(ErrorCode.INVALID_REQUEST, f"node_id: {name}: {no_place}", field="node_id")
     return None

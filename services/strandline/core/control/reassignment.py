@@ -235,7 +235,7 @@ def elect_among(draft: Draft, partition: PartitionImage, nodes: Iterable[NodeId]
 def cancel(draft: Draft, partition: PartitionImage) -> None:
     """Drop what is queued, and return a running reassignment to its original replicas (C77). The caller has checked
     that one of these can lead."""
-    dropped = replace(partition, queued_target=(), queue_number=0)
+    dropped = replace(partition, queued_target=(), queue_number=0, throttle_bytes_per_s=None)
     if partition.original:
         leader = None if partition.leader in partition.original else elect_among(draft, partition, partition.original)
         ended = _put_ended(draft, dropped, partition.original, leader)
@@ -254,7 +254,16 @@ def _put_ended(
     its late fetches are fenced (as in Kafka's PartitionChangeBuilder).
     """
     min_isr = min_isr_with(draft, partition, replicas)
-    ended = replace(partition, replicas=replicas, min_isr=min_isr, adding=(), removing=(), original=())
+    rate = partition.throttle_bytes_per_s if partition.queued_target else None
+    ended = replace(
+        partition,
+        replicas=replicas,
+        min_isr=min_isr,
+        adding=(),
+        removing=(),
+        original=(),
+        throttle_bytes_per_s=rate,
+    )
     isr = in_assignment_order(ended, partition.isr)
     ended = replace(ended, isr=isr, elr=elr_after(ended, isr))
     if leader is not None:

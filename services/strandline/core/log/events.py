@@ -161,11 +161,11 @@ class FetchForgotten:
 
 @value
 class FetchServed:
-    """What an answer to a replica really carried: ``ends`` holds the exclusive end sent per partition."""
+    """What an answer to a replica really carried: per partition the exclusive end sent, and the bytes up to it."""
 
     now_ms: int
     replica: NodeId
-    ends: tuple[tuple[TopicPartition, Offset], ...]
+    ends: tuple[tuple[TopicPartition, Offset, int], ...]
 
 
 @dataclass(frozen=True, slots=True)

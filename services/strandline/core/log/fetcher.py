@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from strandline.core import messages
 from strandline.core.log import effects, events
 from strandline.core.log.follower import FetchState, FollowerReplica
+from strandline.core.log.move_throttle import MoveThrottle, rate_of
 from strandline.core.log.state import NodeState
 from strandline.core.types import NodeId, TopicPartition
 
@@ -29,6 +30,7 @@ class Fetcher:
         self.candidates: dict[TopicPartition, None] = {}
         """Partitions that may be ready to ask; others wait for an answer, a commit or a time. Changed here alone."""
         self._backing_off: dict[TopicPartition, None] = {}
+        self._throttle = MoveThrottle()
 
     def consider(self, tp: TopicPartition) -> None:
         """Something changed for this partition; look at the end of the step whether it can be asked for."""
@@ -45,7 +47,8 @@ class Fetcher:
             if follower is None or follower.leader is None:
                 continue
             if follower.is_ready(now_ms):
-                by_kind[follower.state, follower.leader].append(follower)
+                if not self._is_held(follower, now_ms):
+                    by_kind[follower.state, follower.leader].append(follower)
             elif follower.outstanding is None and follower.retry_at_ms > now_ms:
                 self._backing_off[tp] = None
         for (kind, _), followers in by_kind.items():
@@ -54,6 +57,25 @@ class Fetcher:
         self._state.save_reconciled(out)
         for (kind, leader), followers in by_kind.items():
             self._send(kind, leader, followers, now_ms, out)
+
+    def _is_held(self, follower: FollowerReplica, now_ms: int) -> bool:
+        """Whether a reassignment adds this replica, and its bytes have to wait (C80)."""
+        if not follower.image.adding or follower.state is not FetchState.FETCHING or not follower.lags:
+            return False
+        rate = self._rate_of(follower)
+        return rate is not None and self._throttle.holds(follower.log.tp, rate, now_ms)
+
+    def _rate_of(self, follower: FollowerReplica) -> int | None:
+        return rate_of(follower.image, self._state.node_id, follower.image.isr)
+
+    def _release(self, now_ms: int) -> None:
+        for tp in self._throttle.released(now_ms):
+            self.consider(tp)
+
+    @property
+    def due_ms(self) -> int:
+        """When a partition that waits for its rate may be fetched."""
+        return self._throttle.due_ms
 
     def _reconcile(self, followers: Iterable[FollowerReplica]) -> None:
         for follower in followers:
@@ -131,7 +153,10 @@ class Fetcher:
                 continue
             if follower.on_fetched(answer, event.now_ms, out):
                 moved.append(answer.tp)
+            if follower.image.adding and answer.batches and (rate := self._rate_of(follower)) is not None:
+                self._throttle.passed(rate, sum(batch.size_bytes for batch in answer.batches), event.now_ms)
             self._answered(follower)
+        self._release(event.now_ms)
         return moved
 
     def fetch_failed(self, event: events.FetchFailed) -> None:
@@ -195,7 +220,8 @@ class Fetcher:
         return bool(self._backing_off)
 
     def ticked(self, now_ms: int) -> None:
-        """Partitions that backed off long enough may be fetched again."""
+        """Partitions that backed off, or waited for their rate, long enough may be fetched again."""
+        self._release(now_ms)
         self._wake(tp for tp in tuple(self._backing_off) if self._is_over(tp, now_ms))
 
     def _is_over(self, tp: TopicPartition, now_ms: int) -> bool:

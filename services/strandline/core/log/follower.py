@@ -69,6 +69,7 @@ class FollowerReplica:
         "barrier_seen",
         "damaged_count",
         "image",
+        "leader_hw",
         "log",
         "log_start_found",
         "outstanding",
@@ -95,6 +96,8 @@ class FollowerReplica:
         self.damaged_count = 0
         # The newest read barrier that this leader epoch's leader has sent (G10).
         self.barrier_seen: int | None = None
+        # The HW of the leader's last answer; None before the first.
+        self.leader_hw: Offset | None = None
         # Where a leader that knows no FetchProducerSnapshot lets this log begin again.
         self.log_start_found: Offset | None = None
         self._restart_reason = _RESTART
@@ -123,6 +126,12 @@ class FollowerReplica:
     def leader(self) -> NodeId | None:
         """The leader followed, if one is known."""
         return self.image.leader
+
+    @property
+    def lags(self) -> bool:
+        """Whether it is further behind the leader's HW than one batch like its own last one."""
+        log = self.log
+        return self.leader_hw is not None and self.leader_hw - log.leo > log.leo - log.sizes.batch_before(log.leo)
 
     def is_ready(self, now_ms: int) -> bool:
         """Whether the next question may be asked now."""
@@ -192,6 +201,7 @@ class FollowerReplica:
             log.follow_hw(Offset(max(log.hw, min(answer.log_start_offset, log.leo))))
             log.advance_log_start(answer.log_start_offset, out)
         log.assert_sane()
+        self.leader_hw = answer.high_watermark
         return moved
 
     def _begin_with(self, batch: BatchHeader, out: list[Effect]) -> None:

@@ -124,7 +124,7 @@ class NodeCore:
         self._handlers[type(event)](event, out)
         # Most steps leave nothing of the following; a call for each would cost more than many a handler.
         if self._fetches.parked.woken:
-            self._fetches.complete_woken(out)
+            self._fetches.complete_woken(event.now_ms, out)
         if self._isr.waiting:
             self._isr.maybe_send(event.now_ms, out)
         if not self._opening:
@@ -297,11 +297,12 @@ class NodeCore:
                 self._coordinators.hw_rose(leader, now_ms, out)
 
     def _fetch_served(self, event: events.FetchServed, _: list[Effect]) -> None:
-        for tp, end in event.ends:
+        for tp, end, size_bytes in event.ends:
             leader = self.state.leaders.get(tp)
             if leader is not None and event.replica in leader.progress:
                 self._reports.served(leader, event.replica, end)
                 leader.progress[event.replica].sent(end)
+                self._fetches.sent(leader, event.replica, size_bytes, event.now_ms)
 
     def _fetch_forgotten(self, event: events.FetchForgotten, out: list[Effect]) -> None:
         if event.partitions:
@@ -393,6 +394,8 @@ class NodeCore:
         follower = self.state.followers.get(tp)
         if follower is not None and image.leader_epoch == follower.leader_epoch and image.leader != self.state.node_id:
             follower.image = image
+            # Its throttle may have gone.
+            self._fetcher.consider(tp)
             return
         self._leave(tp, out)
         if image.leader != self.state.node_id:
@@ -503,7 +506,8 @@ class NodeCore:
             return 0
         return min(
             self._produce.purgatory.next_deadline_ms,
-            self._fetches.parked.next_deadline_ms,
+            self._fetches.due_ms,
+            self._fetcher.due_ms,
             self._next_expand_ms if self._may_expand else NEVER_MS,
             self._next_shrink_ms,
             self._next_checkpoint_ms,

@@ -63,6 +63,11 @@ class SizeLedger:
             return None
         return self._totals[bisect_left(self._ends, offset + 1) - 1]
 
+    def batch_before(self, offset: Offset) -> Offset:
+        """Where the last batch that begins below ``offset`` begins; ``offset`` itself if that is not remembered."""
+        place = bisect_left(self._ends, offset)
+        return Offset(self._ends[place - 1]) if place else offset
+
     def bytes_between(self, start: Offset, end: Offset) -> int:
         """Bytes of the batches in [start, end); PLENTY_BYTES if ``start`` is older than what is remembered."""
         if start >= end:
@@ -180,6 +185,10 @@ class ReplicaLog:
         self._begin_producers(opened.producers, opened.transactions)
         self.sizes = SizeLedger(opened.leo)
         self.assert_sane()
+
+    def is_near_hw(self, offset: Offset) -> bool:
+        """Whether an offset is at or above the HW, or at the last batch below it."""
+        return offset >= self.sizes.batch_before(self.hw)
 
     @property
     def vote(self) -> Offset:

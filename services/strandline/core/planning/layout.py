@@ -115,7 +115,7 @@ class Layout:
 
     def rack_limit(self, replication_factor: int) -> int:
         """How many replicas of a partition one rack may hold."""
-        return -(-replication_factor // max(1, self._rack_count))
+        return rack_limit(replication_factor, self._rack_count)
 
     def count(self, node_id: int) -> int:
         """How many replicas the node holds."""
@@ -144,6 +144,11 @@ class Layout:
     def _shares(self, total: int) -> dict[int, float]:
         weights = {node_id: self.nodes[node_id].weight for node_id in self.members}
         return {node_id: total * own / sum(weights.values()) for node_id, own in weights.items()}
+
+
+def rack_limit(replication_factor: int, racks: int) -> int:
+    """How many replicas of a partition each of so many racks may hold."""
+    return -(-replication_factor // max(1, racks))
 
 
 def nearest(held: list[Held], size: float) -> Iterator[Held]:

@@ -5,6 +5,7 @@ Invariant: a refusal names the partitions or nodes, and what to do first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from strandline.core.planning.layout import Band, Layout
@@ -62,16 +63,24 @@ def _no_copy(layout: Layout, index: int) -> str:
 
 def _no_room(layout: Layout, index: int, leaving: Collection[int]) -> str:
     """Why the partition cannot have as many replicas as it is to have."""
-    wanted = layout.wanted_factor(index)
     kept = [node_id for node_id in layout.replicas[index] if node_id not in leaving]
-    holders = sorted({*kept, *layout.takers})
+    wanted = layout.wanted_factor(index)
+    return no_room(wanted, kept, layout.takers, layout.racks, layout.rack_limit(wanted))
+
+
+def no_room(
+    wanted: int, kept: Iterable[int], takers: Iterable[int], racks_of: Mapping[int, str | None], limit: int
+) -> str:
+    """Why a partition cannot have ``wanted`` replicas on the nodes that keep one and on those that may take one."""
+    holders = sorted({*kept, *takers})
     if len(holders) < wanted:
         return (f"{wanted} replicas need as many nodes, and {len(holders)} can hold them ({_ids(holders)}); add nodes, "
                 f"start those that are away, or lower the replication factor")  # fmt: skip
-    limit = layout.rack_limit(wanted)
-    racks = {rack for node_id in holders if (rack := layout.racks[node_id])}
-    room = sum(max(layout.crowd(kept, rack), min(limit, layout.crowd(holders, rack))) for rack in racks)
-    if room + sum(not layout.racks[node_id] for node_id in holders) < wanted:
+    crowd, now = (Counter(racks_of.get(node_id) for node_id in nodes) for nodes in (holders, kept))
+    alone = crowd.pop(None, 0)
+    racks = {rack: max(now[rack], min(limit, count)) for rack, count in crowd.items()}
+    room = sum(racks.values())
+    if room + alone < wanted:
         return (f"{wanted} replicas in {len(racks)} racks are at most {limit} in each, and the racks have nodes for "
                 f"{room}; add nodes to the smaller racks, or lower the replication factor")  # fmt: skip
     return ""

@@ -15,6 +15,7 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.effects import AnswerFetch, Effect
 from strandline.core.log.events import FetchArrived
 from strandline.core.log.leader import LeaderReplica
+from strandline.core.log.move_throttle import MoveThrottle, rate_of
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.log.state import NodeState
 from strandline.core.messages import FetchPartition, FetchRequest, FetchResult, ReadRange, ReplicaState
@@ -65,6 +66,7 @@ class FetchServing:
         self._answer_hw = _HW[fetch_hw]
         self._checked = state.truncation.checked
         self.parked = ParkedFetches()
+        self._throttle = MoveThrottle()
         self.expired_total = 0
 
     def received(self, event: FetchArrived, out: list[Effect]) -> Received:
@@ -108,7 +110,7 @@ class FetchServing:
     ) -> FetchResult:
         """One partition on arrival: check, snapshot the HW, count, and say what could be given now."""
         replica = request.replica
-        result = self._look(part, replica, at_follower, request.read_committed, fresh=True)
+        result = self._look(part, replica, at_follower, request.read_committed, now_ms, fresh=True)
         leader = self._state.leaders.get(part.tp)
         if replica is None or leader is None or result.refusal is not None or result.diverging is not None:
             return result
@@ -123,6 +125,7 @@ class FetchServing:
         replica: ReplicaState | None,
         at_follower: bool,
         read_committed: bool,
+        now_ms: int,
         *,
         fresh: bool,
     ) -> FetchResult:
@@ -137,7 +140,7 @@ class FetchServing:
             refusal = leader.check_replica(part, replica) if fresh else leader.check_assigned(part.tp, replica.node_id)
             if refusal is not None:
                 return self._refused(part.tp, refusal)
-        return self._look_at_leader(part, leader, replica, read_committed, fresh=fresh)
+        return self._look_at_leader(part, leader, replica, read_committed, now_ms, fresh=fresh)
 
     def _look_at_leader(
         self,
@@ -145,6 +148,7 @@ class FetchServing:
         leader: LeaderReplica,
         replica: ReplicaState | None,
         read_committed: bool,
+        now_ms: int,
         *,
         fresh: bool,
     ) -> FetchResult:
@@ -158,8 +162,32 @@ class FetchServing:
             return self._refused(part.tp, refusal)
         if replica is None:
             return self._to_consumer(part, log, log.hw, read_committed)
-        read = self._range(part, log.leo)
+        is_held = leader.image.adding and self._is_held(part, leader, replica.node_id, now_ms)
+        read = None if is_held else self._range(part, log.leo)
         return FetchResult(part.tp, log.hw, log.log_start_offset, read, barrier=leader.barrier)
+
+    def _is_held(self, part: FetchPartition, leader: LeaderReplica, node_id: NodeId, now_ms: int) -> bool:
+        """Whether this replica is added by a reassignment whose bytes have to wait (C80)."""
+        rate = rate_of(leader.image, node_id, leader.isr.maximal)
+        if rate is None or leader.log.is_near_hw(part.fetch_offset):
+            return False
+        return self._throttle.holds(part.tp, rate, now_ms)
+
+    def sent(self, leader: LeaderReplica, node_id: NodeId, size_bytes: int, now_ms: int) -> None:
+        """An answer carried so much of this partition to this replica."""
+        rate = rate_of(leader.image, node_id, leader.isr.maximal) if leader.image.adding else None
+        if rate is not None:
+            self._throttle.passed(rate, size_bytes, now_ms)
+            self._release(now_ms)
+
+    def _release(self, now_ms: int) -> None:
+        for tp in self._throttle.released(now_ms):
+            self.parked.wake_replicas(tp)
+
+    @property
+    def due_ms(self) -> int:
+        """When a parked fetch is looked at again if nothing happens before."""
+        return min(self.parked.next_deadline_ms, self._throttle.due_ms)
 
     def _to_consumer(self, part: FetchPartition, log: ReplicaLog, hw: Offset, read_committed: bool) -> FetchResult:
         """What a consumer may read, who is shown ``hw`` (X14)."""
@@ -283,30 +311,34 @@ class FetchServing:
                 if follower is not None:
                     follower.met_by_append(leo_before, now_ms)
 
-    def complete_woken(self, out: list[Effect]) -> None:
+    def complete_woken(self, now_ms: int, out: list[Effect]) -> None:
         """End of a step: read again what was woken, and answer what is ripe."""
         while woken := self.parked.take_woken():
             for fetch, tps in woken:
                 # An answer before it in this loop may have ended it.
                 if self.parked.get(fetch.request_id) is fetch:
-                    self._try_complete(fetch, tps, out)
+                    self._try_complete(fetch, tps, now_ms, out)
 
-    def _try_complete(self, fetch: ParkedFetch, woken: Iterable[TopicPartition], out: list[Effect]) -> None:
+    def _try_complete(
+        self, fetch: ParkedFetch, woken: Iterable[TopicPartition], now_ms: int, out: list[Effect]
+    ) -> None:
         whole = fetch.stream_id is None or fetch.min_bytes > 1
         parts = fetch.partitions.values() if whole else [fetch.partitions[tp] for tp in woken if tp in fetch.partitions]
-        ready = self._ready(fetch, self._read_again(fetch, parts))
+        ready = self._ready(fetch, self._read_again(fetch, parts, now_ms))
         if ready:
             self._answer(fetch, ready, out)
 
-    def _read_again(self, fetch: ParkedFetch, parts: Iterable[FetchPartition]) -> list[FetchResult]:
+    def _read_again(self, fetch: ParkedFetch, parts: Iterable[FetchPartition], now_ms: int) -> list[FetchResult]:
         replica, at_follower, read_committed = fetch.replica, fetch.at_follower, fetch.read_committed
-        return [self._look(part, replica, at_follower, read_committed, fresh=False) for part in parts]
+        return [self._look(part, replica, at_follower, read_committed, now_ms, fresh=False) for part in parts]
 
     def ticked(self, now_ms: int, out: list[Effect]) -> None:
         """Complete the fetches whose wait is over; a stream is only sent what it does not know yet."""
+        self._release(now_ms)
         for fetch in self.parked.due(now_ms):
             stream_id = fetch.stream_id
-            results = self._read_again(fetch, fetch.partitions.values() if stream_id is None else self._unlike(fetch))
+            parts = fetch.partitions.values() if stream_id is None else self._unlike(fetch)
+            results = self._read_again(fetch, parts, now_ms)
             if stream_id is not None:
                 reported = self.parked.was_reported
                 results = [r for r in results if not reported(stream_id, r.tp, self._news(r))]

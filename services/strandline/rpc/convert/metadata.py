@@ -171,6 +171,7 @@ def write_partition(partition: messages.PartitionImage) -> metadata_pb2.Partitio
         removing_replicas=partition.removing,
         original_replicas=partition.original,
         queued_target=partition.queued_target,
+        throttle_bytes_per_s=partition.throttle_bytes_per_s,
     )
 
 
@@ -194,6 +195,7 @@ def read_partition(topic_id: str, message: metadata_pb2.PartitionMetadata) -> me
         removing=_nodes(message.removing_replicas),
         original=_nodes(message.original_replicas),
         queued_target=_nodes(message.queued_target),
+        throttle_bytes_per_s=message.throttle_bytes_per_s or None,
     )
 
 

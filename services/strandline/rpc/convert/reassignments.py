@@ -51,7 +51,7 @@ def read_alter(message: pb.AlterPartitionReassignmentsRequest) -> messages.Alter
         cluster_id=message.cluster_id if message.HasField("cluster_id") else None,
         partitions=tuple(wanted),
         allow_factor_change=allows if message.HasField("allow_replication_factor_change") else True,
-        throttle_bytes_per_s=message.throttle_bytes_per_s,
+        throttle_bytes_per_s=message.throttle_bytes_per_s or None,
         validate_only=message.validate_only,
         force=message.force,
     )
@@ -100,6 +100,7 @@ def write_listed(answer: messages.ReassignmentsListed) -> pb.ListPartitionReassi
             state=_STATE[messages.state_of(partition)],
             target_replicas=partition.target if partition.original else partition.queued_target,
             since_ms=one.since_ms,
+            throttle_bytes_per_s=partition.throttle_bytes_per_s,
         )
         for wait in one.waits:
             row.waiting_for.add(node_id=wait.node_id, why=wait.why)

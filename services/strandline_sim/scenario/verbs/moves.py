@@ -19,12 +19,13 @@ from strandline_sim.scenario.verbs.controllers import deciding
 
 
 def reassign(call: VerbCall) -> None:
-    """`reassign`: give the partition other replicas, the preferred leader first."""
+    """`reassign`: give the partition other replicas, the preferred leader first; ``throttle``: in bytes per second."""
     if "replicas" not in call.options:
         raise call.wrong(None, "replicas=, in order of preference")
     call.no_more(0)
     target = tuple(actor.node_id for actor in call.nodes(call.options["replicas"]))
-    _ask(call, ReassignPartition(TopicRef(topic_id=TP.topic_id), TP.partition, target))
+    wanted = ReassignPartition(TopicRef(topic_id=TP.topic_id), TP.partition, target)
+    _ask(call, wanted, rate=call.maybe_integer("throttle"))
 
 
 def cancel_reassignment(call: VerbCall) -> None:
@@ -36,9 +37,11 @@ def cancel_reassignment(call: VerbCall) -> None:
     _ask(call, ReassignPartition(TopicRef(topic_id=TP.topic_id), TP.partition, None), force=force)
 
 
-def _ask(call: VerbCall, wanted: ReassignPartition, *, force: bool = False) -> None:
+def _ask(call: VerbCall, wanted: ReassignPartition, *, force: bool = False, rate: int | None = None) -> None:
     deciding(call)
-    request = AlterPartitionReassignments(cluster_id=CLUSTER_ID, partitions=(wanted,), force=force)
+    request = AlterPartitionReassignments(
+        cluster_id=CLUSTER_ID, partitions=(wanted,), force=force, throttle_bytes_per_s=rate
+    )
     answer = call.stage.control.ask(request, PartitionsReassigned)
     refusal = answer.refusal or answer.results[0].refusal
     call.stage.clients.note(call.command.words[0].text, refusal.code.name if refusal else "done", refusal)
@@ -84,7 +87,7 @@ def expect_min_isr(call: VerbCall) -> None:
 
 
 VERBS = (
-    Verb("reassign", reassign, ("replicas",)),
+    Verb("reassign", reassign, ("replicas", "throttle")),
     Verb("cancel-reassignment", cancel_reassignment),
     Verb("drain", drain),
     Verb("expect-reassigning", expect_reassigning, ("adding", "removing", "queued")),

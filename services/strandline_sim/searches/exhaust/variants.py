@@ -70,7 +70,7 @@ class ServesAnyEpoch(FetchOfAnyEpoch):
         self, part: FetchPartition, request: FetchRequest, at_follower: bool, now_ms: int, counted: list[Counted]
     ) -> FetchResult:
         if request.replica is not None and self._names_another_epoch(part):
-            return self._look(part, request.replica, at_follower, request.read_committed, fresh=True)
+            return self._look(part, request.replica, at_follower, request.read_committed, now_ms, fresh=True)
         return super()._receive(part, request, at_follower, now_ms, counted)
 
     def _names_another_epoch(self, part: FetchPartition) -> bool:

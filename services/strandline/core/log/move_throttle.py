@@ -1,0 +1,64 @@
+"""Decides which copies of moving replicas wait for their rate, on one side of a node: as leader or as follower (C80).
+
+Invariants: whose copying has a rate is derived from the partition's own state, never listed: a replica that a running
+reassignment adds, until it is in the ISR. Even that one does not wait within a batch of the HW, so that a throttle
+never keeps it from joining.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from strandline.core.messages import PartitionImage
+from strandline.core.token_bucket import TokenBucket
+from strandline.core.types import NEVER_MS, NodeId, TopicPartition
+
+
+def rate_of(image: PartitionImage, node_id: NodeId, isr: Collection[NodeId]) -> int | None:
+    """Most bytes per second at which this replica may copy; None: any number."""
+    return image.throttle_bytes_per_s if node_id in image.adding and node_id not in isr else None
+
+
+class MoveThrottle:
+    """For each rate one bucket, which all reassignments of that rate share, and the partitions that wait for it."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, TokenBucket] = {}
+        # In the order in which they began to wait.
+        self._waiting: dict[int, dict[TopicPartition, None]] = {}
+
+    def holds(self, tp: TopicPartition, rate: int, now_ms: int) -> bool:
+        """Whether the partition waits; `released` names it when it need not any longer."""
+        if self._bucket(rate, now_ms).is_open(now_ms):
+            return False
+        self._waiting.setdefault(rate, {})[tp] = None
+        return True
+
+    def passed(self, rate: int, size_bytes: int, now_ms: int) -> None:
+        """Count what was copied."""
+        self._bucket(rate, now_ms).take(size_bytes, now_ms)
+
+    def released(self, now_ms: int) -> Iterator[TopicPartition]:
+        """Of each rate the next partition that may go on: one, because what it copies is not counted yet."""
+        for rate, waiting in list(self._waiting.items()):
+            if self._bucket(rate, now_ms).is_open(now_ms):
+                tp = next(iter(waiting))
+                del waiting[tp]
+                if not waiting:
+                    del self._waiting[rate]
+                yield tp
+
+    @property
+    def due_ms(self) -> int:
+        """When `released` next names a partition."""
+        return min((self._buckets[rate].opens_at_ms for rate in self._waiting), default=NEVER_MS)
+
+    def _bucket(self, rate: int, now_ms: int) -> TokenBucket:
+        bucket = self._buckets.get(rate)
+        if bucket is None:
+            # A full one is as good as a new one, so rates of the past are not kept.
+            for past in [each for each, one in self._buckets.items() if one.is_full(now_ms)]:
+                if past not in self._waiting:
+                    del self._buckets[past]
+            bucket = self._buckets[rate] = TokenBucket(rate, now_ms)
+        return bucket

@@ -1,0 +1,47 @@
+"""Decides when something that has a rate may go on: a token bucket with time as input.
+
+Invariant: in any span of time at most ``rate x (span + burst)`` passes, and beyond that what was last begun: it is
+always taken whole, and paid for afterwards (KIP-73, KIP-219).
+"""
+
+from __future__ import annotations
+
+_MS_PER_S = 1_000
+
+
+class TokenBucket:
+    """Tokens that come at a rate, up to a burst; below 0 it is in debt. It begins full."""
+
+    __slots__ = ("_at_ms", "_most", "_rate", "_tokens")
+
+    def __init__(self, rate_per_s: int, now_ms: int, *, burst_s: int = 1) -> None:
+        """``rate_per_s``: above 0."""
+        self._rate = rate_per_s
+        # In thousandths of a token, so that no refill is rounded.
+        self._most = self._tokens = rate_per_s * burst_s * _MS_PER_S
+        self._at_ms = now_ms
+
+    def is_open(self, now_ms: int) -> bool:
+        """Whether something may go on."""
+        self._refill(now_ms)
+        return self._tokens > 0
+
+    def is_full(self, now_ms: int) -> bool:
+        """Whether it is as a new one would be."""
+        self._refill(now_ms)
+        return self._tokens == self._most
+
+    def take(self, count: int, now_ms: int) -> None:
+        """Take what has passed, whether or not there is as much."""
+        self._refill(now_ms)
+        self._tokens -= count * _MS_PER_S
+
+    @property
+    def opens_at_ms(self) -> int:
+        """When it is open if nothing more is taken."""
+        return self._at_ms if self._tokens > 0 else self._at_ms + 1 + -self._tokens // self._rate
+
+    def _refill(self, now_ms: int) -> None:
+        if now_ms > self._at_ms:
+            self._tokens = min(self._most, self._tokens + (now_ms - self._at_ms) * self._rate)
+            self._at_ms = now_ms
