@@ -6,6 +6,7 @@ dash, never a zero.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sized
 
 UNKNOWN = "–"
@@ -32,6 +33,19 @@ def bytes_text(size_bytes: float | None) -> str:
     while value >= 1024 and unit + 1 < len(_SIZES):
         value, unit = value / 1024, unit + 1
     return f"{value:.0f} {_SIZES[unit]}" if unit == 0 or value >= 100 else f"{value:.1f} {_SIZES[unit]}"
+
+
+def read_size(text: str) -> int:
+    """`20MB`, `1.5 GiB`, `512B`: bytes, in powers of 1,000 or, with an i, of 1,024.
+
+    Raises:
+        ValueError: it is no size; says how one is written.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKMGT]?)(i?)B", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no size; write a number with its unit (B, KB, MB, GB, KiB, MiB, GiB)")
+    power = " KMGT".index(found[2].upper() or " ")
+    return round(float(found[1]) * (1_024 if found[3] else 1_000) ** power)
 
 
 def duration_text(duration_ms: float | None) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +16,10 @@ from click.testing import Result
 from tests.cli.cluster_images import image, node, partition
 from typer.testing import CliRunner
 
-from strandline import client
+from strandline import client, units
 from strandline.cli import connect
 from strandline.cli.app import app
-from strandline.cli.ask import drain, planning, reassign
+from strandline.cli.ask import drain, planning, reassign, throttle
 from strandline.client.administer.reassignments import DrainedNode, OngoingReassignment, Reassigned
 from strandline.core.errors import ErrorCode, Refusal, Refused
 
@@ -30,11 +32,14 @@ class MemoryAdmin:
     def __init__(self, shown: client.DescribedCluster) -> None:
         self.image = shown
         self.asked: list[Any] = []
+        self.requests: list[tuple[int, int | None, bool]] = []
+        """Of each request for moves how many, at which rate, and whether it was only a check."""
         self.refused: dict[tuple[str, int], Refusal] = {}
         self.ongoing: list[list[OngoingReassignment]] = []
         self.sizes = {(part.partition, held): MIB for topic in shown.topics for part in topic.partitions
                       for held in part.replicas}  # fmt: skip
         self.sessions = 0
+        self.written = 0.0
 
     async def metadata(self) -> client.DescribedCluster:
         return self.image
@@ -48,9 +53,11 @@ class MemoryAdmin:
         targets: Mapping[tuple[str, int], Sequence[int] | None],
         *,
         planned_from: Mapping[tuple[str, int], Sequence[int]] | None = None,
+        throttle_bytes_per_s: int | None = None,
         validate_only: bool = False,
         force: bool = False,
     ) -> list[Reassigned]:
+        self.requests.append((len(targets), throttle_bytes_per_s, validate_only))
         if not validate_only:
             self.asked.append((targets, planned_from))
         return [Reassigned(*name, None, self.refused.get(name)) for name in targets]
@@ -76,6 +83,11 @@ class MemoryAdmin:
         self.asked.append("elect")
         return []
 
+    async def inflow(self, _: object, topics: Iterable[str], seconds: float = 0) -> dict[tuple[str, int], float]:
+        """What clients write, in place of two looks at the ends of logs."""
+        assert set(topics) == {"orders"}
+        return {("orders", index): self.written for index in range(8)}
+
     async def create_topic(self, name: str, **given: Any) -> client.CreatedTopic:
         self.asked.append((name, given["assignments"]))
         return client.CreatedTopic(name, "id", len(given["assignments"]), 2)
@@ -97,6 +109,9 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> MemoryAdmin:
 
     monkeypatch.setattr(connect, "open_admin", opened)
     monkeypatch.setattr(drain, "_EVERY_S", 0.001)
+    monkeypatch.setattr(throttle, "_LOOK_S", 0.001)
+    for module in (planning, reassign):
+        monkeypatch.setattr(module, "inflow", memory.inflow)
     return memory
 
 
@@ -243,13 +258,24 @@ def test_an_unknown_node_is_refused(admin: MemoryAdmin, words: Sequence[str]) ->
     assert "node 9 is not registered" in ran.stderr
 
 
-def test_undrain_cancels_the_moves_away_from_the_node(admin: MemoryAdmin) -> None:
-    """Moves that take replicas from the node end; one that only adds elsewhere goes on."""
+@pytest.mark.parametrize("yes", [True, False])
+def test_undrain_names_and_cancels_the_moves_away_from_the_node(admin: MemoryAdmin, yes: bool) -> None:
+    """Moves that take replicas from the node are named, and end with --yes; one that only adds elsewhere goes on."""
     admin.ongoing = [[ongoing(0), ongoing(1, replicas=(1, 2, 3, 4), removing=(), target=(1, 2, 3, 4))]]
-    ran = run("node", "undrain", "3")
+    ran = run("node", "undrain", "3", *(["--yes"] if yes else []))
 
     assert ran.exit_code == 0
-    assert admin.asked == [("undrain", 3), ({("orders", 0): None}, None)]
+    assert ran.stdout.splitlines()[0] == "orders-0: running, to 1,2,4"
+    assert ("would be cancelled" in ran.stdout) is not yes
+    assert admin.asked == ([("undrain", 3), ({("orders", 0): None}, None)] if yes else [])
+
+
+def test_undrain_of_an_unknown_node_is_refused(admin: MemoryAdmin) -> None:
+    """The dry run, too, says that there is no such node."""
+    ran = run("node", "undrain", "9")
+
+    assert ran.exit_code == 1
+    assert "node 9 is not registered" in ran.stderr
 
 
 def test_a_replacement_takes_every_place_of_the_old_node(admin: MemoryAdmin) -> None:
@@ -387,3 +413,150 @@ def test_a_cancel_names_what_it_would_take_back_first(admin: MemoryAdmin) -> Non
     assert ran.exit_code == 2
     assert "1 move cancelled" in ran.stdout
     assert "orders-1: NO_REASSIGNMENT_IN_PROGRESS: nothing runs" in ran.stderr
+
+
+# ---- throttle
+
+
+COPYING = [
+    ("rebalance",),
+    ("node", "drain", "3"),
+    ("node", "replace", "2", "4"),
+    ("topic", "alter", "orders", "--replication-factor", "4"),
+]
+
+
+@pytest.mark.parametrize("words", COPYING)
+def test_a_throttle_goes_with_every_plan(admin: MemoryAdmin, words: Sequence[str]) -> None:
+    """The rate is part of each submission, and the plan says how long the node with most bytes to copy takes."""
+    ran = run(*words, "--throttle", "1MiB/s", "--yes", "-o", "json")
+    shown = json.loads(ran.stdout)
+    most = max(max(row["receives_bytes"], row["sends_bytes"]) for row in shown["nodes"])
+
+    assert {rate for _, rate, _ in admin.requests} == {MIB}
+    assert (shown["throttle_bytes_per_s"], shown["least_seconds"]) == (MIB, most / MIB)
+    assert "at 1.0 MiB/s the copies take at least" in run(*words, "--throttle", "1MiB").stdout
+
+
+@pytest.mark.parametrize("words", COPYING)
+@pytest.mark.parametrize("forced", [True, False])
+def test_a_throttle_below_what_clients_write_has_to_be_forced(
+    admin: MemoryAdmin, words: Sequence[str], forced: bool
+) -> None:
+    """It is refused before anything moves, with what clients write and the rate; --force submits it."""
+    admin.written = MIB / 2
+    ran = run(*words, "--throttle", "512KiB", "--yes", *(["--force"] if forced else []))
+
+    assert (ran.exit_code, bool(admin.asked)) == ((0, True) if forced else (2, False))
+    if not forced:
+        assert "clients write " in ran.stderr
+        assert "the throttle is 512 KiB/s" in ran.stderr
+
+
+def test_only_as_many_copies_count_as_run_at_a_time() -> None:
+    """Eight copies onto a node never run at once, so it is the five of them with most inflow that the rate must beat;
+    a sender counts each copy."""
+    copies = [throttle.Copy(("orders", index), 1, (2,)) for index in range(8)]
+    copies.append(throttle.Copy(("birds", 0), 3, (4, 5)))
+    written = {("orders", index): float(index) for index in range(8)} | {("birds", 0): 10.0}
+    at_25, at_26 = (throttle.never_ending(copies, written, rate) for rate in (25, 26))
+
+    assert (sorted(at_25), sorted(at_26)) == ([1, 2], [])
+    assert "25 B/s into what node 2 receives at a time" in at_25[2]
+    assert sorted(throttle.never_ending(copies, written, 20)) == [1, 2, 3]
+
+
+def test_what_clients_write_is_measured_by_two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New records of the longest log, times the bytes of a record, by the time between; deletions count for nothing."""
+    looks = [[(1, 0, 100, 0), (2, 0, 80, 0)], [(1, 0, 150, 100), (2, 0, 150, 100)]]
+
+    class Looking:
+        async def describe_replicas(self, topics: Iterable[str]) -> list[client.DescribedReplica]:
+            assert topics == ["orders"]
+            return [
+                client.DescribedReplica(
+                    node_id,
+                    "orders",
+                    index,
+                    10 * (leo - start),
+                    SimpleNamespace(leo=leo, log_start_offset=start),
+                    None,  # type: ignore[arg-type]
+                )
+                for node_id, index, leo, start in looks.pop(0)
+            ]
+
+    clock = iter((5.0, 7.0))
+    monkeypatch.setattr(throttle, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    written = asyncio.run(throttle.inflow(Looking(), ["orders", "orders"], seconds=0))  # type: ignore[arg-type]
+
+    assert written == {("orders", 0): 50 * 10 / 2}
+
+
+@pytest.mark.parametrize("text", ["20", "MB", "-1MB", "0B", "1 XB", "1e3MB"])
+def test_what_is_no_rate_is_refused(admin: MemoryAdmin, text: str) -> None:
+    """A rate has a number and a unit, and is above 0."""
+    ran = run("rebalance", f"--throttle={text}", "--yes")
+
+    assert (ran.exit_code, admin.asked) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("512B", 512), ("20MB", 20_000_000), ("1.5 GiB", 3 << 29), ("8kB", 8_000), ("1KiB", 1_024)]
+)
+def test_a_size_is_read(text: str, size: int) -> None:
+    """Units of 1,000, and with an i of 1,024."""
+    assert units.read_size(text) == size
+
+
+def test_a_large_plan_is_sent_in_parts(admin: MemoryAdmin) -> None:
+    """The controller gets 500 moves at a time; all are checked before the first is submitted."""
+    admin.image = image(*(partition(each) for each in range(1_200)), nodes=tuple(node(each) for each in (1, 2, 3, 4)))
+    ran = run("node", "replace", "2", "4", "--yes", "-o", "json")
+
+    assert ran.exit_code == 0
+    assert [(count, check) for count, _, check in admin.requests] == [
+        (500, True), (500, True), (200, True), (500, False), (500, False), (200, False)
+    ]  # fmt: skip
+    assert all(set(targets) == set(planned_from) for targets, planned_from in admin.asked)
+
+
+def test_the_throttle_of_what_is_under_way_is_changed(admin: MemoryAdmin) -> None:
+    """`reassign throttle` sends the same targets at another rate, or none, and refuses one that is too low."""
+    admin.written = 2.0 * MIB
+    admin.ongoing = [[ongoing(0), ongoing(1, "queued")] for _ in range(4)]
+    dry, low = run("reassign", "throttle", "5MiB"), run("reassign", "throttle", "4MiB", "--yes")
+    before = list(admin.asked)
+    done, lifted = run("reassign", "throttle", "5MiB", "--yes"), run("reassign", "throttle", "none", "--yes")
+
+    assert [each.exit_code for each in (dry, low, done, lifted)] == [0, 2, 0, 0]
+    assert "2 moves would be changed" in dry.stdout
+    assert before == []
+    assert [targets for targets, _ in admin.asked] == [{("orders", index): (1, 2, 4) for index in (0, 1)}] * 2
+    assert [rate for _, rate, check in admin.requests if not check] == [5 * MIB, None]
+
+
+def test_the_status_names_the_throttle_and_what_it_keeps_from_ending(admin: MemoryAdmin) -> None:
+    """Each move has its rate; one that clients outrun is said never to end at it."""
+    admin.written = 2.0 * MIB
+    moves = [ongoing(0, throttle_bytes_per_s=MIB), ongoing(1, throttle_bytes_per_s=3 * MIB), ongoing(2)]
+    admin.ongoing = [moves, moves]
+    rows = json.loads(run("reassign", "status", "-o", "json").stdout)
+    admin.ongoing = [moves, moves]
+    table = run("reassign", "status").stdout
+
+    assert [(row["throttle_bytes_per_s"], row["never_at_this_rate"]) for row in rows] == [
+        (MIB, True), (3 * MIB, False), (None, False)
+    ]  # fmt: skip
+    assert "never at this rate: clients write 2.0 MiB/s into what node 4 receives" in " ".join(table.split())
+
+
+def test_watching_in_json_is_a_line_for_each_change(admin: MemoryAdmin) -> None:
+    """Equal moves are printed once, whatever their age; the last line is empty, and the exit code 0."""
+    admin.ongoing = [[ongoing(0, since_ms=5)], [ongoing(0, since_ms=9)], [ongoing(0, waiting_for={4: "lags"})], []]
+    ran = run("reassign", "status", "--watch", "--interval", "200ms", "-o", "json")
+    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+
+    assert ran.exit_code == 0
+    assert [len(rows) for rows in lines] == [1, 1, 0]
+    assert lines[1][0]["waiting_for"] == {"4": "lags"}
+    assert run("reassign", "status", "--watch", "-o", "csv").exit_code == 2

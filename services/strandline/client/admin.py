@@ -317,11 +317,13 @@ class Admin:
     ) -> list[reassignments.Reassigned]:
         """Change which nodes hold partitions, or cancel that; one row per partition, taken or refused.
 
-        ``planned_from``: the nodes that a target was planned from; refused if they are others by now. ``force``: cancel
+        ``planned_from``: the nodes that a target was planned from; refused if they are others by now.
+        ``throttle_bytes_per_s``: most bytes that a node sends, and that a node receives, for those of this rate, in a
+        second; sent again with the same targets it takes the place of the former rate, None of any. ``force``: cancel
         even if that leaves the partition below its min ISR.
 
         Raises:
-            Refused: UNSUPPORTED_VERSION while a node runs an older release; INVALID_REQUEST with a throttle.
+            Refused: UNSUPPORTED_VERSION while a node runs an older release; INVALID_REQUEST for a throttle below 0.
         """
         request = pb.AlterPartitionReassignmentsRequest(
             cluster_id=self._cluster.cluster_id,

@@ -14,6 +14,7 @@ import typer
 
 from strandline.cli.ask.planning import Save, Seen, Yes, carry_out
 from strandline.cli.ask.reassign import take_back, watch_until_done
+from strandline.cli.ask.throttle import Force, Limit, Throttle
 from strandline.cli.connect import over_tls
 from strandline.cli.failures import CommandFailed, perform
 from strandline.cli.options import Bootstrap, Output
@@ -36,6 +37,8 @@ def drain(
     remove: Annotated[
         bool, typer.Option("--remove", help="With --yes: wait until it is empty, stop it, and remove it.")
     ] = False,
+    throttle: Throttle = None,
+    force: Force = False,
     yes: Yes = False,
     save: Save = None,
     output: Output = Format.TABLE,
@@ -48,7 +51,18 @@ def drain(
         nodes = [changed(node, draining=node.draining or node.node_id == node_id) for node in seen.nodes]
         return plan.plan(nodes, seen.partitions, {Goal.DRAINED})
 
-    perform(carry_out(bootstrap, make, yes=yes, save=save, form=output, first=lambda admin: admin.drain_node(node_id)))
+    limit = Limit(throttle, force)
+    perform(
+        carry_out(
+            bootstrap,
+            make,
+            yes=yes,
+            save=save,
+            form=output,
+            limit=limit,
+            first=lambda admin: admin.drain_node(node_id),
+        )
+    )
     if yes and remove:
         perform(_remove(bootstrap, node_id))
 
@@ -82,20 +96,30 @@ async def _remove(bootstrap: str, node_id: int) -> None:
 
 
 @over_tls
-def undrain(node_id: Node, bootstrap: Bootstrap) -> None:
-    """Let a drained node take replicas again, and cancel the moves that take its replicas away."""
-    perform(_undrain(bootstrap, node_id))
+def undrain(node_id: Node, bootstrap: Bootstrap, yes: Yes = False) -> None:
+    """Show the moves that take replicas from a drained node; --yes cancels them, and the node takes replicas again."""
+    perform(_undrain(bootstrap, node_id, yes))
 
 
-async def _undrain(bootstrap: str, node_id: int) -> None:
+async def _undrain(bootstrap: str, node_id: int, yes: bool) -> None:
+    """A move does not say who submitted it, so every one is shown that takes a replica from the node.
+
+    Raises:
+        CommandFailed: there is no such node; or some moves are not cancelled, with exit code 2.
+    """
     from strandline.cli.connect import open_admin
 
     async with open_admin(bootstrap) as admin:
-        await admin.drain_node(node_id, draining=False)
+        if node_id not in {node.node_id for node in (await admin.metadata()).nodes}:
+            raise CommandFailed(f"BROKER_ID_NOT_REGISTERED: {plan.unknown_node(node_id)}")
         ongoing = await admin.list_partition_reassignments()
-        leaving = [(one.topic, one.partition) for one in ongoing if node_id in {*one.replicas} - {*one.target}]
-        await take_back(admin, leaving, yes=True)
-    typer.echo(f"node {node_id} takes replicas again")
+        leaving = [one for one in ongoing if node_id in {*one.replicas} - {*one.target}]
+        for one in leaving:
+            typer.echo(f"{one.topic}-{one.partition}: {one.state}, to {','.join(map(str, one.target))}")
+        if yes:
+            await admin.drain_node(node_id, draining=False)
+        await take_back(admin, [(one.topic, one.partition) for one in leaving], yes=yes)
+    typer.echo(f"node {node_id} {'takes' if yes else 'would take'} replicas again")
 
 
 @over_tls
@@ -103,6 +127,8 @@ def replace(
     old: Annotated[int, typer.Argument(metavar="OLD", help="The node that is gone or is to go.")],
     new: Annotated[int, typer.Argument(metavar="NEW", help="The node that takes its place in every partition.")],
     bootstrap: Bootstrap,
+    throttle: Throttle = None,
+    force: Force = False,
     yes: Yes = False,
     save: Save = None,
     output: Output = Format.TABLE,
@@ -115,5 +141,6 @@ def replace(
             yes=yes,
             save=save,
             form=output,
+            limit=Limit(throttle, force),
         )
     )

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from strandline.cli.ask.throttle import (
+    EXIT_REFUSED_PLAN,
+    Copy,
+    Limit,
+    inflow,
+    never_ending,
+    refuse_never_ending,
+    time_at,
+)
 from strandline.cli.failures import CommandFailed
 from strandline.cli.output import Column, Format, console, print_document, table
 from strandline.core.errors import Refused
@@ -24,9 +33,10 @@ from strandline.units import bytes_text, count_of
 if TYPE_CHECKING:
     from strandline.client import Admin, DescribedPartition
 
-EXIT_REFUSED_PLAN = 2
 _SHOWN = 20
 """Moves that the table shows."""
+PER_REQUEST = 500
+"""Moves that the controller is sent at a time: a step of it must not hold up the heartbeats of nodes."""
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without it only the plan is shown.")]
 Save = Annotated[
@@ -97,6 +107,7 @@ async def carry_out(
     yes: bool,
     save: Path | None = None,
     form: Format,
+    limit: Limit,
     first: Callable[[Admin], Awaitable[object]] | None = None,
 ) -> None:
     """Make a plan and show it; with ``yes`` do what comes ``first``, and submit it.
@@ -111,14 +122,15 @@ async def carry_out(
         plan = make(seen)
         if plan.refusals:
             raise CommandFailed("\n  ".join(["nothing was changed: refused", *plan.refusals]), EXIT_REFUSED_PLAN)
-        await _submit(admin, plan.moves, validate_only=True)
+        await _refuse_if_never_ending(admin, seen, plan, limit)
+        await _submit(admin, plan.moves, limit.rate, validate_only=True)
         if save is not None:
             save_plan(save, plan.moves)
         if yes:
             if first is not None:
                 await first(admin)
-            await _submit(admin, plan.moves, validate_only=False)
-    document = plan_document(seen, plan, submitted=yes and bool(plan.moves))
+            await _submit(admin, plan.moves, limit.rate, validate_only=False)
+    document = plan_document(seen, plan, limit.rate, submitted=yes and bool(plan.moves))
     if form is Format.TABLE:
         _print(document)
     else:
@@ -128,32 +140,46 @@ async def carry_out(
         typer.echo(f"strandline: {done if yes else 'nothing was changed: this was a dry run; --yes does it'}", err=True)
 
 
-async def _submit(admin: Admin, moves: Iterable[Move], *, validate_only: bool) -> None:
-    targets = {(move.topic, move.partition): move.after for move in moves}
-    planned_from = {(move.topic, move.partition): move.before for move in moves}
-    if not targets:
+async def _refuse_if_never_ending(admin: Admin, seen: Seen, plan: Plan, limit: Limit) -> None:
+    copying = [move for move in plan.moves if move.adding]
+    if limit.rate is None or limit.force or not copying:
         return
-    try:
-        rows = await admin.alter_partition_reassignments(
-            targets, planned_from=planned_from, validate_only=validate_only
-        )
-    except Refused as refused:
-        raise CommandFailed(f"nothing was changed: {refused.refusal}", EXIT_REFUSED_PLAN) from refused
-    said = [f"{row.topic}-{row.partition}: {row.refusal}" for row in rows if row.refusal is not None]
+    copies = [Copy(move.name, seen.leaders[move.name], move.adding) for move in copying]
+    written = await inflow(admin, [move.topic for move in copying])
+    refuse_never_ending(never_ending(copies, written, limit.rate).values())
+
+
+async def _submit(admin: Admin, moves: Sequence[Move], rate: int | None, *, validate_only: bool) -> None:
+    """Submit in parts; each partition is compared with what it was planned from, so no part depends on another."""
+    taken, said = 0, list[str]()
+    for start in range(0, len(moves), PER_REQUEST):
+        part = moves[start : start + PER_REQUEST]
+        try:
+            rows = await admin.alter_partition_reassignments(
+                {move.name: move.after for move in part},
+                planned_from={move.name: move.before for move in part},
+                throttle_bytes_per_s=rate,
+                validate_only=validate_only,
+            )
+        except Refused as refused:
+            raise CommandFailed(f"{_taken(taken)}: {refused.refusal}", EXIT_REFUSED_PLAN) from refused
+        refusals = [f"{row.topic}-{row.partition}: {row.refusal}" for row in rows if row.refusal is not None]
+        taken += 0 if validate_only else len(rows) - len(refusals)
+        said += refusals
     if said:
-        taken = "nothing was changed" if validate_only else f"{len(rows) - len(said)} moves were taken, the others not"
-        raise CommandFailed(f"{taken}: {names(said)}; make a new plan", EXIT_REFUSED_PLAN)
+        raise CommandFailed(f"{_taken(taken)}: {names(said)}; make a new plan", EXIT_REFUSED_PLAN)
 
 
-def plan_document(seen: Seen, plan: Plan, *, submitted: bool) -> dict[str, Any]:
-    """The plan for programs: moves, nodes before and after, and what stays unmet."""
-    moves = [asdict(move) for move in plan.moves]
-    return {
-        "submitted": submitted,
-        "moves": moves,
-        "nodes": _node_rows(seen, plan.moves),
-        "unmet": list(plan.remaining),
-    }
+def _taken(count: int) -> str:
+    return f"{count_of(count, 'move')} taken, the others not" if count else "nothing was changed"
+
+
+def plan_document(seen: Seen, plan: Plan, rate: int | None, *, submitted: bool) -> dict[str, Any]:
+    """The plan for programs: moves, nodes before and after, the rate, and what stays unmet."""
+    moves, nodes = [asdict(move) for move in plan.moves], _node_rows(seen, plan.moves)
+    most_bytes = max((max(row["receives_bytes"], row["sends_bytes"]) for row in nodes), default=0)
+    at_rate = {} if rate is None else {"throttle_bytes_per_s": rate, "least_seconds": most_bytes / rate}
+    return {"submitted": submitted, "moves": moves, "nodes": nodes, **at_rate, "unmet": list(plan.remaining)}
 
 
 def _node_rows(seen: Seen, moves: Iterable[Move]) -> list[dict[str, Any]]:
@@ -190,6 +216,8 @@ def _print(document: dict[str, Any]) -> None:
         screen.print()
     if len(moves) > _SHOWN:
         screen.print(f"and {count_of(len(moves) - _SHOWN, 'more move')}; -o json and --save show every one")
+    if (rate := document.get("throttle_bytes_per_s")) is not None:
+        screen.print(time_at(rate, document["least_seconds"]))
     for each in document["unmet"]:
         screen.print(f"unmet: {each}", markup=False)
 

@@ -6,8 +6,9 @@ Invariant: exit code 0 of `status` means that nothing is under way, 1 that somet
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +16,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from strandline.cli.ask.planning import EXIT_REFUSED_PLAN, Save, Yes, carry_out, read_plan
+from strandline.cli.ask.planning import PER_REQUEST, Save, Yes, carry_out, read_plan
+from strandline.cli.ask.throttle import (
+    EXIT_REFUSED_PLAN,
+    Copy,
+    Force,
+    Limit,
+    Name,
+    Throttle,
+    inflow,
+    never_ending,
+    read_rate,
+    refuse_never_ending,
+)
 from strandline.cli.connect import over_tls
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import CommandFailed, perform
@@ -29,9 +42,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from strandline.client import Admin
+    from strandline.client.administer.reassignments import OngoingReassignment
 
 _BAR = 20
-_FOR_PEOPLE = ("name", "bar", "since_text", "waiting_text")
+_FOR_PEOPLE = ("name", "bar", "since_text", "throttle_text", "waiting_text")
 _SHOWN = 20
 _COLUMNS = [
     Column("name", "partition"),
@@ -40,6 +54,7 @@ _COLUMNS = [
     Column("removing", "removes"),
     Column("bar", "copied"),
     Column("since_text", "since", number=True),
+    Column("throttle_text", "throttle", number=True),
     Column("waiting_text", "waits for"),
 ]
 
@@ -72,6 +87,8 @@ def rebalance(
     what: Annotated[
         What | None, typer.Argument(metavar="leaders", help="Only which replica is preferred as leader; copies none.")
     ] = None,
+    throttle: Throttle = None,
+    force: Force = False,
     yes: Yes = False,
     save: Save = None,
     output: Output = Format.TABLE,
@@ -79,7 +96,14 @@ def rebalance(
     """Plan moves that empty draining nodes and even out racks, replicas, leaders and bytes; --yes submits them."""
     goals = EVERY_GOAL if what is None else {Goal.LEADERS}
     perform(
-        carry_out(bootstrap, lambda seen: plan(seen.nodes, seen.partitions, goals), yes=yes, save=save, form=output)
+        carry_out(
+            bootstrap,
+            lambda seen: plan(seen.nodes, seen.partitions, goals),
+            yes=yes,
+            save=save,
+            form=output,
+            limit=Limit(throttle, force),
+        )
     )
     if what is not None and yes:
         perform(_elect(bootstrap))
@@ -99,11 +123,14 @@ def submit(
     file: Annotated[
         Path, typer.Option("--plan", metavar="FILE", help="JSON of kafka-reassign-partitions, or what --save wrote.")
     ],
+    throttle: Throttle = None,
+    force: Force = False,
     yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Show the moves of a plan's file, and submit them with --yes."""
-    perform(carry_out(bootstrap, lambda seen: read_plan(file, seen), yes=yes, form=output))
+    limit = Limit(throttle, force)
+    perform(carry_out(bootstrap, lambda seen: read_plan(file, seen), yes=yes, form=output, limit=limit))
 
 
 @app.command()
@@ -118,10 +145,13 @@ def status(
     ] = read_duration("2s"),
     output: Output = Format.TABLE,
 ) -> None:
-    """Show the moves under way: how much is copied, and what they wait for.
+    """Show the moves under way: how much is copied, at which throttle, and what they wait for.
 
+    With --watch json is one line for each change.
     Exit code 0: nothing is under way; 1: something runs, is queued or waits.
     """
+    if watch and output not in (Format.TABLE, Format.JSON):
+        raise typer.BadParameter("--watch shows a table, or with -o json a line for each change")
     perform(_status(bootstrap, interval if watch else None, output))
 
 
@@ -130,16 +160,48 @@ async def _status(bootstrap: str, interval: Duration | None, form: Format) -> No
 
     async with open_admin(bootstrap) as admin:
         if interval is not None:
-            await watch_until_done(admin, interval.s)
+            await (watch_until_done if form is Format.TABLE else _print_changes)(admin, interval.s)
             return
         rows = await progress(admin)
+        if throttled := _throttled(rows):
+            rows = await progress(admin, written=await inflow(admin, throttled))
     if form is Format.TABLE and rows:
         console().print(screen(rows, rate=None))
     else:
-        plain = [{key: value for key, value in row.items() if key not in _FOR_PEOPLE} for row in rows]
-        show(plain, [], form, empty="nothing is under way")
+        show(_plain(rows), [], form, empty="nothing is under way")
     if rows:
         raise typer.Exit(1)
+
+
+def _plain(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key not in _FOR_PEOPLE} for row in rows]
+
+
+def _throttled(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """The topics with a move that copies at a rate."""
+    return [row["topic"] for row in rows if row["throttle_bytes_per_s"] is not None and row["state"] == "running"]
+
+
+async def _pause(admin: Admin, rows: Iterable[dict[str, Any]], seconds: float) -> Mapping[Name, float]:
+    """Wait, and measure meanwhile what clients write into what is copied at a rate."""
+    if throttled := _throttled(rows):
+        return await inflow(admin, throttled, seconds)
+    await asyncio.sleep(seconds)
+    return {}
+
+
+async def _print_changes(admin: Admin, interval_s: float) -> None:
+    """Print moves as a line of JSON whenever more than their age has changed, until none is under way."""
+    shown, written = None, {}
+    while shown != []:
+        rows = await progress(admin, written=written)
+        plain = _plain(rows)
+        now = [row | {"since_ms": None} for row in plain]
+        if now != shown:
+            print(json.dumps(plain), flush=True)
+        if rows:
+            written = await _pause(admin, rows, interval_s)
+        shown = now
 
 
 async def watch_until_done(admin: Admin, interval_s: float, node_id: int | None = None) -> None:
@@ -147,9 +209,9 @@ async def watch_until_done(admin: Admin, interval_s: float, node_id: int | None 
     from rich.live import Live
 
     before: tuple[float, int] | None = None
-    most = 0
+    most, written = 0, {}
     with Live(console=console(), screen=False, auto_refresh=False) as live:
-        while rows := await progress(admin, node_id):
+        while rows := await progress(admin, node_id, written):
             total = sum(row["total_bytes"] for row in rows)
             most = max(most, total)
             # A move that has ended is no row any more, and counts as copied.
@@ -157,21 +219,30 @@ async def watch_until_done(admin: Admin, interval_s: float, node_id: int | None 
             rate = (before[1] - left) / (now - before[0]) if before else None
             before = now, left
             live.update(screen(rows, rate, finished_bytes=most - total), refresh=True)
-            await asyncio.sleep(interval_s)
+            written = await _pause(admin, rows, interval_s)
     typer.echo("\nnothing is under way" if before else "nothing is under way")
 
 
-async def progress(admin: Admin, node_id: int | None = None) -> list[dict[str, Any]]:
-    """Every move under way as a row, of one node or of all; what is copied is what nodes report of their logs."""
+async def progress(
+    admin: Admin, node_id: int | None = None, written: Mapping[Name, float] | None = None
+) -> list[dict[str, Any]]:
+    """Every move under way as a row, of one node or of all; what is copied is what nodes report of their logs.
+
+    ``written``: bytes per second from clients, as far as they were measured.
+    """
     ongoing = [one for one in await admin.list_partition_reassignments() if node_id in (None, *one.replicas)]
     held = await admin.describe_replicas({one.topic for one in ongoing}) if ongoing else []
     sizes = {(one.topic, one.partition, one.node_id): one.size_bytes for one in held}
+    never = _never(ongoing, written or {})
     rows = []
     for one in ongoing:
         adding = one.adding or tuple(each for each in one.target if each not in one.replicas)
         own = {each: sizes.get((one.topic, one.partition, each), 0) for each in {*one.replicas, *adding}}
         whole = max((size for each, size in own.items() if each not in adding), default=0)
         copied, total = sum(min(own[each], whole) for each in adding), whole * len(adding)
+        waits = [f"node {each}: {why}" for each, why in one.waiting_for.items()]
+        rate, too_slow = one.throttle_bytes_per_s, never.get((one.topic, one.partition))
+        waits += [] if too_slow is None else [f"never at this rate: {too_slow}"]
         rows.append(
             {
                 "topic": one.topic,
@@ -183,14 +254,33 @@ async def progress(admin: Admin, node_id: int | None = None) -> list[dict[str, A
                 "copied_bytes": copied,
                 "total_bytes": total,
                 "since_ms": one.since_ms,
+                "throttle_bytes_per_s": rate,
+                "never_at_this_rate": too_slow is not None,
                 "waiting_for": {str(each): why for each, why in one.waiting_for.items()},
                 "name": f"{one.topic}-{one.partition}",
                 "bar": bar(copied, total),
                 "since_text": None if one.since_ms is None else duration_text(one.since_ms),
-                "waiting_text": "; ".join(f"node {each}: {why}" for each, why in one.waiting_for.items()) or None,
+                "throttle_text": None if rate is None else f"{bytes_text(rate)}/s",
+                "waiting_text": "; ".join(waits) or None,
             }
         )
     return rows
+
+
+def _never(ongoing: Iterable[OngoingReassignment], written: Mapping[Name, float]) -> dict[Name, str]:
+    """Of the running moves that their rate keeps from ever ending, why."""
+    by_rate: dict[int, list[Copy]] = {}
+    for one in ongoing:
+        if one.throttle_bytes_per_s is not None and one.state == "running":
+            copy = Copy((one.topic, one.partition), None, one.adding)
+            by_rate.setdefault(one.throttle_bytes_per_s, []).append(copy)
+    found: dict[Name, str] = {}
+    for rate, copies in by_rate.items():
+        never = never_ending(copies, written, rate)
+        for copy in copies:
+            if why := [never[each] for each in copy.adding if each in never]:
+                found[copy.name] = "; ".join(why)
+    return found
 
 
 def bar(copied: int, total: int) -> str:
@@ -243,16 +333,53 @@ async def _cancel(bootstrap: str, named: Iterable[str], force: bool, yes: bool) 
         await take_back(admin, chosen, force=force, yes=yes)
 
 
+@app.command()
+@over_tls
+def throttle(
+    bootstrap: Bootstrap,
+    rate: Annotated[str, typer.Argument(metavar="RATE|none", help="Bytes per second, such as 20MB; none: no limit.")],
+    force: Force = False,
+    yes: Yes = False,
+) -> None:
+    """Change the throttle of all moves under way, those that wait included."""
+    perform(_throttle(bootstrap, Limit(None if rate == "none" else read_rate(rate), force), yes))
+
+
+async def _throttle(bootstrap: str, limit: Limit, yes: bool) -> None:
+    """Submit the targets that are under way again, at another rate.
+
+    Raises:
+        CommandFailed: the rate is too low, or some moves have another target by now; with exit code 2.
+    """
+    from strandline.cli.connect import open_admin
+
+    async with open_admin(bootstrap) as admin:
+        ongoing = await admin.list_partition_reassignments()
+        if limit.rate is not None and not limit.force and ongoing:
+            slower = [one._replace(throttle_bytes_per_s=limit.rate, state="running") for one in ongoing]
+            refuse_never_ending(_never(slower, await inflow(admin, {one.topic for one in ongoing})).values())
+        targets = {(one.topic, one.partition): one.target for one in ongoing}
+        await _alter(admin, targets, "changed", yes=yes, throttle_bytes_per_s=limit.rate, planned_from=targets)
+
+
 async def take_back(admin: Admin, chosen: Iterable[tuple[str, int]], *, force: bool = False, yes: bool) -> None:
     """Cancel these moves, and say what became of them.
 
     Raises:
         CommandFailed: some are not cancelled; with exit code 2.
     """
-    targets: dict[tuple[str, int], Sequence[int] | None] = dict.fromkeys(chosen)
-    rows = await admin.alter_partition_reassignments(targets, validate_only=not yes, force=force) if targets else []
+    await _alter(admin, dict.fromkeys(chosen), "cancelled", yes=yes, force=force)
+
+
+async def _alter(
+    admin: Admin, targets: Mapping[Name, Sequence[int] | None], done: str, *, yes: bool, **given: Any
+) -> None:
+    names, rows = list(targets), []
+    for start in range(0, len(names), PER_REQUEST):
+        part = {name: targets[name] for name in names[start : start + PER_REQUEST]}
+        rows += await admin.alter_partition_reassignments(part, validate_only=not yes, **given)
     refused = [f"{row.topic}-{row.partition}: {row.refusal}" for row in rows if row.refusal is not None]
-    done = "cancelled" if yes else "would be cancelled; nothing was changed, --yes does it"
-    typer.echo(f"{count_of(len(rows) - len(refused), 'move')} {done}")
+    said = done if yes else f"would be {done}; nothing was changed, --yes does it"
+    typer.echo(f"{count_of(len(rows) - len(refused), 'move')} {said}")
     if refused:
-        raise CommandFailed("not cancelled:\n" + "\n".join(f"  {each}" for each in refused), EXIT_REFUSED_PLAN)
+        raise CommandFailed(f"not {done}:\n" + "\n".join(f"  {each}" for each in refused), EXIT_REFUSED_PLAN)

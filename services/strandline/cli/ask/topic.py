@@ -12,6 +12,7 @@ import typer
 
 from strandline.cli.ask.partitions import elect, offsets
 from strandline.cli.ask.planning import Seen, Yes, carry_out, read_assignment
+from strandline.cli.ask.throttle import Force, Limit, Throttle
 from strandline.cli.ask.topic_change import add_partitions, configs, delete_records, grow
 from strandline.cli.connect import over_tls
 from strandline.cli.failures import CommandFailed, fail, perform
@@ -222,6 +223,8 @@ def alter(
     delete_config: Annotated[
         list[str] | None, typer.Option("--delete-config", metavar="NAME", help="Reset a setting to its default.")
     ] = None,
+    throttle: Throttle = None,
+    force: Force = False,
     yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -230,7 +233,16 @@ def alter(
     if replication_factor is not None:
         if partitions is not None or settings or delete_config:
             raise typer.BadParameter("--replication-factor is a plan of its own; leave the other changes out")
-        perform(carry_out(bootstrap, lambda seen: _factor_plan(seen, topic, replication_factor), yes=yes, form=output))
+        limit = Limit(throttle, force)
+        perform(
+            carry_out(
+                bootstrap,
+                lambda seen: _factor_plan(seen, topic, replication_factor),
+                yes=yes,
+                form=output,
+                limit=limit,
+            )
+        )
         return
     if partitions is None and not settings and not delete_config:
         raise typer.BadParameter(

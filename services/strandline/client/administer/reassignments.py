@@ -46,6 +46,8 @@ class OngoingReassignment(NamedTuple):
     """By node what is waited for there."""
     since_ms: int | None
     """How long it has waited or run, in milliseconds; None: since before the controller decides."""
+    throttle_bytes_per_s: int | None = None
+    """The rate at which it copies; None: as fast as it can."""
 
 
 class DrainedNode(NamedTuple):
@@ -105,6 +107,7 @@ def read_ongoing(answer: pb.ListPartitionReassignmentsResponse) -> list[OngoingR
             target=tuple(row.target_replicas),
             waiting_for={wait.node_id: wait.why for wait in row.waiting_for},
             since_ms=row.since_ms if row.HasField("since_ms") else None,
+            throttle_bytes_per_s=row.throttle_bytes_per_s or None,
         )
         for topic in answer.topics
         for row in topic.partitions

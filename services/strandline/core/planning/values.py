@@ -74,6 +74,11 @@ class Move:
     reasons: tuple[str, ...]
 
     @property
+    def name(self) -> tuple[str, int]:
+        """Topic and partition."""
+        return self.topic, self.partition
+
+    @property
     def adding(self) -> tuple[int, ...]:
         """Nodes that get a copy."""
         return tuple(node_id for node_id in self.after if node_id not in self.before)
