@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 from client_load import Load
 from running_cluster import Probe, until
 from settled_logs import assert_settled
 
-from strandline.client import Admin
+from strandline.client import Admin, Producer
 from strandline_sim.checks.history import SendOutcome
 
 CLUSTER = {"nodes": 6}
@@ -45,6 +48,31 @@ async def test_all_replicas_go_to_other_nodes_under_load(probe: Probe, topic: st
         directory = probe.local.nodes[node_id].directory
         assert not (directory / f"{topic}-0").exists()
         assert len(list(directory.glob(f"{topic}-0.*.moved.stray"))) == 1
+
+
+async def test_a_throttled_copy_takes_its_time_and_slows_nobody_else(probe: Probe, topic: str) -> None:
+    """At a rate a copy takes at least its bytes / rate, less a second's burst; acks=all of another topic on the same
+    leader go on meanwhile, and the rate is gone with the move."""
+    rate, sent, other = 1_000_000, 4_000_000, f"{topic}-other"
+    await probe.create_topic(topic, assignment=[1])
+    await probe.create_topic(other, assignment=[1, 2, 3])
+    async with Producer(probe.local.bootstrap) as producer:
+        await producer.send_many(topic, [(None, os.urandom(10_000))] * (sent // 10_000))
+    async with Admin(probe.local.bootstrap) as admin, Load(probe=probe, topic=other, partitions=1) as load:
+        await load.acked(10)
+        began_s = time.monotonic()
+        await admin.alter_partition_reassignments({(topic, 0): (4,)}, throttle_bytes_per_s=rate)
+        meanwhile = await admin.list_partition_reassignments()
+        await load.acked(20)
+        await _ended(admin)
+        took_s = time.monotonic() - began_s
+        await load.finish()
+    after = await probe.partition(topic)
+
+    assert [one.throttle_bytes_per_s for one in meanwhile] == [rate]
+    assert took_s >= (sent - (1 << 20)) / rate - 1
+    assert (list(after.replicas), after.HasField("throttle_bytes_per_s")) == ([4], False)
+    assert load.outcomes[SendOutcome.DEFINITE] == load.outcomes[SendOutcome.INDEFINITE] == 0
 
 
 async def test_a_drained_node_ends_without_leaderships(probe: Probe, topic: str) -> None:
