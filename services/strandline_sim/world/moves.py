@@ -13,13 +13,15 @@ from strandline.core.control.messages import (
     ReassignPartition,
     TopicRef,
 )
-from strandline.core.types import NodeId
+from strandline.core.types import NodeId, TopicPartition
 from strandline_sim.control.controllers import Controllers
 from strandline_sim.runs.shape import Fault
 from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.draws import Draw, Purpose
 
 _FACTORS = (1, 2, 3, 3, 3, 4)
+_RATES = (None, None, 10_000)
+"""Bytes per second; about what clients write into a partition."""
 
 
 class MoveFaults:
@@ -35,10 +37,14 @@ class MoveFaults:
         self._world = world
         self._controller = controller
         self._later = later
+        # The latest target of each partition that copies at a rate.
+        self._throttled: dict[TopicPartition, tuple[NodeId, ...]] = {}
         self.kinds = {"reassign": self._reassign, "cancel_move": self._cancel, "drain": self._drain}
 
     def heal(self) -> None:
-        """No node is drained any more; moves go on to their end (L10)."""
+        """No node is drained any more; moves go on to their end (L10), without a throttle."""
+        for tp, target in self._throttled.items():
+            self._order(tp, target)
         if "drain" in self._world.shape.kinds:
             for node_id in self._world.electable:
                 self._set_draining(node_id, draining=False)
@@ -47,17 +53,26 @@ class MoveFaults:
         draw = Draw(self._world.shape.seed, Purpose.FAULT, fault.at_us)
         nodes = self._world.electable
         target = draw.sample(nodes, min(len(nodes), draw.choose(_FACTORS)))
-        return self._alter(fault, tuple(target), force=False)
+        return self._alter(fault, tuple(target), force=False, rate=draw.choose(_RATES))
 
     def _cancel(self, fault: Fault) -> bool:
         return self._alter(fault, None, force=bool(fault.other & 1))
 
-    def _alter(self, fault: Fault, target: tuple[NodeId, ...] | None, *, force: bool) -> bool:
+    def _alter(self, fault: Fault, target: tuple[NodeId, ...] | None, *, force: bool, rate: int | None = None) -> bool:
         tp = self._world.tps[fault.pick % len(self._world.tps)]
         self._world.note("--", f"move p{tp.partition} to {list(target)}" if target else f"cancel the move of {tp}")
-        wanted = ReassignPartition(TopicRef(topic_id=tp.topic_id), tp.partition, target)
-        self._controller.order(AlterPartitionReassignments(partitions=(wanted,), force=force))
+        self._throttled.pop(tp, None)
+        if target is not None and rate is not None:
+            self._throttled[tp] = target
+        self._order(tp, target, force=force, rate=rate)
         return True
+
+    def _order(
+        self, tp: TopicPartition, target: tuple[NodeId, ...] | None, *, force: bool = False, rate: int | None = None
+    ) -> None:
+        wanted = ReassignPartition(TopicRef(topic_id=tp.topic_id), tp.partition, target)
+        order = AlterPartitionReassignments(partitions=(wanted,), force=force, throttle_bytes_per_s=rate)
+        self._controller.order(order)
 
     def _drain(self, fault: Fault) -> bool:
         nodes = self._world.electable

@@ -231,7 +231,9 @@ def _needs_reassignments(draft: Draft) -> str | None:
     if any(each.original or each.queued_target for each in draft.partitions()):
         return "reassignments, and some have not ended; let them end, or cancel them, and try again"
     if any(record.image.draining for record in draft.nodes()):
-        return "draining, and a node is being drained; end that with `strandline node undrain NODE --yes`, and try again"
+        return (
+            "draining, and a node is being drained; end that with `strandline node undrain NODE --yes`, and try again"
+        )
     return None
 
 
