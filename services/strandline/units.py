@@ -45,7 +45,7 @@ def read_size(text: str) -> int:
     if found is None:
         raise ValueError(f"{text!r} is no size; write a number with its unit (B, KB, MB, GB, KiB, MiB, GiB)")
     power = " KMGT".index(found[2].upper() or " ")
-    return round(float(found[1]) * (1_024 if found[3] else 1_000) ** power)
+    return round(float(found[1]) * (1_024.0 if found[3] else 1_000.0) ** power)
 
 
 def duration_text(duration_ms: float | None) -> str:

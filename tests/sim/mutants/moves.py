@@ -58,7 +58,10 @@ def _derived(real: Real, queued: PartitionImage) -> Any:
     return replace(first, original=tuple(node_id for node_id in first.replicas if node_id not in adding))
 
 
-@mutant(move_throttle, "rate_of", "e_c80_throttle", tests="tests/core/test_move_throttle.py", profiles="moves")
+_MEMBERS = "tests/core/test_move_throttle.py::test_a_member_of_the_isr_is_never_throttled"
+
+
+@mutant(move_throttle, "rate_of", tests=_MEMBERS, layers="tests")
 def _members_too(real: Real, image: PartitionImage, node_id: NodeId, isr: object) -> Any:
     """46: the throttle applies to members of the ISR (C80).
 

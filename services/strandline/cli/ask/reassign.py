@@ -192,7 +192,8 @@ async def _pause(admin: Admin, rows: Iterable[dict[str, Any]], seconds: float) -
 
 async def _print_changes(admin: Admin, interval_s: float) -> None:
     """Print moves as a line of JSON whenever more than their age has changed, until none is under way."""
-    shown, written = None, {}
+    shown: list[dict[str, Any]] | None = None
+    written: Mapping[Name, float] = {}
     while shown != []:
         rows = await progress(admin, written=written)
         plain = _plain(rows)
@@ -209,7 +210,8 @@ async def watch_until_done(admin: Admin, interval_s: float, node_id: int | None 
     from rich.live import Live
 
     before: tuple[float, int] | None = None
-    most, written = 0, {}
+    most = 0
+    written: Mapping[Name, float] = {}
     with Live(console=console(), screen=False, auto_refresh=False) as live:
         while rows := await progress(admin, node_id, written):
             total = sum(row["total_bytes"] for row in rows)
