@@ -39,6 +39,7 @@ class _History:
         self.meta = 0
         self.leader = 1
         self.isr = list(REPLICAS)
+        self.adding: list[int] = []
         self.hw = self.leo = 0
         self.sample_id = 0
         self.clock_back = 0
@@ -52,8 +53,8 @@ class _History:
             self.now += self.dice.randrange(1, 2 * SECOND)
             deed = self.dice.choices(
                 [self.sample, self.append, self.advance, self.change_isr, self.elect, self.snapshot, self.pause,
-                 self.zombie, self.echo, self.clock],
-                [40, 25, 20, 8, 3, 3, 1, 2, 2, 1],
+                 self.zombie, self.echo, self.clock, self.move],
+                [40, 25, 20, 8, 3, 3, 1, 2, 2, 1, 4],
             )[0]  # fmt: skip
             deed()
         if self.dice.random() < 0.3:
@@ -110,7 +111,7 @@ class _History:
 
     def change_isr(self) -> None:
         old = list(self.isr)
-        others = [replica for replica in REPLICAS if replica != self.leader]
+        others = [replica for replica in (*REPLICAS, *self.adding) if replica != self.leader]
         replica = self.dice.choice(others)
         self.isr = [r for r in self.isr if r != replica] if replica in self.isr else [*self.isr, replica]
         self.pe += 1
@@ -131,8 +132,24 @@ class _History:
             self.isr = [*self.isr, self.leader]
 
     def snapshot(self) -> None:
-        state = {"new_leader": self.leader, "new_isr": list(self.isr), "replicas": REPLICAS, "min_isr": 2}
+        replicas = [*self.adding, *REPLICAS]
+        state = {"new_leader": self.leader, "new_isr": list(self.isr), "replicas": replicas, "min_isr": 2}
         self.controller("STATE_SNAPSHOT", **state)
+
+    def move(self) -> None:
+        """A move to node 4 begins, or is cancelled."""
+        self.pe += 1
+        is_lost = self.dice.random() < 0.1
+        begins, adding, old = not self.adding, [4], list(self.isr)
+        self.adding = adding if begins else []
+        self.isr = old if begins else [replica for replica in old if replica != 4]
+        step = {"adding_replicas": adding, "removing_replicas": [], "target_replicas": [4, *REPLICAS], "min_isr": 2}
+        if not is_lost:
+            self.controller(
+                "REASSIGNMENT", phase="started" if begins else "cancelled", replicas=[*self.adding, *REPLICAS], **step
+            )
+        if self.isr != old and not is_lost:
+            self.controller("ISR_CHANGE", old_isr=old, new_isr=list(self.isr), cause="reassign")
 
     def pause(self) -> None:
         self.now += 15 * SECOND

@@ -204,6 +204,16 @@ def test_without_a_leader_a_partition_is_in_trouble() -> None:
     assert one.is_troubled
 
 
+def test_a_replica_that_a_move_adds_is_not_out_of_sync() -> None:
+    """While a move runs only the others are missed; once it has completed, its target is."""
+    both = {"adding_replicas": [4], "replicas": [1, 2, 4, 3]}
+    started = _row("REASSIGNMENT", partition_epoch=2, phase="started", **both)
+    completed = _row("REASSIGNMENT", partition_epoch=3, phase="completed", **both | {"replicas": [1, 2, 4]})
+
+    assert _state(_snapshot(), started).out_of_sync == ()
+    assert _state(_snapshot(), started, completed).out_of_sync == (4,)
+
+
 def test_what_a_deposed_leader_saw_is_forgotten() -> None:
     """Samples of an older leader epoch are ignored once a newer one is known, whenever they arrive."""
     change = _row("LEADER_CHANGE", partition_epoch=2, new_leader=2, new_leader_epoch=4)

@@ -19,14 +19,14 @@ from typing import Any
 
 from strandline.export import layout
 from strandline.export.schema import CONTROLLER_NODE_ID, DATASETS, NO_LEADER
+from strandline_analytics.silver.control import CONTROL_TYPES
 from strandline_analytics.sources.places import Place
 
-CONTROL_TYPES = ("ISR_CHANGE", "LEADER_CHANGE", "CONFIG_CHANGE", "STATE_SNAPSHOT")
 LOOK_TYPE = "REPLICA_SAMPLE"
 COLUMNS = tuple(
     "cluster_id event_type node_id incarnation seq ts_wall_us topic topic_id partition leader_epoch partition_epoch "
     "meta_offset replica_id leo leader_leo hw last_caught_up_us expected_state new_isr elr new_leader new_leader_epoch "
-    "min_isr replicas topic_deleted".split()
+    "min_isr replicas topic_deleted phase adding_replicas".split()
 )
 """The columns that this file reads."""
 
@@ -54,6 +54,8 @@ class LivePartition:
     leader_epoch: int
     partition_epoch: int
     replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    """Of the replicas those that a running reassignment adds."""
     isr: tuple[int, ...]
     min_isr: int | None
     hw: int | None
@@ -69,8 +71,8 @@ class LivePartition:
 
     @property
     def out_of_sync(self) -> tuple[int, ...]:
-        """Assigned replicas that are not in the ISR."""
-        return tuple(node for node in self.replicas if node not in self.isr)
+        """Replicas that are missed in the ISR: all but those that a reassignment is adding."""
+        return tuple(node for node in self.replicas if node not in (*self.isr, *self.adding))
 
     @property
     def is_troubled(self) -> bool:
@@ -120,6 +122,8 @@ class _Fold:
         for name in _DECIDED:
             if row[name] is not None:
                 self._decided.take(name, place, row[name])
+        if row["event_type"] == "REASSIGNMENT" and row["phase"] != "queued":
+            self._decided.take("adding", place, row["adding_replicas"] if row["phase"] == "started" else ())
         self._decided.take("topic_deleted", place, bool(row["topic_deleted"]))
         self._partition_epoch = max(self._partition_epoch, place[0])
         epoch = row["leader_epoch"] if row["new_leader_epoch"] is None else row["new_leader_epoch"]
@@ -152,6 +156,7 @@ class _Fold:
             leader_epoch=self._leader_epoch,
             partition_epoch=self._partition_epoch,
             replicas=tuple(self._decided.get("replicas", ())),
+            adding=tuple(self._decided.get("adding", ())),
             isr=tuple(self._decided.get("new_isr", ())),
             min_isr=self._decided.get("min_isr"),
             # An HW is a fact regardless of which node saw it; how far logs reach is what the present leader sees.

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from strandline.core.control.state import SKIP
 from strandline.export.schema import CONTROLLER_NODE_ID, EVENT_TYPES, NO_LEADER
 from strandline_analytics.scope import FOREVER_US, HOUR_US, PARTITION_KEY
+from strandline_analytics.timeline.causes import MOVED
 
 _PLACED = (
     *PARTITION_KEY, "topic", "event_type", "node_id", "incarnation", "seq", "meta_offset", "ts_wall_us", "n_copies",
@@ -27,21 +28,27 @@ _REPORTED = (
     "old_isr", "new_isr", "removed", "added", "elr", "cause", "initiator",
     "old_leader", "new_leader", "old_leader_epoch", "new_leader_epoch", "reason", "election_type", "eligible_set",
     "replicas", "min_isr", "lag_time_max_ms", "topic_created", "topic_deleted",
+    "phase", "adding_replicas", "removing_replicas",
 )  # fmt: skip
 """What the control plane reports; most columns of an event are of other types."""
 
 HEARD_US = 30_000_000
 """For how long a heartbeat of the controller, which comes every 10 s, is believed: three times, as a look is."""
 
-CONTROL_TYPES = ("ISR_CHANGE", "LEADER_CHANGE", "CONFIG_CHANGE", "STATE_SNAPSHOT")
-_DECIDING = ("ISR_CHANGE", "LEADER_CHANGE", "CONFIG_CHANGE")
+CONTROL_TYPES = ("ISR_CHANGE", "LEADER_CHANGE", "CONFIG_CHANGE", "STATE_SNAPSHOT", "REASSIGNMENT")
+AT_ONCE = ("ISR_CHANGE", "LEADER_CHANGE", "REASSIGNMENT")
+"""Rows of these types and one partition epoch are one decision."""
+
+LEFT = f"IF(cause <=> '{MOVED}', CAST(array() AS array<int>), array_except(old_isr, new_isr))"
+"""Of a change of an ISR: the replicas that it lost. Those that a move takes away are not lost."""
 
 
 def control_rows(transitions: DataFrame) -> DataFrame:
     """The controller's rows about partitions, each with its corrected time ``t``.
 
     Rows of one partition epoch are one decision and happen at once: at the time of the first of them. ``lost_before``
-    says how many partition epochs are missing between a row and the one before it.
+    says how many partition epochs are missing between a row and the one before it. ``is_moving``: a reassignment runs
+    from this row on, and adds the replicas ``adding``.
 
     A row of a type that this version does not know, of a partition epoch of its own, is among them with nothing but its
     place: ``is_unread``, and counted in its ``lost_before``.
@@ -50,7 +57,7 @@ def control_rows(transitions: DataFrame) -> DataFrame:
     rows = transitions.where(F.col("event_type").isin(*CONTROL_TYPES) | is_foreign)
     rows = rows.where((F.col("node_id") == CONTROLLER_NODE_ID) & F.col("partition").isNotNull())
     rows = rows.select(*_PLACED, *(F.when(~is_foreign, F.col(name)).alias(name) for name in _REPORTED))
-    decides = F.col("event_type").isin("ISR_CHANGE", "LEADER_CHANGE")
+    decides = F.col("event_type").isin(*AT_ONCE)
     decision = Window.partitionBy(*PARTITION_KEY, "partition_epoch", decides)
     at = F.when(decides, F.min("ts_wall_us").over(decision)).otherwise(F.col("ts_wall_us"))
     so_far = _order().rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -59,15 +66,29 @@ def control_rows(transitions: DataFrame) -> DataFrame:
     risen = (F.col("partition_epoch") - F.lag("partition_epoch").over(_order())) % F.lit(SKIP)
     # A snapshot reports a state; the transition that made it should have come before it. A row of a type that is not
     # known is a transition that was lost, but for its time.
-    own = F.when(F.col("event_type").isin(*_DECIDING), F.lit(1)).otherwise(F.lit(0))
+    reports = F.col("event_type") == "STATE_SNAPSHOT"
+    own = F.when(F.col("event_type").isin(*CONTROL_TYPES) & ~reports, F.lit(1)).otherwise(F.lit(0))
     is_unread = ~F.col("event_type").isin(*EVENT_TYPES) & (risen > 0)
+    rows = rows.withColumn("lost_before", F.greatest(F.coalesce(risen, F.lit(0)) - own, F.lit(0)))
     return (
-        rows.withColumn("went_back", F.col("_at") < F.col("t"))
-        .withColumn("lost_before", F.greatest(F.coalesce(risen, F.lit(0)) - own, F.lit(0)))
+        rows.withColumn("_step", F.last(_step(), ignorenulls=True).over(so_far))
+        .withColumn("is_moving", F.coalesce("_step.is_moving", F.lit(False)))
+        .withColumn("adding", F.when(F.col("is_moving"), F.col("_step.adding")))
+        .withColumn("went_back", F.col("_at") < F.col("t"))
         .withColumn("is_unread", F.coalesce(is_unread, F.lit(False)))
         .withColumn("topic", F.max("topic").over(Window.partitionBy(*PARTITION_KEY)))
-        .drop("_at")
+        .drop("_at", "_step")
     )
+
+
+def _step() -> Column:
+    """Of a row: whether a reassignment runs from it on, and what it adds; null where the row says nothing of it."""
+    # A queued one has changed no replicas yet.
+    begins_or_ends = (F.col("event_type") == "REASSIGNMENT") & (F.col("phase") != "queued")
+    runs, adding = F.when(begins_or_ends, F.col("phase") == "started"), F.col("adding_replicas")
+    # What was lost may have been its end.
+    of_row = F.struct(F.coalesce(runs, F.lit(False)).alias("is_moving"), adding.alias("adding"))
+    return F.when(begins_or_ends | (F.col("lost_before") > 0), of_row)
 
 
 def last_words(transitions: DataFrame) -> DataFrame:
@@ -97,7 +118,8 @@ def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
     partition epochs, and as long as not every part of the state was reported: a record that begins with a change of the
     ISR does not say who leads. ``is_isr_read``: at ``t0`` no transition was missing since the ISR was reported; one may
     be missing after it. ``min_isr`` is the effective one, min(RF, min.insync.replicas). ``leader`` is null where nobody
-    leads. A state that lasted no time is kept if it was the last of its partition epoch.
+    leads. ``replicas`` are the original ones while a reassignment runs, as KIP-455 counts them: those that it adds are
+    not missed yet. A state that lasted no time is kept if it was the last of its partition epoch.
     """
     so_far = _order().rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
@@ -105,6 +127,7 @@ def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
         return F.last(name, ignorenulls=True).over(so_far)
 
     following = F.lead("t").over(_order())
+    rows = rows.withColumn("replicas", F.when(~F.col("is_moving"), F.col("replicas")))
     # What a row that is not understood has changed is not known from then on, and known before it.
     unseen = F.col("lost_before") - F.col("is_unread").cast("int")
     holes = F.sum((F.col("lost_before") > 0).cast("int")).over(so_far)

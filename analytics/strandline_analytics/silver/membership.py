@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from strandline.export.schema import CONTROLLER_NODE_ID
 from strandline_analytics.scope import FOREVER_US, PARTITION_KEY
 from strandline_analytics.silver.clocks import in_controller_time
+from strandline_analytics.silver.control import LEFT
 from strandline_analytics.silver.tables import Silver
 
 # ---- lso_holds
@@ -132,7 +133,7 @@ _CHANGE = (*PARTITION_KEY, "partition_epoch")
 
 
 def removals(silver: Silver) -> DataFrame:
-    """One row per replica removed by a committed change.
+    """One row per replica lost by a committed change (`control.LEFT`).
 
     Columns: key, topic, partition_epoch, t, replica_id, cause, initiator, leader (null: none), leader_node_id and
     echoed_us (whose clock the next two are of, and what it showed when they were reported), last_fetch_us,
@@ -145,7 +146,7 @@ def removals(silver: Silver) -> DataFrame:
         *(F.min(name).alias(name) for name in ("old_isr", "new_isr", "cause", "initiator")),
         F.first("removed", ignorenulls=True).alias("_reported"),
     )
-    rows = once.withColumn("replica_id", F.explode(F.array_except("old_isr", "new_isr"))).drop("old_isr", "new_isr")
+    rows = once.withColumn("replica_id", F.explode(F.expr(LEFT))).drop("old_isr", "new_isr")
     rows = _with_progress(rows, silver)
     held = silver.control.groupBy(*_CHANGE).agg(
         *(F.min_by(name, "t0").alias(name) for name in ("leader", "leader_epoch", "lag_time_max_ms"))

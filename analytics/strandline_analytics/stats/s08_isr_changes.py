@@ -1,6 +1,7 @@
 """S8: how often the ISR shrank and grew, and by how many replicas.
 
 Counted are committed decisions of the controller: distinct partition epochs. A transition may shrink and grow at once.
+A replica that a move adds or takes away is in neither (S28).
 Kafka's IsrShrinksPerSec marks only shrinks that a leader proposed and misses those of a dead node.
 """
 
@@ -10,10 +11,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
+from strandline_analytics.silver.control import LEFT
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 
-REMOVES = "size(array_except(old_isr, new_isr)) > 0"
+REMOVES = f"size({LEFT}) > 0"
 """Of a change of an ISR: whether it is a shrink."""
 
 
@@ -24,12 +26,11 @@ def isr_transitions(silver: Silver) -> DataFrame:
 
 def _isr_transitions(silver: Silver) -> DataFrame:
     changes = silver.control_rows.where("event_type = 'ISR_CHANGE'")
-    once = changes.groupBy(*PARTITION_KEY, "topic", "partition_epoch").agg(
-        F.min("t").alias("t"), F.first("old_isr").alias("old_isr"), F.first("new_isr").alias("new_isr")
-    )
-    return once.withColumns(
-        {"left": F.array_except("old_isr", "new_isr"), "came": F.array_except("new_isr", "old_isr")}
-    )
+    reported = (F.first(name).alias(name) for name in ("old_isr", "new_isr", "cause", "adding"))
+    once = changes.groupBy(*PARTITION_KEY, "topic", "partition_epoch").agg(F.min("t").alias("t"), *reported)
+    came = F.array_except("new_isr", "old_isr")
+    came = F.when(F.col("adding").isNull(), came).otherwise(F.array_except(came, "adding"))
+    return once.withColumns({"left": F.expr(LEFT), "came": came})
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:

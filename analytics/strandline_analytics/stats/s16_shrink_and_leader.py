@@ -14,11 +14,15 @@ from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 from strandline_analytics.stats.s08_isr_changes import REMOVES
+from strandline_analytics.timeline.causes import MOVED
 
 NEAR_US = 10_000_000
 """Delta: 10 seconds."""
 
-_CHANGES = "(event_type = 'LEADER_CHANGE' AND NOT reason <=> 'created')"
+_CHANGES = (
+    "(event_type = 'LEADER_CHANGE' AND NOT reason <=> 'created' "
+    f"AND NOT (reason <=> '{MOVED}' AND old_leader <=> new_leader))"
+)
 
 _OF_CHANGES = {
     "simultaneous": "simultaneous",
@@ -37,7 +41,8 @@ _OF_SHRINKS = {
 def leader_changes(silver: Silver) -> DataFrame:
     """One row per committed change of leader: key, topic, partition_epoch, t, old_leader, new_leader, election_type.
 
-    The first leader of a new topic takes over from nobody and is none.
+    The first leader of a new topic takes over from nobody and is none; nor is the epoch that a move begins under the
+    same leader.
     """
     return silver.plan(("leader changes",), lambda: _leader_changes(silver))
 

@@ -15,7 +15,7 @@ from strandline_analytics.stream.control_fold import Held, Terms
 from strandline_analytics.stream.feed import Story
 from strandline_analytics.stream.spans import LastLook, Leader, Series, Stall, StallKey, series_of
 
-FORMAT = 3
+FORMAT = 4
 """Written with every carry; a change of meaning or of a name raises it."""
 
 
@@ -131,5 +131,5 @@ def _terms(starts: Times, deleted_us: int | None, changed: Times, taken_up: Time
 
 
 def _held(plain: dict[str, Any]) -> Held:
-    lists = {name: tuple(plain[name]) for name in ("order", "isr", "replicas") if plain[name] is not None}
+    lists = {name: tuple(plain[name]) for name in ("order", "isr", "replicas", "adding") if plain[name] is not None}
     return Held(**(plain | lists))

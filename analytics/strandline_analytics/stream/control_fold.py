@@ -14,11 +14,11 @@ from typing import Any
 
 from strandline.core.control.state import changes_between
 from strandline.export.schema import NO_LEADER
+from strandline_analytics.silver.control import AT_ONCE
 from strandline_analytics.stream.feed import Story, is_control, is_known
 
 FOREVER_US = 2**62
 HOUR_US = 3_600_000_000
-_DECIDING = ("ISR_CHANGE", "LEADER_CHANGE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,8 @@ class Held:
     replicas: tuple[int, ...] | None = None
     min_isr: int | None = None
     is_deleted: bool = False
+    # What the reassignment that runs adds; None: none runs.
+    adding: tuple[int, ...] | None = None
     # How many holes there were in the partition epochs, and how many when the ISR was reported last.
     holes: int = 0
     isr_reported_at: int | None = None
@@ -88,7 +90,7 @@ def fold(before: Held | None, stories: Iterable[Story]) -> list[FoldedRow]:
     rows.sort(key=_order)
     times: dict[int, int] = {}
     for story in rows:
-        if story["event_type"] in _DECIDING:
+        if story["event_type"] in AT_ONCE:
             epoch = story["partition_epoch"]
             times[epoch] = min(times.get(epoch, FOREVER_US), story["ts_wall_us"])
     steps: list[FoldedRow] = []
@@ -96,7 +98,7 @@ def fold(before: Held | None, stories: Iterable[Story]) -> list[FoldedRow]:
     for story in rows:
         if before is not None and _order(story) <= before.order:
             continue
-        decides = story["event_type"] in _DECIDING
+        decides = story["event_type"] in AT_ONCE
         at = times[story["partition_epoch"]] if decides else story["ts_wall_us"]
         # A snapshot reports a state; the transition that made it should have come before it. What is not understood
         # is a transition that was lost, but for its time.
@@ -139,6 +141,7 @@ def _reported(held: Held | None, story: Story, t: int, lost: int) -> Held:
     if "leader_epoch" in story:
         news["leader_epoch"] = story["leader_epoch"]
     if not is_known(story):
+        news["adding"] = None if held is None or lost else held.adding
         return replace(held, **news) if held is not None else Held(**news)
     if "new_leader" in story:
         news["leader"] = story["new_leader"]
@@ -147,7 +150,12 @@ def _reported(held: Held | None, story: Story, t: int, lost: int) -> Held:
     if "new_isr" in story:
         news["isr"] = tuple(story["new_isr"])
         news["isr_reported_at"] = holes
-    if "replicas" in story:
+    # What was lost may have been its end.
+    adding = None if held is None or lost else held.adding
+    if story["event_type"] == "REASSIGNMENT" and story["phase"] != "queued":
+        adding = tuple(story["adding_replicas"]) if story["phase"] == "started" else None
+    news["adding"] = adding
+    if "replicas" in story and adding is None:
         news["replicas"] = tuple(story["replicas"])
     if "min_isr" in story:
         news["min_isr"] = story["min_isr"]

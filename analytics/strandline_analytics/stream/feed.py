@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from strandline.export import layout
 from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID, EVENT_TYPES, spark_ddl
 from strandline_analytics.scope import PARTITION_KEY
+from strandline_analytics.silver.control import CONTROL_TYPES
 from strandline_analytics.silver.events import ConflictingEvents
 from strandline_analytics.sources.places import literal, uri_of
 
@@ -39,10 +40,9 @@ FIELDS = (
     "event_type", "node_id", "incarnation", "seq", "ts_wall_us", "topic", "leader_epoch", "partition_epoch",
     "meta_offset", "new_leader", "old_isr", "new_isr", "min_isr", "replicas", "topic_deleted", "sample_id",
     "interval_ms", "replica_id", "durable_leo", "leader_leo", "hw", "in_maximal_isr", "old_hw", "new_hw", "first_us",
-    "last_us",
+    "last_us", "cause", "phase", "adding_replicas",
 )  # fmt: skip
 
-CONTROL_TYPES = ("ISR_CHANGE", "LEADER_CHANGE", "CONFIG_CHANGE", "STATE_SNAPSHOT")
 UNUSED_TYPES = ("FETCH_STATS", "LOCAL_SAMPLE", "GROUP_OFFSETS")
 """Types that no figure here is made of, and of which there are many."""
 

@@ -15,11 +15,12 @@ from strandline_analytics.stream.carry import Carry
 from strandline_analytics.stream.control_fold import ControlState, FoldedRow, Terms
 from strandline_analytics.stream.feed import Identity, Story, distinct, identity, is_control
 from strandline_analytics.stream.spans import Leader, Reign, SampleSpan, Stall, StallKey
+from strandline_analytics.timeline.causes import MOVED
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A committed change of an ISR at ``t``, us: who went, who came."""
+    """A committed change of an ISR at ``t``, us: who went, who came; without those that a move takes away or adds."""
 
     t: int
     left: tuple[int, ...]
@@ -65,7 +66,8 @@ class OpenScene:
             story = step.story
             if story["event_type"] == "ISR_CHANGE" and story["partition_epoch"] not in found:
                 old, new = story.get("old_isr", ()), story.get("new_isr", ())
-                left, came = (tuple(r for r in a if r not in b) for a, b in ((old, new), (new, old)))
+                left = () if story.get("cause") == MOVED else tuple(r for r in old if r not in new)
+                came = tuple(r for r in new if r not in (*old, *(step.held.adding or ())))
                 found[story["partition_epoch"]] = Transition(step.held.t, left, came)
         return list(found.values())
 

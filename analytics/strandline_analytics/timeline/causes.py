@@ -11,7 +11,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-PLANNED = frozenset({"controlled_shutdown", "reassign", "preferred", "created"})
+MOVED = "reassign"
+"""Why an ISR or a leader changes when a reassignment ends: what nobody has to look into."""
+
+PLANNED = frozenset({"controlled_shutdown", MOVED, "preferred", "created"})
 """Causes of decisions that somebody asked for."""
 
 LOSSY = frozenset({"unclean_election", "unclean_recovery_timeout"})
@@ -96,7 +99,7 @@ MEANINGS = {
     ),
     "min_isr_change": Meaning("somebody changed min.insync.replicas", "Nothing, if it was meant.", "Topics"),
     "preferred": Meaning("somebody asked for the preferred leader", "Nothing.", "Topics"),
-    "reassign": Meaning("the partition was moved on request", "Nothing, if it was meant.", "Moving replicas"),
+    MOVED: Meaning("the partition was moved on request", "Nothing, if it was meant.", "Moving replicas"),
     STALLED: Meaning(
         "records waited for a member of the ISR that did not take them, or for the leader's own disk",
         "Look at the disk and the network of the nodes that held it up.",

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID, EVENT_TYPES, REPEATED
 from strandline_analytics.scope import PARTITION_KEY
 from strandline_analytics.silver.clocks import in_controller_time
-from strandline_analytics.silver.control import CONTROL_TYPES
+from strandline_analytics.silver.control import AT_ONCE, CONTROL_TYPES
 from strandline_analytics.silver.events import IDENTITY
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.timeline.event import QUIET_TYPES, TELLING_DECISIONS, Selection
@@ -84,7 +84,7 @@ def _with_shifted(rows: DataFrame) -> DataFrame:
     by_controller = F.col("node_id") == CONTROLLER_NODE_ID
     control = by_controller & F.col("event_type").isin(*CONTROL_TYPES) & F.col("partition").isNotNull()
     plane = F.when(control, "control").when(F.col("partition").isNotNull(), "data").otherwise(F.lit("node"))
-    decides = control & F.col("event_type").isin("ISR_CHANGE", "LEADER_CHANGE")
+    decides = control & F.col("event_type").isin(*AT_ONCE)
     decision = Window.partitionBy(*PARTITION_KEY, "node_id", "partition_epoch", "_decides")
     at = F.when(F.col("_decides"), F.min("ts_wall_us").over(decision)).otherwise(F.col("ts_wall_us"))
     return rows.withColumns({"plane": plane, "_decides": decides}).withColumn("_shifted", at).drop("_decides")

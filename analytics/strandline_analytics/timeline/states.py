@@ -52,16 +52,19 @@ def states(events: Sequence[Event], end_us: int) -> list[State]:
     replicas: tuple[int, ...] = ()
     min_isr: int | None = None
     epoch: int | None = None
-    is_reported, hole = True, False
+    is_reported, hole, is_moving = True, False, False
     for number, row in enumerate(rows):
-        is_reported = is_reported and not hole
+        is_reported, is_moving = is_reported and not hole, is_moving and not hole
         if _is_unread(row):
             row, is_reported = replace(row, fields={}), False
         if row.get("new_leader") is not None:
             leader = row.get("new_leader") if row.get("new_leader") >= 0 else None
         if row.get("new_isr") is not None:
             isr, is_reported = tuple(sorted(row.get("new_isr"))), True
-        replicas = tuple(row.get("replicas")) or replicas if row.get("replicas") is not None else replicas
+        if row.event_type == "REASSIGNMENT" and row.get("phase") != "queued":
+            is_moving = row.get("phase") == "started"
+        # Until it ends, those that it adds are not missed (`silver.control`).
+        replicas = replicas if is_moving else tuple(row.get("replicas") or ()) or replicas
         min_isr = row.get("min_isr") if row.get("min_isr") is not None else min_isr
         epoch = row.leader_epoch if row.leader_epoch is not None else epoch
         following = rows[number + 1] if number + 1 < len(rows) else None

@@ -32,27 +32,39 @@ QUALIFY row_number() OVER (PARTITION BY cluster_id, node_id, incarnation, seq) =
 -- type that only a newer version knows has its place in the order, and nothing of what it says.
 CREATE TABLE control_rows AS
 WITH named AS (
-  SELECT *, event_type IN ('ISR_CHANGE', 'LEADER_CHANGE') AS decides, event_type NOT IN ($KNOWN_TYPES) AS is_foreign
+  SELECT *, event_type IN ('ISR_CHANGE', 'LEADER_CHANGE', 'REASSIGNMENT') AS decides, event_type NOT IN ($KNOWN_TYPES) AS is_foreign
   FROM transitions WHERE node_id = -1 AND partition IS NOT NULL
 ), rows AS (
   SELECT * FROM named
-  WHERE (NOT is_foreign AND event_type IN ('ISR_CHANGE', 'LEADER_CHANGE', 'CONFIG_CHANGE', 'STATE_SNAPSHOT'))
+  WHERE (NOT is_foreign AND event_type IN ('ISR_CHANGE', 'LEADER_CHANGE', 'CONFIG_CHANGE', 'STATE_SNAPSHOT',
+    'REASSIGNMENT'))
   UNION ALL BY NAME
   SELECT $KEY, topic, event_type, node_id, incarnation, seq, meta_offset, ts_wall_us, n_copies, leader_epoch,
     partition_epoch, decides, is_foreign FROM named WHERE is_foreign AND partition_epoch IS NOT NULL
 ), timed AS (
   SELECT *, CASE WHEN decides THEN min(ts_wall_us) OVER (PARTITION BY $KEY, partition_epoch, decides)
             ELSE ts_wall_us END AS reported_us FROM rows
+), placed AS (
+  SELECT * EXCLUDE (topic), max(topic) OVER (PARTITION BY $KEY) AS topic, max(reported_us) OVER so_far AS t,
+    -- A hole in the epochs; a snapshot of an epoch whose transition was not seen is one as well, and so is a row that is
+    -- not understood, of which it is known when it was.
+    greatest(0, coalesce((partition_epoch - lag(partition_epoch) OVER ordered) % 1024, 0)
+      - CASE WHEN event_type = 'STATE_SNAPSHOT' OR is_foreign THEN 0 ELSE 1 END) AS lost_before,
+    is_foreign AND coalesce(partition_epoch > lag(partition_epoch) OVER ordered, false) AS is_unread
+  FROM timed
+  WINDOW ordered AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq),
+    so_far AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq ROWS UNBOUNDED PRECEDING)
+), stepped AS (
+  -- The last step of a reassignment so far: one that is queued has changed no replicas, and what was lost may have been
+  -- its end.
+  SELECT *, last_value(CASE
+      WHEN event_type = 'REASSIGNMENT' AND phase <> 'queued' THEN {'runs': phase = 'started', 'adding': adding_replicas}
+      WHEN lost_before > 0 THEN {'runs': false, 'adding': NULL::INTEGER[]} END IGNORE NULLS) OVER (PARTITION BY $KEY
+    ORDER BY partition_epoch, meta_offset, ts_wall_us, seq ROWS UNBOUNDED PRECEDING) AS step
+  FROM placed
 )
-SELECT * EXCLUDE (topic), max(topic) OVER (PARTITION BY $KEY) AS topic, max(reported_us) OVER so_far AS t,
-  -- A hole in the epochs; a snapshot of an epoch whose transition was not seen is one as well, and so is a row that is
-  -- not understood, of which it is known when it was.
-  greatest(0, coalesce((partition_epoch - lag(partition_epoch) OVER ordered) % 1024, 0)
-    - CASE WHEN event_type = 'STATE_SNAPSHOT' OR is_foreign THEN 0 ELSE 1 END) AS lost_before,
-  is_foreign AND coalesce(partition_epoch > lag(partition_epoch) OVER ordered, false) AS is_unread
-FROM timed
-WINDOW ordered AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq),
-  so_far AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq ROWS UNBOUNDED PRECEDING);
+SELECT * EXCLUDE (step), coalesce(step.runs, false) AS is_moving, CASE WHEN step.runs THEN step.adding ELSE [] END AS adding
+FROM stepped;
 
 -- One row per interval [t0, t1); is_last: what held once its partition epoch was decided.
 CREATE TABLE states AS
@@ -78,7 +90,8 @@ WITH counted AS (
     -- Behind a hole the ISR has to be reported again.
     coalesce(last_value(CASE WHEN new_isr IS NOT NULL THEN holes END IGNORE NULLS) OVER so_far = holes, false)
       AS isr_is_reported,
-    last_value(replicas IGNORE NULLS) OVER so_far AS replicas,
+    -- While a reassignment runs, the original ones.
+    last_value(CASE WHEN NOT is_moving THEN replicas END IGNORE NULLS) OVER so_far AS replicas,
     last_value(min_isr IGNORE NULLS) OVER so_far AS reported_min_isr,
     last_value(lag_time_max_ms IGNORE NULLS) OVER so_far * 1000 AS lag_time_max_us,
     coalesce(last_value(topic_deleted IGNORE NULLS) OVER so_far, false) AS is_deleted,
@@ -117,19 +130,23 @@ WINDOW own AS (PARTITION BY cluster_id, subject_node_id ORDER BY ts_wall_us);
 
 CREATE TABLE distinct_changes AS
 SELECT $KEY, topic, partition_epoch, min(t) AS t, any_value(old_isr) AS old_isr, any_value(new_isr) AS new_isr,
-  any_value(cause) AS cause, any_value(initiator) AS initiator, any_value(removed) AS removed
+  any_value(cause) AS cause, any_value(initiator) AS initiator, any_value(removed) AS removed, any_value(adding) AS adding
 FROM control_rows WHERE event_type = 'ISR_CHANGE' GROUP BY $KEY, topic, partition_epoch;
 
+-- Whom a reassignment takes away has not gone, and whom it adds has not come back.
 CREATE VIEW moves AS
 SELECT $KEY, topic, partition_epoch, t, cause, initiator, removed,
-  list_filter(old_isr, lambda r: NOT list_contains(new_isr, r)) AS gone,
-  list_filter(new_isr, lambda r: NOT list_contains(old_isr, r)) AS came
+  list_filter(old_isr, lambda r: NOT list_contains(new_isr, r) AND cause IS DISTINCT FROM 'reassign') AS gone,
+  list_filter(new_isr, lambda r: NOT list_contains(old_isr, r) AND NOT list_contains(adding, r)) AS came
 FROM distinct_changes;
 
 CREATE TABLE leader_changes AS
 SELECT $KEY, topic, partition_epoch, min(t) AS t, any_value(old_leader) AS old_leader,
   any_value(new_leader) AS new_leader, any_value(new_leader_epoch) AS new_leader_epoch
-FROM control_rows WHERE event_type = 'LEADER_CHANGE' AND reason IS DISTINCT FROM 'created' GROUP BY $KEY, topic, partition_epoch;
+FROM control_rows WHERE event_type = 'LEADER_CHANGE' AND reason IS DISTINCT FROM 'created'
+  -- The epoch that a reassignment begins under the same leader.
+  AND NOT (reason IS NOT DISTINCT FROM 'reassign' AND old_leader IS NOT DISTINCT FROM new_leader)
+GROUP BY $KEY, topic, partition_epoch;
 
 -- Removals with how far the replica had come, which the leader's echo knows, in controller time. All moments of a row
 -- were reported by one reading of its clock, so one offset belongs to the row.

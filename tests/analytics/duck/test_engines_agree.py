@@ -144,6 +144,7 @@ REPORTED = (
     "group_lineage",
     "lag",
     "lso_held",
+    "moves",
     "newer_types",
     "planned",
     "rebalances",

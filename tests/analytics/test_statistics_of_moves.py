@@ -1,0 +1,59 @@
+"""Moves of replicas on worked histories: no statistic takes them for trouble."""
+
+from __future__ import annotations
+
+from typing import Any
+
+S = 1_000_000
+
+
+def test_replicas_that_are_added_are_not_missed(histories: Any) -> None:
+    """Under-replicated is what lacks original replicas, and target replicas once the move has ended; no time of a move
+    is unknown."""
+    rows = histories.rows("s10", "moves")
+
+    assert [(row.full_us // S, row.under_replicated_us // S) for row in rows] == [(55, 5), (20, 40), (60, 0), (60, 0)]
+    assert [row.coverage for row in rows] == [1, 1, 1, 1]
+
+
+def test_events_of_moves_fill_the_partition_epochs(histories: Any) -> None:
+    """A partition epoch that a move began, cancelled or ended is no lost transition."""
+    assert [row.n_gap for row in histories.rows("s08", "moves")] == [0, 0, 0, 0]
+
+
+def test_a_move_is_no_shrink_and_no_expand(histories: Any) -> None:
+    """Only the replica that fell behind after the move has left and come back."""
+    rows = histories.rows("s08", "moves")
+
+    assert [(row.shrinks, row.expands, row.removals, row.adds) for row in rows] == [(1, 1, 1, 1), *[(0, 0, 0, 0)] * 3]
+
+
+def test_a_move_removes_nobody(histories: Any) -> None:
+    """Removals by cause, detection delays and incidents have the lag of node 6 alone."""
+    (cause,) = [row for row in histories.rows("s09", "moves") if row.removals]
+    (delay,) = [row for row in histories.rows("s13", "moves") if row.removals]
+    (incident,) = histories.rows("s17", "moves")
+
+    assert (cause.replica_id, cause.removal_cause, cause.removals, delay.removals) == (6, "lag_unknown", 1, 1)
+    assert (incident.began_us, incident.kind, incident.removals) == (45 * S, "unplanned", 1)
+
+
+def test_a_first_entry_by_a_move_is_no_return(histories: Any) -> None:
+    """Node 6 joined 15 s before it fell behind, which is no flap; its only stay outside is the one after that."""
+    (flap,) = [row for row in histories.rows("s15", "moves") if row.removals]
+    stays = {(row.partition, row.replica_id): row for row in histories.rows("s12", "moves") if row.replica_id}
+
+    assert (flap.replica_id, flap.removals, flap.flaps) == (6, 1, 0)
+    assert {key: (row.rejoins, row.reassigned, row.out_us // S) for key, row in stays.items()} == {
+        (0, 6): (1, 0, 5),
+        (1, 1): (0, 1, 40),
+    }
+
+
+def test_an_epoch_under_the_same_leader_is_no_change_of_leader(histories: Any) -> None:
+    """The move that took the leader away changed it, without a shrink near it or a fence; the other one did not."""
+    rows = histories.rows("s16", "moves")
+    failovers = histories.rows("s19", "moves")
+
+    assert [(row.leader_changes, row.unrelated, row.shrinks) for row in rows] == [(1, 1, 1), *[(0, 0, 0)] * 3]
+    assert [(row.leader_changes, row.failovers) for row in failovers] == [(1, 0), (0, 0), (0, 0), (0, 0)]
