@@ -1,4 +1,4 @@
-"""Moves of replicas on worked histories: no statistic takes them for trouble."""
+"""Moves of replicas on worked histories: S28, and that no other statistic takes them for trouble."""
 
 from __future__ import annotations
 
@@ -57,3 +57,47 @@ def test_an_epoch_under_the_same_leader_is_no_change_of_leader(histories: Any) -
 
     assert [(row.leader_changes, row.unrelated, row.shrinks) for row in rows] == [(1, 1, 1), *[(0, 0, 0)] * 3]
     assert [(row.leader_changes, row.failovers) for row in failovers] == [(1, 0), (0, 0), (0, 0), (0, 0)]
+
+
+# S28: moves of replicas.
+
+
+def test_a_move_waits_runs_and_ends(histories: Any) -> None:
+    """Counted when it ends, with the time in the queue; a second target goes on with the move; an end is not the end of
+    the window."""
+    rows = histories.rows("s28", "moves")
+
+    assert [(row.completed, row.cancelled, row.unfinished) for row in rows] == [
+        (1, 0, 0),
+        (1, 1, 0),
+        (0, 0, 1),
+        (0, 0, 1),
+    ]
+    assert [(row.queued_us // S, row.running_us // S) for row in rows] == [(5, 20), (0, 25), (0, 30), (10, 30)]
+    assert [row.max_us and row.max_us // S for row in rows] == [25, 20, None, None]
+
+
+def test_what_a_move_copied_is_what_leaders_sent_to_its_replicas(histories: Any) -> None:
+    """Reports that overlap its run, of the leader before and after; none are there of partitions 1 to 3, so that theirs
+    is not known."""
+    assert [row.copied_bytes for row in histories.rows("s28", "moves")] == [7_200, None, None, None]
+
+
+def test_a_move_waited_for_the_replica_that_joined_last(histories: Any) -> None:
+    """Node 6 joined partition 0 last; the end of that move made room on nodes 2 and 6 for partition 3."""
+    rows = histories.rows("s28", "moves")
+
+    assert [row.waited_for for row in rows] == [{6: 1}, {4: 1}, None, None]
+    assert [row.queued_for for row in rows] == [None, None, None, {2: 1, 6: 1}]
+
+
+def test_a_move_is_cut_by_windows_and_ends_in_one(histories: Any) -> None:
+    """Of partition 0 in steps of 20 s: 5 s queued and 10 s running, then 10 s running and the completion."""
+    rows = histories.rows("s28", "moves", step_ms=20_000)[:3]
+
+    assert [(row.queued_us // S, row.running_us // S, row.completed, row.unfinished) for row in rows] == [
+        (5, 10, 0, 1),
+        (0, 10, 1, 0),
+        (0, 0, 0, 0),
+    ]
+    assert [row.copied_bytes for row in rows] == [1_000, 6_200, 0]

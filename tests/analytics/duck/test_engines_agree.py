@@ -11,6 +11,7 @@ from day.written import write_day
 from oracle import Oracle, differences
 from pyspark.sql import SparkSession
 from random_groups import random_groups
+from random_moves import random_moves
 from random_transactions import random_transactions
 from scanned import datasets, noted_rows
 from variants import LATER_US, VARIANTS
@@ -39,12 +40,13 @@ SCOPE = Scope(start_us=0, end_us=SHAPE.end, step_us=HOUR)
 SEED = 7
 GROUP_SEEDS = range(4)
 TRANSACTION_SEEDS = range(3)
+MOVE_SEEDS = range(4)
 _BLANK = dict.fromkeys(column.name for column in COLUMNS)
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A generated day, with its flaws, a simulated run of real cores, clusters with groups and with transactions."""
+    """A generated day, with its flaws, a simulated run of real cores, clusters with groups, transactions and moves."""
     folder = tmp_path_factory.mktemp("exports")
     write_day(SHAPE, folder, compacted=False)
     trace = ExportingTrace(folder, ExportFormat.PARQUET)
@@ -57,6 +59,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             write_export(folder, [_BLANK | row for row in rows])
     for seed in TRANSACTION_SEEDS:
         for rows in random_transactions(seed, f"transactions-{seed}"):
+            write_export(folder, [_BLANK | row for row in rows])
+    for seed in MOVE_SEEDS:
+        for rows in random_moves(seed, f"moves-{seed}"):
             write_export(folder, [_BLANK | row for row in rows])
     return folder
 
@@ -91,7 +96,7 @@ def test_the_simulated_cluster_is_among_them(oracle: Oracle) -> None:
     """The results contain every cluster, so that an input that is not read is detected."""
     clusters = {row["cluster_id"] for row in oracle.rows(ALL["s08"])}
 
-    assert len(clusters) == 2 + len(GROUP_SEEDS) + len(TRANSACTION_SEEDS)
+    assert len(clusters) == 2 + len(GROUP_SEEDS) + len(TRANSACTION_SEEDS) + len(MOVE_SEEDS)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +117,16 @@ def test_everything_about_groups_occurs(name: str, column: str, oracle: Oracle) 
 def test_everything_about_transactions_occurs(name: str, column: str, oracle: Oracle) -> None:
     """As for groups."""
     assert any(row[column] for row in oracle.rows(ALL[name]))
+
+
+@pytest.mark.parametrize(
+    "column",
+    ["completed", "cancelled", "unfinished", "queued_us", "running_us", "p50_us", "copied_bytes", "waited_for",
+     "queued_for"],
+)  # fmt: skip
+def test_everything_about_moves_occurs(column: str, oracle: Oracle) -> None:
+    """As for groups."""
+    assert any(row[column] for row in oracle.rows(ALL["s28"]))
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +172,7 @@ REPORTED = (
     "zombies",
 )
 """Histories in which something is not known, and how each engine says so; one of planned and other causes;
-and those of consumer groups and of transactions."""
+and those of consumer groups, of transactions and of moves."""
 
 
 SCOPE_WORKED = Scope(start_us=LATER_US, end_us=LATER_US + 60_000_000)

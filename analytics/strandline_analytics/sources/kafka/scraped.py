@@ -45,6 +45,7 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
     "s25": _NO_GROUPS,
     "s26": _NO_TRANSACTIONS,
     "s27": _NO_TRANSACTIONS,
+    "s28": _NO_CHANGES,
 }
 """By statistic and figure: why it is not known; `EVERYTHING` means all figures. One that is missing here has none."""
 
