@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from strandline.export.schema import INFERRED
 from strandline_analytics.explain import cost as explain_cost
+from strandline_analytics.timeline.causes import MOVED
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.inferred import NEAR_US, competing, fence_before, inferences, long_text
 from strandline_analytics.timeline.sentences import sentence, writer
@@ -85,6 +86,7 @@ def explain(events: Sequence[Event], partition_epoch: int) -> Chain:
     own = [event for event in events if event.key == first.key]
     links = [link_of("commit", event) for event in decided]
     links += [link for event in decided for link in _inferred(event)]
+    links += [link_of("move", step) for step in _move(decided, own)]
     missing: list[str] = []
     for event in decided:
         of_kind = _of_isr if event.event_type == "ISR_CHANGE" else _of_leader
@@ -132,7 +134,8 @@ def _of_isr(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tup
         if e.event_type == "ISR_CHANGE" and not e.is_control and e.partition_epoch == change.partition_epoch
     ]
     reported = {member["replica_id"]: (echo, member) for echo in echoes for member in echo.get("removed") or ()}
-    for replica in sorted(gone):
+    # How far a replica had come does not matter where a move took it away.
+    for replica in sorted(gone) if change.cause != MOVED else ():
         if replica not in reported:
             missing.append(f"how far node {replica} had come: no leader reported it")
             continue
@@ -147,6 +150,21 @@ def _of_isr(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tup
                 at_us = echo.by_controllers_clock(member[field])
                 links.append(CauseLink(name=name, t_us=at_us, who=writer(echo.node_id), reported=where))
     return links, missing
+
+
+def _move(decided: Sequence[Event], own: Sequence[Event]) -> list[Event]:
+    """The steps so far of the move that is why: it ended in this decision, or let a replica join that it adds."""
+    epoch, steps = decided[0].partition_epoch or 0, list[Event]()
+    for step in own:
+        if step.event_type == "REASSIGNMENT" and step.is_control and (step.partition_epoch or 0) <= epoch:
+            has_ended = bool(steps) and steps[-1].get("phase") in ("completed", "cancelled")
+            steps = [step] if has_ended else [*steps, step]
+    adding = {node for step in steps for node in step.get("adding_replicas") or ()}
+    came = {node for e in decided for node in {*(e.get("new_isr") or ())} - {*(e.get("old_isr") or ())}}
+    is_why = any(event.cause == MOVED for event in decided) or (
+        bool(adding & came) and steps[-1].get("phase") == "started"
+    )
+    return steps if is_why else []
 
 
 def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tuple[list[CauseLink], list[str]]:

@@ -14,7 +14,7 @@ from strandline_analytics.explain.cost import leader_looks, reported_above_hw
 from strandline_analytics.timeline.event import Event, Stall
 from strandline_analytics.timeline.sentences import writer
 
-_DECIDED = {"ISR_CHANGE": "decision", "LEADER_CHANGE": "decision", "CONFIG_CHANGE": "decision"}
+_DECIDED = {"ISR_CHANGE": "decision", "LEADER_CHANGE": "decision", "CONFIG_CHANGE": "decision", "REASSIGNMENT": "move"}
 _ENDS = {
     "advance": "the next move ended it",
     "epoch_end": "the end of the leader's epoch ended it",

@@ -7,7 +7,7 @@ asked for and what nobody did are never one incident (S17), but that what ends a
 began it, however long the partition had no leader. One outage is one incident: while its ISRs are not whole, what
 happens to its nodes is a part of it, as is, within a minute, what its partitions lose besides.
 
-Invariant: every chain, every leader change that is no creation, and every stall is in exactly one incident.
+Invariant: every chain, every leader change that is no creation and no move, and every stall is in exactly one incident.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from strandline_analytics.report.incident import Incident, Key
 from strandline_analytics.scope import FOREVER_US
-from strandline_analytics.timeline.causes import PLANNED
+from strandline_analytics.timeline.causes import MOVED, PLANNED
 from strandline_analytics.timeline.event import Event, Stall
 from strandline_analytics.timeline.states import State, states
 
@@ -41,7 +41,8 @@ def incidents(chains: Iterable[Mapping[str, Any]], stalls: Iterable[Stall], even
     """
     found = [_of_chain(chain, events) for chain in chains]
     held = _held(events)
-    changes = [e for e in events if e.event_type == "LEADER_CHANGE" and e.is_control and e.cause != "created"]
+    quiet = ("created", MOVED)
+    changes = [e for e in events if e.event_type == "LEADER_CHANGE" and e.is_control and e.cause not in quiet]
     for change in changes:
         home = _outage(found, [change.key], change.t_us, held)
         alike = [i for i in found if not i.causes or i.is_planned == (change.cause in PLANNED)]
@@ -78,6 +79,7 @@ def _of_chain(chain: Mapping[str, Any], events: Sequence[Event]) -> Incident:
         and e.cluster_id == chain["cluster_id"]
         and began <= e.t_us <= ended
         and (e.cause in PLANNED) == is_planned
+        and e.cause != MOVED
         and set(e.get("old_isr") or ()) - set(e.get("new_isr") or ())
     ]
     return Incident(

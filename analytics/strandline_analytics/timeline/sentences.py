@@ -126,11 +126,11 @@ def _config_change(event: Event) -> str:
 
 
 def _reassignment(event: Event) -> str:
-    added, removed = (nodes_text(event.get(name) or ()) for name in ("adding_replicas", "removing_replicas"))
-    what = (
-        f", adds {added}, removes {removed}" if event.get("adding_replicas") or event.get("removing_replicas") else ""
-    )
-    return f"reassignment to {nodes_text(event.get('target_replicas') or ())} {event.get('phase')}{what}"
+    target, adding = event.get("target_replicas") or (), event.get("adding_replicas") or ()
+    removing = event.get("removing_replicas") or ()
+    was = (event.get("replicas") or ()) if event.get("phase") == "queued" else {*target, *removing} - {*adding}
+    moved = f"from {nodes_text(was)} to {nodes_text(target)}"
+    return f"the move {moved if {*was} != {*target} else f'to the order {list(target)}'} {event.get('phase')}"
 
 
 def _partition_failed(event: Event) -> str:

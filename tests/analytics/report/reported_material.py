@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from strandline_analytics.report.material import Declared, Material, Result
-from strandline_analytics.timeline.causes import PLANNED
+from strandline_analytics.timeline.causes import MOVED, PLANNED
 from strandline_analytics.timeline.event import Event, Stall
 
 BEGIN_US = 1_795_284_510_000_000
@@ -112,13 +112,14 @@ def material(
 ) -> Material:
     """A report's material, with as many results as the page's figures need."""
     reported = failover() if events is None else events
-    shrinks = [e for e in reported if e.event_type == "ISR_CHANGE" and set(e.get("old_isr")) - set(e.get("new_isr"))]
+    changes = [e for e in reported if e.event_type == "ISR_CHANGE" and e.cause != MOVED]
+    shrinks = [e for e in changes if set(e.get("old_isr")) - set(e.get("new_isr"))]
     moments = dict.fromkeys((e.cluster_id, "planned" if e.cause in PLANNED else "unplanned", e.t_us) for e in shrinks)
     chains = [
         {"cluster_id": cluster, "kind": kind, "began_us": t_us, "ended_us": t_us, "shrinks": 1, "label": None}
         for cluster, kind, t_us in moments
     ]
-    expands = sum(e.event_type == "ISR_CHANGE" for e in reported) - len(shrinks)
+    expands = len(changes) - len(shrinks)
     cut = sum(e.get("from_leo") - e.get("to_leo") for e in reported if e.event_type == "TRUNCATION")
     blind = sum(e.event_type == "TRUNCATION" and e.get("committed_cut") is None for e in reported)
     unknown = (lost is None) if epochs_unknown is None else epochs_unknown
