@@ -220,3 +220,32 @@ def test_node_rows_count_what_a_node_holds() -> None:
     rows = node_rows(image(partition(0), partition(1, leader=2, isr=(1, 2))))
 
     assert [(row["leads"], row["replicas"], row["in_isr"]) for row in rows] == [(1, 2, 2), (1, 2, 2), (0, 2, 1)]
+
+
+MOVING = partition(0, replicas=(4, 5, 6, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3), original=(1, 2, 3))
+"""Runs a move to three new nodes, of which none is in the ISR yet."""
+
+
+def test_replicas_that_a_move_adds_are_not_missing() -> None:
+    """A partition is whole while its original replicas are in sync, and short when one of these is out."""
+    short = replace(MOVING, isr=(1, 2), partition=1)
+
+    assert judge(image(MOVING)).healthy
+    assert judge(image(MOVING, short)).problems == ("under-replicated: orders-1 (a replica is down or catching up)",)
+
+
+def test_the_screen_says_how_many_moves_there_are() -> None:
+    """Running and queued ones are counted apart, for people and programs; without any there is no line."""
+    waiting = partition(1, queued_target=(1, 2, 4))
+    counts = document(seen(image(MOVING, waiting)))["summary"]
+
+    assert "moves       1 running, 1 queued (strandline reassign status)" in printed(image(MOVING, waiting))
+    assert (counts["moves_running"], counts["moves_queued"]) == (1, 1)
+    assert "moves" not in printed(image(partition(0)))
+
+
+def test_the_isr_of_a_moving_partition_names_who_is_missing_and_who_is_added() -> None:
+    """Node 3 is missed; 4 has joined, 5 and 6 are still being added."""
+    (row,) = status_rows(seen(image(replace(MOVING, isr=(4, 1, 2)))), everything=True)
+
+    assert row["isr_text"] == "4,1,2 (not 3) (adding 5,6)"

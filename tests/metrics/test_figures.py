@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,24 +17,27 @@ from prometheus_client.registry import Collector
 from scraping import LOOPBACK, scraped
 from tests.core.groups.groups_alone import GroupsAlone, Topics
 
+from strandline.core.control.state import ClusterHeader, ClusterState
 from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.core.coordinator.machine import Reports
 from strandline.core.coordinator.shard import Shard, ShardState
 from strandline.core.groups.machine import GroupMachine
 from strandline.core.groups.reporting import HOUR_MS, GroupReporting
 from strandline.core.log.effects import Effect, Emit
+from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.producer_id_blocks import ProducerIdBlocks
 from strandline.core.log.replica_log import ReplicaLog
+from strandline.core.messages import PartitionImage, TopicImage
 from strandline.core.state_events import CoordinatorLoad, GroupChange
 from strandline.core.transactions.machine import TransactionMachine
 from strandline.core.transactions.messages import ProducerIdentity
 from strandline.core.transactions.records import TransactionalId, TxnState
-from strandline.core.types import LeaderEpoch, Offset, TopicPartition
+from strandline.core.types import LeaderEpoch, NodeId, Offset, PartitionEpoch, TopicPartition
 from strandline.metrics import families as f
 from strandline.metrics.families import FAMILIES, MetricType
-from strandline.metrics.figures import Figure, Histogram, Spread, Tally
+from strandline.metrics.figures import Figure, Histogram, Spread, Tally, controller_figures
 from strandline.metrics.groups import GroupCounts, transaction_figures
-from strandline.metrics.node import HeldBack, StandingRecords
+from strandline.metrics.node import HeldBack, StalledMoves, StandingRecords
 from strandline.metrics.port import metrics_of
 from strandline.rpc.channels import open_channel
 from strandline.runtime.patterns import Re2Patterns
@@ -371,6 +375,62 @@ def test_what_is_not_led_any_more_is_forgotten() -> None:
     standing.look(log.at(0, 10), 9_000)
 
     assert standing.oldest_s(log.at(0, 10), 10_000) == 1.0
+
+
+# How long the move of a led partition has not come further.
+
+
+def _moving(isr: tuple[int, ...], leos: dict[int, int | None], *, runs: bool = True) -> LeaderReplica:
+    """A leader of 1, 2, 3 whose partition moves to 4 and 5."""
+    image = SimpleNamespace(original=(1, 2, 3) if runs else (), adding=(4, 5))
+    progress = {node: SimpleNamespace(remote_leo=leo) for node, leo in leos.items()}
+    log = SimpleNamespace(tp=TopicPartition("t", 0))
+    return cast(Any, SimpleNamespace(image=image, isr=SimpleNamespace(committed=isr), progress=progress, log=log))
+
+
+def test_a_move_that_copies_or_joins_does_not_stand_still() -> None:
+    """What its replicas have fetched counts, and who is in the ISR; what those fetch that have joined does not."""
+    moves = StalledMoves()
+    for at_ms, leader in (
+        (0, _moving((1, 2, 3), {4: None, 5: 10})),
+        (1_000, _moving((1, 2, 3), {4: None, 5: 20})),
+        (2_000, _moving((1, 2, 3, 5), {4: None, 5: 30})),
+        (9_000, _moving((1, 2, 3, 5), {4: None, 5: 40})),
+    ):
+        moves.look([leader], at_ms)
+
+    assert moves.longest_s(9_000) == 7.0
+
+
+def test_a_move_that_has_ended_stands_no_more() -> None:
+    """Of a partition that does not move, or is led elsewhere now, nothing is remembered."""
+    moves = StalledMoves()
+    moves.look([_moving((1, 2, 3), {4: 1, 5: 1})], 0)
+    moves.look([_moving((1, 2, 3), {4: 1, 5: 1}, runs=False)], 1_000)
+
+    assert moves.longest_s(9_000) == 0
+
+
+def test_the_controller_counts_moves_and_what_nothing_repairs() -> None:
+    """What a move adds is not missing; where replicas are missing, a move that runs or waits is taken to repair it."""
+    whole = _image(0, (1, 2, 3))
+    moving = replace(whole, tp=TopicPartition("t", 1), replicas=(4, 1, 2, 3), adding=(4,), original=(1, 2, 3))
+    waits = replace(_image(2, (1, 2)), queued_target=(1, 2, 4))
+    lost = _image(3, (1, 2))
+    topic_image = TopicImage(name="t", topic_id="t", partitions=cast(Any, (whole, moving, waits, lost)))
+    state = ClusterState(header=ClusterHeader(cluster_id="c"), topics={"t": topic_image})
+    found = {(one.family, *one.labels): one.value for one in controller_figures(state)}
+
+    assert found[f.CLUSTER_UNDER_REPLICATED,] == 2
+    assert found[f.UNREPAIRED,] == 1
+    assert (found[f.REASSIGNING, "running"], found[f.REASSIGNING, "queued"]) == (1, 1)
+
+
+def _image(index: int, isr: tuple[int, ...]) -> PartitionImage:
+    return PartitionImage(
+        tp=TopicPartition("t", index), replicas=cast(Any, (1, 2, 3)), isr=cast(Any, isr), elr=(), leader=NodeId(1),
+        leader_epoch=LeaderEpoch(0), partition_epoch=PartitionEpoch(0), min_isr=1,
+    )  # fmt: skip
 
 
 # How many transactional ids a node coordinates, by state.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,13 @@ def _image(*, leader: int | None, isr: tuple[int, ...], replicas: tuple[int, ...
         pytest.param(EPOCH, _node(), [_image(leader=2, isr=(2,))], None, id="its own leadership counts"),
         pytest.param(
             EPOCH, _node(), [_image(leader=1, isr=(1, 3), replicas=(1, 3))], None, id="what it observes is not its own"
+        ),
+        pytest.param(
+            EPOCH,
+            _node(),
+            [replace(_image(leader=1, isr=(1,)), adding=(ME,), original=(NodeId(1),))],
+            None,
+            id="what a move adds it to does not count yet",
         ),
         pytest.param(
             EPOCH,

@@ -129,7 +129,11 @@ def controller_figures(state: ClusterState) -> Iterator[Figure]:
     yield Figure(f.ACTIVE_NODES, len(state.nodes) - fenced)
     yield Figure(f.CLUSTER_TOPICS, len(state.topics))
     yield Figure(f.CLUSTER_PARTITIONS, len(partitions))
-    yield Figure(f.CLUSTER_UNDER_REPLICATED, sum(len(one.isr) < len(one.replicas) for one in partitions))
+    short = [one for one in partitions if len(one.isr) < len(one.settled_replicas)]
+    yield Figure(f.CLUSTER_UNDER_REPLICATED, len(short))
+    yield Figure(f.UNREPAIRED, sum(not (one.original or one.queued_target) for one in short))
+    yield Figure(f.REASSIGNING, sum(bool(one.original) for one in partitions), ("running",))
+    yield Figure(f.REASSIGNING, sum(bool(one.queued_target) and not one.original for one in partitions), ("queued",))
     yield Figure(f.CLUSTER_UNDER_MIN_ISR, sum(len(one.isr) < one.min_isr for one in partitions))
     yield Figure(f.IMBALANCED, sum(map(_is_imbalanced, partitions)))
     yield Figure(f.METADATA_OFFSET, state.header.metadata_offset)

@@ -6,7 +6,7 @@ Invariant: reads only. It is asked in the event loop, between two steps, and cos
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -20,7 +20,7 @@ from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.node import NodeCore
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.log.state import NodeState
-from strandline.core.types import Offset, TopicPartition
+from strandline.core.types import NodeId, Offset, TopicPartition
 from strandline.metrics import families as f
 from strandline.metrics.figures import Figure, Histogram, Tally
 from strandline.metrics.groups import GroupCounts
@@ -35,7 +35,7 @@ from strandline.runtime.log_performers import Perform
 #
 # Invariant: an effect is performed exactly as without counting; nothing here raises.
 
-_CAUSES = ("lag", "node_fenced", "controlled_shutdown", "other")
+_CAUSES = ("lag", "node_fenced", "controlled_shutdown", "reassign", "other")
 
 
 class TimedCalls(Calls):
@@ -247,13 +247,68 @@ class HeldBack:
         return known[1] if known is not None and known[0] == log.lso < log.hw else None
 
 
-def node_figures(core: NodeCore, standing: StandingRecords, held: HeldBack, now_ms: int) -> Iterator[Figure]:
+# ---- stalled_moves
+# How long the reassignment of a led partition has not come further, from looks now and then.
+#
+# It has if a replica that it adds has fetched more or the ISR is another one. A new leader begins at 0.
+#
+# Invariant: what is remembered is bounded by the led partitions, and nothing of the data path knows that it is looked
+# at.
+
+_Reached = tuple[frozenset[NodeId], tuple[Offset | None, ...]]
+
+
+class StalledMoves:
+    """Since when each reassignment of a led partition stands."""
+
+    def __init__(self) -> None:
+        self._stands: dict[TopicPartition, tuple[_Reached, int]] = {}
+
+    def look(self, led: Iterable[LeaderReplica], now_ms: int) -> None:
+        """Look at every led partition; one that is not led any more, or does not move, is forgotten."""
+        before, self._stands = self._stands, {}
+        for leader in led:
+            if leader.image.original:
+                reached = _reached(leader)
+                known = before.get(leader.log.tp)
+                self._stands[leader.log.tp] = known if known and known[0] == reached else (reached, now_ms)
+
+    def longest_s(self, now_ms: int) -> float:
+        """How long the one has stood that has stood longest; 0 where none runs."""
+        return max((now_ms - since_ms for _, since_ms in self._stands.values()), default=0) / 1000
+
+
+def _reached(leader: LeaderReplica) -> _Reached:
+    isr = frozenset(leader.isr.committed)
+    waited_for = (leader.progress.get(node_id) for node_id in leader.image.adding if node_id not in isr)
+    return isr, tuple(follower.remote_leo if follower else None for follower in waited_for)
+
+
+class Looks:
+    """What is remembered of looks at led partitions."""
+
+    def __init__(self) -> None:
+        self.standing = StandingRecords()
+        self.held = HeldBack()
+        self.moves = StalledMoves()
+
+    def take(self, led: Sequence[LeaderReplica], now_ms: int) -> None:
+        """Look at every led partition."""
+        logs = [leader.log for leader in led]
+        self.standing.look(logs, now_ms)
+        self.held.look(logs, now_ms)
+        self.moves.look(led, now_ms)
+
+
+def node_figures(core: NodeCore, looks: Looks, now_ms: int) -> Iterator[Figure]:
     """Everything but what is counted as it happens."""
     state = core.state
     leaders = list(state.leaders.values())
     yield Figure(f.PARTITIONS, len(state.logs))
     yield Figure(f.LED, len(leaders))
-    yield Figure(f.UNDER_REPLICATED, sum(len(one.isr.committed) < len(one.image.replicas) for one in leaders))
+    short = (len(one.isr.committed) < len(one.image.settled_replicas) for one in leaders)
+    yield Figure(f.UNDER_REPLICATED, sum(short))
+    yield Figure(f.REASSIGNMENT_STALLED, looks.moves.longest_s(now_ms))
     yield Figure(f.UNDER_MIN_ISR, sum(one.is_under_min_isr for one in leaders))
     yield Figure(f.AT_MIN_ISR, sum(len(one.isr.committed) == one.image.min_isr for one in leaders))
     yield Figure(f.FAILED_PARTITIONS, sum(one.state is FetchState.FAILED for one in state.followers.values()))
@@ -262,9 +317,9 @@ def node_figures(core: NodeCore, standing: StandingRecords, held: HeldBack, now_
     if state.node_epoch is not None:
         yield Figure(f.NODE_EPOCH, state.node_epoch)
     yield Figure(f.HW_LAG_RECORDS, max((one.log.leo - one.log.hw for one in leaders), default=0))
-    yield Figure(f.HW_LAG_SECONDS, standing.oldest_s((one.log for one in leaders), now_ms))
+    yield Figure(f.HW_LAG_SECONDS, looks.standing.oldest_s((one.log for one in leaders), now_ms))
     yield Figure(f.LSO_LAG_RECORDS, max((one.log.hw - one.log.lso for one in leaders), default=0))
-    yield Figure(f.LSO_HELD_SECONDS, held.longest_s((one.log for one in leaders), now_ms))
+    yield Figure(f.LSO_HELD_SECONDS, looks.held.longest_s((one.log for one in leaders), now_ms))
     yield from _waiting(core)
     yield from _lags(leaders, now_ms)
 

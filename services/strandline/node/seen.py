@@ -24,7 +24,7 @@ from strandline.export.sink import EventSink
 from strandline.metrics import families as f
 from strandline.metrics.figures import Figure, export_figures, refusal_figures
 from strandline.metrics.groups import transaction_figures
-from strandline.metrics.node import LOOK_EVERY_S, HeldBack, NodeCounts, StandingRecords, node_figures, partition_figures
+from strandline.metrics.node import LOOK_EVERY_S, Looks, NodeCounts, node_figures, partition_figures
 from strandline.metrics.port import HttpsContext, MetricsPort
 from strandline.node.settings import ReplicaSettings
 from strandline.rpc.channels import parse_endpoint
@@ -41,8 +41,9 @@ from strandline.subscriptions.feed import MetadataFeed
 # Decides whether a data node is ready, which is what a rolling update waits for before it continues with the next.
 #
 # Ready is a node that is registered, not fenced, has room on its disk, and is in the ISR of every partition that is
-# assigned to it and has a leader. A partition without a leader does not count: it must not hold up the rollout that
-# would heal it. A partition that this node leads counts as in sync. What an observer only copies is not assigned to it.
+# assigned to it and has a leader, but for those that a reassignment is adding it to. A partition without a leader does
+# not count: it must not hold up the rollout that would heal it. A partition that this node leads counts as in sync.
+# What an observer only copies is not assigned to it.
 #
 # Invariant: the metadata that the node itself follows is the only witness. A controller that is away changes nothing:
 # what was ready stays ready, so that its restart takes no data node out of service.
@@ -77,7 +78,8 @@ def why_not_ready(
 def _is_behind(node_id: NodeId, image: PartitionImage) -> bool:
     if node_id not in image.replicas or image.leader is None or image.leader == node_id:
         return False
-    return node_id not in image.isr
+    # What a reassignment adds is not missed before it ends.
+    return node_id not in image.isr and node_id not in image.adding
 
 
 def _sentence(behind: list[PartitionImage]) -> str:
@@ -156,8 +158,7 @@ class Seen:
     def __init__(self, settings: ReplicaSettings) -> None:
         self._settings = settings
         self._counts = NodeCounts() if settings.metrics_bind else None
-        self._standing = StandingRecords()
-        self._held = HeldBack()
+        self._looks = Looks()
         self._port: MetricsPort | None = None
         self.refusals = Refusals()
 
@@ -218,7 +219,7 @@ class Seen:
         if counts is None:
             return ""
         readers: Sequence[Callable[[], Iterable[Figure]]] = (
-            lambda: node_figures(core, self._standing, self._held, monotonic_ms()),
+            lambda: node_figures(core, self._looks, monotonic_ms()),
             counts.figures,
             lambda: counts.groups.figures(core.coordinators.values()),
             lambda: transaction_figures(core.coordinators.values()),
@@ -245,9 +246,7 @@ class Seen:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.refusals.tell_forever())
             while self._counts is not None:
-                led = [leader.log for leader in core.state.leaders.values()]
-                self._standing.look(led, monotonic_ms())
-                self._held.look(led, monotonic_ms())
+                self._looks.take(list(core.state.leaders.values()), monotonic_ms())
                 await asyncio.sleep(LOOK_EVERY_S)
 
     async def close(self) -> None:

@@ -166,6 +166,9 @@ def screen(seen: SeenCluster, *, everything: bool = False) -> RenderableType:
     if len(seen.controllers) > 1:
         lines.append(Text(f"controllers {_controllers_text(seen.controllers)}"))
     lines += [Text(f"nodes       {_nodes_text(image, everything)}"), Text(f"partitions  {_partitions_text(image)}")]
+    if (counts := summary(image))["moves_running"] or counts["moves_queued"]:
+        moves = f"{counts['moves_running']:,} running, {counts['moves_queued']:,} queued"
+        lines.append(Text(f"moves       {moves} (strandline reassign status)"))
     if waiting := _retention_text(seen.views):
         lines.append(Text(f"retention   {waiting}", style="yellow"))
     rows = status_rows(seen, everything=everything)
@@ -233,6 +236,8 @@ def summary(image: DescribedCluster) -> dict[str, int]:
         "unavailable": sum(map(health.is_unavailable, partitions)),
         "under_min_isr": sum(map(health.is_under_min_isr, partitions)),
         "under_replicated": sum(map(health.is_under_replicated, partitions)),
+        "moves_running": sum(bool(one.original) for one in partitions),
+        "moves_queued": sum(bool(one.queued_target) and not one.original for one in partitions),
     }
 
 
@@ -304,8 +309,10 @@ def replica_lags(view: DescribedLeader) -> dict[int, int | None]:
 
 
 def _isr_text(partition: DescribedPartition) -> str:
-    missing = [str(node_id) for node_id in partition.replicas if node_id not in partition.isr]
-    return cell(partition.isr) + (f" (not {','.join(missing)})" if missing else "")
+    out = [node_id for node_id in partition.replicas if node_id not in partition.isr]
+    said = {"not": [each for each in out if each not in partition.adding]}
+    said["adding"] = [each for each in out if each in partition.adding]
+    return cell(partition.isr) + "".join(f" ({what} {cell(nodes)})" for what, nodes in said.items() if nodes)
 
 
 def _lag_text(lags: dict[int, int | None] | None) -> str | None:

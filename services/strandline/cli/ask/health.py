@@ -97,8 +97,8 @@ def is_under_min_isr(partition: client.DescribedPartition) -> bool:
 
 
 def is_under_replicated(partition: client.DescribedPartition) -> bool:
-    """A replica is assigned and not in sync."""
-    return len(partition.isr) < len(partition.replicas)
+    """A replica is assigned and not in sync; those that a move adds are not missed before it ends (KIP-455)."""
+    return len(partition.isr) < len(partition.original or partition.replicas)
 
 
 def is_wrong(partition: client.DescribedPartition) -> bool:

@@ -89,6 +89,8 @@ class DescribedPartition:
     """Those of ``replicas`` that a running reassignment adds."""
     removing: tuple[int, ...] = ()
     """Those of ``replicas`` that a running reassignment removes."""
+    original: tuple[int, ...] = ()
+    """The replicas before a running reassignment, to which a cancel returns; empty: none runs."""
     queued_target: tuple[int, ...] = ()
     """The replicas after a reassignment that waits for its turn; empty: none waits."""
 
@@ -264,6 +266,7 @@ def _partition_of(topic: str, partition: messages.PartitionImage) -> DescribedPa
         unproven=tuple(partition.unproven),
         adding=tuple(partition.adding),
         removing=tuple(partition.removing),
+        original=tuple(partition.original),
         queued_target=tuple(partition.queued_target),
     )
 
