@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -255,3 +256,22 @@ def test_lanes_draw_what_was_measured_and_nothing_else() -> None:
     assert [lane.leo.count("L") for lane in lanes.lanes] == [1, 1, 0]
     assert (lanes.lowest, lanes.highest) == (100, 900)
     assert lanes.lanes[2].leo == ""
+
+
+def test_the_end_of_a_move_is_no_shrink() -> None:
+    """Its start and its end are transitions of their own, and those that it takes away have not left."""
+    before = partition()
+    both = {"replicas": (4, 1, 2, 3), "adding": (4,), "removing": (3,), "original": (1, 2, 3)}
+    started = replace(before, **both)
+    joined = replace(started, isr=(4, 1, 2, 3), partition_epoch=8)
+    ended = partition(replicas=(4, 1, 2), isr=(4, 1, 2), partition_epoch=9)
+    images = [image(topic_of(each), offset=number) for number, each in enumerate((before, started, joined, ended))]
+    seen = [
+        each
+        for was, now in pairwise(images)
+        for each in transitions_between(Picture(now_ms=0, image=was), now, wall_ms=0)
+    ]
+
+    assert [(each.kind, each.seen) for each in seen] == [("move", ""), ("expand", ""), ("move", ""), ("move", "")]
+    assert seen[0].sentence == "move {1, 2, 3} → {1, 2, 4} started"
+    assert seen[2].sentence == "move {1, 2, 3} → {1, 2, 4} completed"

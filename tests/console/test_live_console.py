@@ -141,6 +141,7 @@ async def test_it_fits_phones_and_the_dark(probe: Probe, shown: tuple[Console, T
         "/nodes",
         "/topics",
         "/groups",
+        "/moves",
     ):
         await tab.open(running.address + path)
         await tab.until("document.querySelector('#live').dataset.state === 'live'", "the page is live")

@@ -33,7 +33,7 @@ from strandline.rpc.convert.describe import ControllerDescribed
 _CONSOLE = Path(strandline.console.__file__).parent
 _REPORT_STYLE = Path(__file__).parents[2] / "analytics/strandline_analytics/report/templates/style.css"
 _EVIL = "<img src=x onerror=alert(1)>\"'&"
-_PATHS = ["/", "/partitions", "/partitions/tides/0", "/nodes", "/topics", "/groups", "/nowhere", "/partitions/tides/99"]
+_PATHS = ["/", "/partitions", "/partitions/tides/0", "/nodes", "/topics", "/groups", "/moves", "/nowhere", "/partitions/tides/99"]
 
 
 def _site(**changed: Any) -> Site:
@@ -430,3 +430,47 @@ async def test_groups_are_asked_for_at_their_coordinators() -> None:
 
     assert f"{TOPIC}-0 1 3 2 nobody" in text
     assert "readers Empty 0 1 2" in listed
+
+
+# Moves of replicas.
+
+
+def _moving(**changed: Any) -> Any:
+    """A move from 1, 2, 3 to 1, 4, 5, of which 4 has joined."""
+    both = {"replicas": (1, 4, 5, 2, 3), "adding": (4, 5), "removing": (2, 3), "original": (1, 2, 3)}
+    return partition(**({"isr": (1, 4, 2, 3)} | both | changed))
+
+
+def _moves_shown(*more: Any, **looks: Any) -> Picture:
+    nodes = tuple(node(each) for each in range(1, 6))
+    leader = NodeLook(answered_ms=NOW_MS, led={tp(): led({1: 100, 2: 100, 3: 100, 4: 100, 5: 95}, hw=100)})
+    return picture(topic_of(_moving(), *more), nodes=nodes, looks={1: leader})
+
+
+async def test_a_move_is_shown_with_what_is_copied_and_who_is_waited_for() -> None:
+    """Of 2 kB that two replicas copy, all but 500 bytes are there; node 5 has still to join."""
+    text = words(_html(_moves_shown(partition(1, queued_target=(1, 2, 4))), "/moves"))
+
+    assert "1 move running, 1 queued" in text
+    assert "tides-0 running 1,2,3 → 1,4,5 75 %" in text
+    assert "tides-1 queued 1,2,3 → 1,2,4 not begun" in text
+    assert 'value="75"' in _html(_moves_shown(), "/moves")
+
+
+async def test_a_move_makes_nothing_wrong() -> None:
+    """Replicas that are being added are out of sync nowhere; the landing page notes that a move runs."""
+    seen = see(1, _moves_shown())
+    text = words(_html(_moves_shown(), "/"))
+
+    assert (seen.tone, seen.figures().out_of_sync) == ("good", 0)
+    assert "1 move running, 0 queued" in text
+    assert see(1, picture(topic_of(_moving(isr=(1, 4))))).figures().out_of_sync == 2
+
+
+async def test_without_a_measurement_nothing_is_known_to_be_copied() -> None:
+    """A leader that has not answered in its epoch leaves the bar out; without any move the page says so."""
+    unmeasured = picture(topic_of(_moving()), nodes=tuple(node(each) for each in range(1, 6)))
+
+    assert "not measured" in words(_html(unmeasured, "/moves"))
+    assert "<progress" not in _html(unmeasured, "/moves")
+    assert "Nothing is being moved." in words(_html(picture(topic_of(partition())), "/moves"))

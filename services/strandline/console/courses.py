@@ -93,7 +93,7 @@ def _sample(row: PartitionRow, now_ms: int) -> Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """One change. ``kind``: leader, shrink, expand, fence, unfence, remove, topic. ``tp`` is None for nodes."""
+    """One change. ``kind``: leader, shrink, expand, move, fence, unfence, remove, topic. ``tp`` is None for nodes."""
 
     at_wall_ms: int
     kind: str
@@ -173,13 +173,22 @@ def _of_partition(
     if now.leader_epoch != was.leader_epoch or now.leader != was.leader:
         said = f"{_leader_text(was.leader)} → {_leader_text(now.leader)}, leader epoch {now.leader_epoch}{unseen}"
         yield Transition(at_wall_ms=wall_ms, kind="leader", sentence=said, topic=topic, tp=now.tp)
-    gone = [node_id for node_id in was.isr if node_id not in now.isr]
+    if bool(was.original) != bool(now.original):
+        yield Transition(at_wall_ms=wall_ms, kind="move", sentence=_move_text(was, now), topic=topic, tp=now.tp)
+    # Of those that are no replicas any more the move says why.
+    gone = [node_id for node_id in was.isr if node_id not in now.isr and node_id in now.replicas]
     come = [node_id for node_id in now.isr if node_id not in was.isr]
-    if gone or come:
-        kind = "shrink" if gone else "expand"
+    if {*was.isr} != {*now.isr}:
+        kind = "shrink" if gone else "expand" if come else "move"
         said = f"ISR {_ids(was.isr)} → {_ids(now.isr)}, partition epoch {now.partition_epoch}{unseen}"
         seen = "; ".join(_seen_of(node_id, was, before) for node_id in gone)
         yield Transition(at_wall_ms=wall_ms, kind=kind, sentence=said, seen=seen, topic=topic, tp=now.tp)
+
+
+def _move_text(was: PartitionImage, now: PartitionImage) -> str:
+    image = now if now.original else was
+    ended = "completed" if {*now.replicas} == {*was.target} else "cancelled"
+    return f"move {_ids(image.original)} → {_ids(image.target)} {'started' if now.original else ended}"
 
 
 def _leader_text(leader: NodeId | None) -> str:

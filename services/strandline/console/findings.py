@@ -58,6 +58,7 @@ def what_is_wrong(picture: Picture, rows: Sequence[PartitionRow]) -> tuple[Findi
         *_at_min(rows),
         *_out_of_sync(rows),
         *_leaving(picture),
+        *_moving(picture),
         *_not_preferred(rows),
     ]
     order = list(Tone)
@@ -262,6 +263,20 @@ def _leaving(picture: Picture) -> Iterator[Finding]:
             sentence=f"{_nodes_text(found).capitalize()} in controlled shutdown: leadership moves away first.",
             remedy="",
             nodes=found,
+        )
+
+
+def _moving(picture: Picture) -> Iterator[Finding]:
+    partitions = [each for topic in (picture.image.topics if picture.image else ()) for each in topic.partitions]
+    running = [each for each in partitions if each.original]
+    queued = [each for each in partitions if each.queued_target and not each.original]
+    if running or queued:
+        yield Finding(
+            kind="moves",
+            tone=Tone.NOTE,
+            short=f"{count_of(running, 'move')} running",
+            sentence=f"{count_of(running, 'move')} running, {len(queued):,} queued: the replicas that they add do not count as out of sync.",
+            remedy="The page of moves shows how far they are.",
         )
 
 

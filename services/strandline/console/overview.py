@@ -78,11 +78,13 @@ class Chip:
     """Since it was last caught up with its leader."""
     last_fetch_age_ms: int | None
     reason: str = ""
+    is_adding: bool = False
+    """A move that has not ended adds it."""
 
     @property
     def is_out(self) -> bool:
-        """Whether it is assigned and not in the ISR."""
-        return not self.in_isr and self.state is not ReplicaStanding.OBSERVER
+        """Whether it is missed in the ISR: not an observer, nor what a move is adding."""
+        return not self.in_isr and self.state is not ReplicaStanding.OBSERVER and not self.is_adding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +171,7 @@ def _row(topic: str, image: PartitionImage, nodes: Mapping[NodeId, NodeImage], p
         topic=topic,
         tp=image.tp,
         leader=image.leader,
-        preferred=image.replicas[0],
+        preferred=image.settled_replicas[0],
         leader_epoch=image.leader_epoch,
         partition_epoch=image.partition_epoch,
         isr=image.isr,
@@ -189,7 +191,7 @@ def _row(topic: str, image: PartitionImage, nodes: Mapping[NodeId, NodeImage], p
 
 def rank_of(image: PartitionImage) -> Rank:
     """How bad the controller's state of a partition is."""
-    short = len(image.isr) < len(image.replicas)
+    short = len(image.isr) < len(image.settled_replicas)
     if image.leader is None:
         return Rank.OFFLINE
     if len(image.isr) < image.min_isr:
@@ -198,7 +200,7 @@ def rank_of(image: PartitionImage) -> Rank:
         return Rank.RECOVERING
     if short:
         return Rank.AT_MIN_ISR if len(image.isr) == image.min_isr else Rank.OUT_OF_SYNC
-    return Rank.WELL if image.leader == image.replicas[0] else Rank.NOT_PREFERRED
+    return Rank.WELL if image.leader == image.settled_replicas[0] else Rank.NOT_PREFERRED
 
 
 def _chips(
@@ -230,6 +232,7 @@ def _chip(
         behind_ms=remote.last_caught_up_age_ms if remote is not None else None,
         last_fetch_age_ms=remote.last_fetch_age_ms if remote is not None else None,
         reason=held.reason if held is not None and failed else "",
+        is_adding=node_id in image.adding,
     )
 
 

@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from strandline import __version__, units
 from strandline.console.groups import MOST_ROWS, GroupRow
 from strandline.console.lanes import draw_lanes
+from strandline.console.moves import MOST_ROWS as MOST_MOVES
 from strandline.console.overview import IN_WORDS, ReplicaStanding
 from strandline.console.seen import SeenPicture, see
 from strandline.console.table import SHOWN, SORTED, read_query, table_page
@@ -134,6 +135,9 @@ class Site:
             return self._made("Nodes", "nodes", seen, [Part(name="nodes")], {"nodes": seen.nodes()})
         if words == ["topics"]:
             return self._topics(query, seen, form)
+        if words == ["moves"]:
+            values = {"moves": seen.moves(), "most": MOST_MOVES}
+            return self._made("Moves", "moves", seen, [Part(name="moves")], values)
         if words == ["groups"]:
             values = {"groups": self._groups(seen), "most": MOST_ROWS}
             return self._made("Groups", "groups", seen, [Part(name="groups")], values)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from strandline.console.findings import Finding, Tone, is_healthy, verdict, what_is_wrong
 from strandline.console.groups import GroupRow, group_rows
+from strandline.console.moves import MoveRow, move_rows
 from strandline.console.overview import PartitionRow, Rank, is_silent, partition_rows
 from strandline.console.picture import Picture
 from strandline.core.messages import NodeImage, TopicImage
@@ -151,6 +152,10 @@ class SeenPicture:
     def groups(self) -> tuple[GroupRow, ...]:
         """Every group, those that are not settled first."""
         return group_rows(self.picture, self.rows)
+
+    def moves(self) -> tuple[MoveRow, ...]:
+        """Every move that has not ended, those that run first."""
+        return move_rows(self.picture, self.rows)
 
     def row(self, topic: str, index: int) -> PartitionRow | None:
         """One partition."""
