@@ -33,7 +33,10 @@ from strandline.rpc.convert.describe import ControllerDescribed
 _CONSOLE = Path(strandline.console.__file__).parent
 _REPORT_STYLE = Path(__file__).parents[2] / "analytics/strandline_analytics/report/templates/style.css"
 _EVIL = "<img src=x onerror=alert(1)>\"'&"
-_PATHS = ["/", "/partitions", "/partitions/tides/0", "/nodes", "/topics", "/groups", "/moves", "/nowhere", "/partitions/tides/99"]
+_PATHS = [
+    "/", "/partitions", "/partitions/tides/0", "/nodes", "/topics", "/moves", "/groups", "/nowhere",
+    "/partitions/tides/99",
+]  # fmt: skip
 
 
 def _site(**changed: Any) -> Site:

@@ -275,7 +275,8 @@ def _moving(picture: Picture) -> Iterator[Finding]:
             kind="moves",
             tone=Tone.NOTE,
             short=f"{count_of(running, 'move')} running",
-            sentence=f"{count_of(running, 'move')} running, {len(queued):,} queued: the replicas that they add do not count as out of sync.",
+            sentence=f"{count_of(running, 'move')} running, {len(queued):,} queued: the replicas that they add do not "
+            "count as out of sync.",
             remedy="The page of moves shows how far they are.",
         )
 
