@@ -19,7 +19,9 @@ from strandline_analytics.timeline.inferred import with_inferences
 from strandline_analytics.timeline.sentences import writer
 from strandline_analytics.timeline.states import Down, State, downs, states
 
-MARKED = frozenset({"ISR_CHANGE", "LEADER_CHANGE", "EPOCH_START", "TRUNCATION", "PARTITION_FAILED", "NODE_SESSION"})
+MARKED = frozenset(
+    {"ISR_CHANGE", "LEADER_CHANGE", "REASSIGNMENT", "EPOCH_START", "TRUNCATION", "PARTITION_FAILED", "NODE_SESSION"}
+)
 
 _IN_TIME = 1.25
 """So many intervals after a look the next one is not late yet."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from strandline.export.schema import CONTROLLER_NODE_ID, START_OFFSET
-from strandline_analytics.timeline.causes import OLDER_COPY, WAIT_OVER
+from strandline_analytics.timeline.causes import MOVED, OLDER_COPY, WAIT_OVER
 from strandline_analytics.timeline.event import Event
 
 
@@ -54,6 +54,8 @@ def _why_elected(event: Event) -> str:
     """The reason, where the cause's name alone explains little without knowing the protocol."""
     old = event.get("old_leader")
     whose = "the leader before" if old is None or old < 0 else f"node {old}"
+    if event.cause == MOVED:
+        return ": a move of its replicas ended"
     if event.cause == "unclean_recovery_timeout":
         return f": {WAIT_OVER}"
     if event.cause == "directory_restored":

@@ -9,6 +9,7 @@ from reported_material import BEGIN_US, event, material
 
 from strandline_analytics.explain.chain import explain
 from strandline_analytics.report.material import incidents_of
+from strandline_analytics.report.pictures import noted
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import sentence
 from strandline_analytics.timeline.states import states
@@ -52,6 +53,18 @@ def test_a_step_of_a_move_says_from_where_to_where() -> None:
 
     assert words == [f"the move from {{1,2,3}} to {{4,5,6}} {phase}" for phase in ("queued", "started", "completed")]
     assert sentence(reordered) == "the move to the order [3, 1, 2] completed"
+
+
+def test_a_new_leader_and_a_picture_tell_of_the_move() -> None:
+    """The change of leader says that a move ended, and each step is marked in the lanes of its partition."""
+    (change,) = [e for e in _moved() if e.event_type == "LEADER_CHANGE"]
+
+    assert sentence(change) == "node 4 leads after node 1, epoch 1, isr election: a move of its replicas ended"
+    assert [e.get("phase") for e in noted(_moved()) if e.event_type == "REASSIGNMENT"] == [
+        "queued",
+        "started",
+        "completed",
+    ]
 
 
 def test_the_end_of_a_move_is_explained_by_the_move() -> None:
