@@ -130,6 +130,8 @@ def _config_change(event: Event) -> str:
 def _reassignment(event: Event) -> str:
     target, adding = event.get("target_replicas") or (), event.get("adding_replicas") or ()
     removing = event.get("removing_replicas") or ()
+    if event.get("phase") == "cancelled" and not adding and not removing:
+        return "the queued move cancelled"
     was = (event.get("replicas") or ()) if event.get("phase") == "queued" else {*target, *removing} - {*adding}
     moved = f"from {nodes_text(was)} to {nodes_text(target)}"
     return f"the move {moved if {*was} != {*target} else f'to the order {list(target)}'} {event.get('phase')}"

@@ -56,7 +56,7 @@ def states(events: Sequence[Event], end_us: int) -> list[State]:
     for number, row in enumerate(rows):
         is_reported, is_moving = is_reported and not hole, is_moving and not hole
         if _is_unread(row):
-            row, is_reported = replace(row, fields={}), False
+            row, is_reported, is_moving = replace(row, fields={}), False, False
         if row.get("new_leader") is not None:
             leader = row.get("new_leader") if row.get("new_leader") >= 0 else None
         if row.get("new_isr") is not None:

@@ -47,11 +47,13 @@ def _moved() -> list[Event]:
 
 
 def test_a_step_of_a_move_says_from_where_to_where() -> None:
-    """Each phase names the replicas before and after; a move of the same replicas names their order."""
+    """Each phase names the replicas before and after; one of the same replicas names their order."""
     words = [sentence(e) for e in _moved() if e.event_type == "REASSIGNMENT"]
     reordered = _step(0, 1, "completed", [3, 1, 2], adding_replicas=[], removing_replicas=[], target_replicas=[3, 1, 2])
+    dropped = _step(0, 1, "cancelled", _OLD, adding_replicas=[], removing_replicas=[], target_replicas=_OLD)
 
     assert words == [f"the move from {{1,2,3}} to {{4,5,6}} {phase}" for phase in ("queued", "started", "completed")]
+    assert sentence(dropped) == "the queued move cancelled"
     assert sentence(reordered) == "the move to the order [3, 1, 2] completed"
 
 
