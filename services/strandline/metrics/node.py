@@ -284,7 +284,7 @@ def _reached(leader: LeaderReplica) -> _Reached:
     return isr, tuple(follower.remote_leo if follower else None for follower in waited_for)
 
 
-class Looks:
+class LedLooks:
     """What is remembered of looks at led partitions."""
 
     def __init__(self) -> None:
@@ -300,7 +300,7 @@ class Looks:
         self.moves.look(led, now_ms)
 
 
-def node_figures(core: NodeCore, looks: Looks, now_ms: int) -> Iterator[Figure]:
+def node_figures(core: NodeCore, looks: LedLooks, now_ms: int) -> Iterator[Figure]:
     """Everything but what is counted as it happens."""
     state = core.state
     leaders = list(state.leaders.values())

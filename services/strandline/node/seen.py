@@ -24,7 +24,7 @@ from strandline.export.sink import EventSink
 from strandline.metrics import families as f
 from strandline.metrics.figures import Figure, export_figures, refusal_figures
 from strandline.metrics.groups import transaction_figures
-from strandline.metrics.node import LOOK_EVERY_S, Looks, NodeCounts, node_figures, partition_figures
+from strandline.metrics.node import LOOK_EVERY_S, LedLooks, NodeCounts, node_figures, partition_figures
 from strandline.metrics.port import HttpsContext, MetricsPort
 from strandline.node.settings import ReplicaSettings
 from strandline.rpc.channels import parse_endpoint
@@ -158,7 +158,7 @@ class Seen:
     def __init__(self, settings: ReplicaSettings) -> None:
         self._settings = settings
         self._counts = NodeCounts() if settings.metrics_bind else None
-        self._looks = Looks()
+        self._looks = LedLooks()
         self._port: MetricsPort | None = None
         self.refusals = Refusals()
 

@@ -21,7 +21,7 @@ from strandline.core.types import NodeEpoch
 from strandline_sim.checks.reassignments import reassignment_fault
 from strandline_sim.scenario import telling
 from strandline_sim.scenario.board import CONTROLLER, Board, Envelope, Link
-from strandline_sim.scenario.controllers import Controllers
+from strandline_sim.scenario.controllers import StagedControllers
 from strandline_sim.scenario.controlling import StagedController
 from strandline_sim.scenario.nodes import TP, Actor
 
@@ -60,7 +60,7 @@ class Control:
     def __init__(self, stage: Board) -> None:
         self._stage = stage
         self.core: StagedController | None = None
-        self.group: Controllers | None = None
+        self.group: StagedControllers | None = None
         """The controllers with their store, once there are any."""
         self._forgotten: _Forgotten | None = None
         self._answers: dict[int, object] = {}
@@ -113,7 +113,7 @@ class Control:
     def start(self, *names: str) -> None:
         """Start the controllers that do not run; ``names`` are those of several, given before the first start."""
         if self.group is None:
-            self.group = Controllers(self, names or (CONTROLLER,))
+            self.group = StagedControllers(self, names or (CONTROLLER,))
         self.group.start()
 
     def crash(self) -> None:

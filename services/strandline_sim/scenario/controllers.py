@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from strandline.core.control import events as want
-from strandline.core.control.events import DoorsOpened, StepContinued
+from strandline.core.control.events import ControllerEffect, ControllerEvent, DoorsOpened, StepContinued
 from strandline.core.control.state import ClusterState, Standing, standing
+from strandline.core.messages import PartitionImage, Position
 from strandline.core.reigns import effects as reigns_effects
 from strandline.core.reigns import events
 from strandline.core.reigns.reign import FOLLOWING, ReignCore, State
 from strandline_sim.control import stored_values
 from strandline_sim.scenario.board import CONTROLLER
 from strandline_sim.scenario.controlling import StagedController
-
-if TYPE_CHECKING:
-    from strandline_sim.scenario.control import Control
 
 Answer = tuple[Any, ...]
 _WRITES = (reigns_effects.Append, reigns_effects.Campaign, reigns_effects.TakeKey, reigns_effects.Resign)
@@ -122,10 +120,31 @@ class StagedStore:
             self.put_key(None)
 
 
-class Controllers:
+class Deciding(Protocol):
+    """What the controllers need of the control plane that they decide in (`control.Control`)."""
+
+    core: StagedController | None
+    """Of the reign that serves."""
+
+    @property
+    def now_ms(self) -> int: ...
+    def new_core(self, state: ClusterState | None) -> StagedController: ...
+    def started(self, reign_id: str) -> want.ControllerStarted: ...
+    def serve(self, core: StagedController) -> None: ...
+    def end(self) -> None: ...
+    def perform_one(self, effect: ControllerEffect) -> None: ...
+    def partition(self) -> PartitionImage | None: ...
+    def stored(self, before: PartitionImage | None) -> None: ...
+    def positions_sent(self) -> set[Position]: ...
+    def tell(self, line: str) -> None: ...
+    def trace(self, what: ControllerEvent | ControllerEffect) -> None: ...
+    def breaks(self, invariant: str, how: str) -> None: ...
+
+
+class StagedControllers:
     """The controllers of a scenario: the only one, ``ctl``, or several with names of their own."""
 
-    def __init__(self, control: Control, names: Sequence[str]) -> None:
+    def __init__(self, control: Deciding, names: Sequence[str]) -> None:
         self._control = control
         self._names = names
         self.store = StagedStore()

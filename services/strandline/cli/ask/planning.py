@@ -17,8 +17,8 @@ import typer
 
 from strandline.cli.ask.throttle import (
     EXIT_REFUSED_PLAN,
-    Copy,
     Limit,
+    MovedCopy,
     inflow,
     never_ending,
     refuse_never_ending,
@@ -144,7 +144,7 @@ async def _refuse_if_never_ending(admin: Admin, seen: Seen, plan: Plan, limit: L
     copying = [move for move in plan.moves if move.adding]
     if limit.rate is None or limit.force or not copying:
         return
-    copies = [Copy(move.name, seen.leaders[move.name], move.adding) for move in copying]
+    copies = [MovedCopy(move.name, seen.leaders[move.name], move.adding) for move in copying]
     written = await inflow(admin, [move.topic for move in copying])
     refuse_never_ending(never_ending(copies, written, limit.rate).values())
 

@@ -19,9 +19,9 @@ from typer.core import TyperGroup
 from strandline.cli.ask.planning import PER_REQUEST, Save, Yes, carry_out, read_plan
 from strandline.cli.ask.throttle import (
     EXIT_REFUSED_PLAN,
-    Copy,
     Force,
     Limit,
+    MovedCopy,
     Name,
     Throttle,
     inflow,
@@ -271,10 +271,10 @@ async def progress(
 
 def _never(ongoing: Iterable[OngoingReassignment], written: Mapping[Name, float]) -> dict[Name, str]:
     """Of the running moves that their rate keeps from ever ending, why."""
-    by_rate: dict[int, list[Copy]] = {}
+    by_rate: dict[int, list[MovedCopy]] = {}
     for one in ongoing:
         if one.throttle_bytes_per_s is not None and one.state == "running":
-            copy = Copy((one.topic, one.partition), None, one.adding)
+            copy = MovedCopy((one.topic, one.partition), None, one.adding)
             by_rate.setdefault(one.throttle_bytes_per_s, []).append(copy)
     found: dict[Name, str] = {}
     for rate, copies in by_rate.items():

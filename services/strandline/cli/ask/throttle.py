@@ -64,7 +64,7 @@ class Limit(NamedTuple):
     force: bool
 
 
-class Copy(NamedTuple):
+class MovedCopy(NamedTuple):
     """What one move copies: from which node, None if there is no leader, to which ones."""
 
     name: Name
@@ -94,7 +94,7 @@ def _ends(held: Iterable[DescribedReplica]) -> dict[Name, tuple[int, float]]:
     return ends
 
 
-def never_ending(copies: Iterable[Copy], written: Mapping[Name, float], rate: int) -> dict[int, str]:
+def never_ending(copies: Iterable[MovedCopy], written: Mapping[Name, float], rate: int) -> dict[int, str]:
     """By node why its copies would never catch up at this rate: only so many run at a time, at worst the largest."""
     loads: dict[tuple[int, str], list[float]] = defaultdict(list)
     for name, leader, adding in copies:

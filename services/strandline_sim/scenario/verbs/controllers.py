@@ -9,7 +9,7 @@ from strandline.core.types import LeaderEpoch, PartitionEpoch
 from strandline_sim.scenario.board import CONTROLLER, Envelope, Link
 from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.control import CLUSTER_ID
-from strandline_sim.scenario.controllers import Controllers, ScenarioController
+from strandline_sim.scenario.controllers import ScenarioController, StagedControllers
 from strandline_sim.scenario.controlling import StagedController
 from strandline_sim.scenario.language import Misuse, Word
 from strandline_sim.scenario.nodes import TP, Actor
@@ -31,7 +31,7 @@ def controllers(call: VerbCall) -> None:
     call.stage.lines.clear()
 
 
-def _several(call: VerbCall) -> Controllers:
+def _several(call: VerbCall) -> StagedControllers:
     group = call.stage.control.group
     if group is None or not group.is_several:
         raise call.wrong(call.command.words[0], "`controllers` before this")
@@ -122,7 +122,7 @@ def store(call: VerbCall) -> None:
             raise call.wrong(word, f"one of {', '.join(_STORE)}")
 
 
-def _restore(call: VerbCall, several: Controllers) -> None:
+def _restore(call: VerbCall, several: StagedControllers) -> None:
     """The store is as it was before its last transactions; who reigns finds out by asking it."""
     word = call.word(1, "how many transactions it lacks")
     lost, there = call.integer(word), len(several.store.heads)
