@@ -103,7 +103,7 @@ def partition(topic_id: str, index: int, leader: int | None, unclean: int | None
         observers=isr[1:],
         unproven=isr[1:],
         adding=isr[:1],
-        throttle_bytes_per_s=unclean and unclean + 1,
+        throttle_bytes_per_s=None if unclean is None else unclean + 1,
     )
 
 
