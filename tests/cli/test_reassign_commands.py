@@ -509,13 +509,14 @@ def test_a_size_is_read(text: str, size: int) -> None:
 
 
 def test_a_large_plan_is_sent_in_parts(admin: MemoryAdmin) -> None:
-    """The controller gets 500 moves at a time; all are checked before the first is submitted."""
-    admin.image = image(*(partition(each) for each in range(1_200)), nodes=tuple(node(each) for each in (1, 2, 3, 4)))
+    """The controller gets some moves at a time; all are checked before the first is submitted."""
+    most = planning.PER_REQUEST
+    admin.image = image(*(partition(each) for each in range(2 * most + 9)), nodes=tuple(map(node, (1, 2, 3, 4))))
     ran = run("node", "replace", "2", "4", "--yes", "-o", "json")
 
     assert ran.exit_code == 0
     assert [(count, check) for count, _, check in admin.requests] == [
-        (500, True), (500, True), (200, True), (500, False), (500, False), (200, False)
+        (most, True), (most, True), (9, True), (most, False), (most, False), (9, False)
     ]  # fmt: skip
     assert all(set(targets) == set(planned_from) for targets, planned_from in admin.asked)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 20
 """Moves that the table shows."""
-PER_REQUEST = 500
+PER_REQUEST = 250
 """Moves that the controller is sent at a time: a step of it must not hold up the heartbeats of nodes."""
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without it only the plan is shown.")]

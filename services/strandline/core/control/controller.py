@@ -135,9 +135,10 @@ class ControllerCore:
     def _draft(self) -> Draft:
         return Draft(self.state, self._reports, self._doubt, self._skips, self._timings.partitions_per_step)
 
-    def _commit(self, draft: Draft, *, settles: bool = True) -> list[events.ControllerEffect]:
-        """``settles``: whether reassignments may end in this step's transaction; otherwise they do in the next one."""
-        if settles:
+    def _commit(self, draft: Draft, *, settles: bool = True, is_settled: bool = False) -> list[events.ControllerEffect]:
+        """``settles``: whether reassignments may end in this step's transaction; otherwise they do in the next one.
+        ``is_settled``: what may end or start has done so, and nothing has changed since."""
+        if settles and not is_settled:
             self._reassignments.settle(draft)
         self._state, effects = draft.finish()
         for effect in effects:
@@ -275,7 +276,11 @@ class ControllerCore:
         draft = self._draft()
         answer = self._answers[type(event.request)](draft, event.request, event.now_ms)
         # A leader is answered with the ISR that it proposed, in the epoch of exactly that change.
-        effects = self._commit(draft, settles=not isinstance(answer, AlterPartitionAnswer))
+        effects = self._commit(
+            draft,
+            settles=not isinstance(answer, AlterPartitionAnswer),
+            is_settled=isinstance(answer, messages.PartitionsReassigned),
+        )
         if isinstance(answer, AlterPartitionAnswer) and isinstance(event.request, AlterPartitionRequest):
             answer = self._with_position(answer, event.request)
         elif isinstance(answer, NodeRegistered) and isinstance(event.request, RegisterNode):
