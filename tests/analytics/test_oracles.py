@@ -186,6 +186,7 @@ def test_s15(histories: Any, oracles: list[Buckets]) -> None:
 
 STORIES = sorted(path.stem for path in HISTORIES.glob("*.jsonl"))
 TRANSITIONS_ONLY = sorted(stat for stat, statistic in ALL.items() if not statistic.reads_samples)
+NODE_MAPS = ("blockers", "waited_for", "queued_for")
 NODE_COLUMNS = ("replica_id", "leader_id", "top_node", "top_leader")
 OF_GROUPS = [stat for stat, statistic in ALL.items() if statistic.of_groups]
 _BOOKKEEPING = ("cluster_id", "input_manifest_hash", *QUALITY)
@@ -222,9 +223,9 @@ def test_the_numbers_of_nodes_do_not_matter(histories: Any, stat: str) -> None:
 
     def renamed(row: dict[str, Any]) -> dict[str, Any]:
         nodes = {n: row[n] + RENAMED_BY for n in NODE_COLUMNS if row.get(n) is not None}
-        blockers = row.get("blockers")
-        held_up = {"blockers": {node + RENAMED_BY: n for node, n in blockers.items()}} if blockers else {}
-        return row | nodes | held_up
+        # A rebalance waits for a member, which has a name.
+        maps = {n: row[n] for n in NODE_MAPS if row.get(n) and stat != "s23"}
+        return row | nodes | {name: {node + RENAMED_BY: n for node, n in by.items()} for name, by in maps.items()}
 
     reported = {story: [_plain(row) for row in histories.rows(stat, f"renamed:{story}")] for story in STORIES}
 
