@@ -25,7 +25,7 @@ _ENDS = "phase IN ('completed', 'cancelled')"
 def moves(silver: Silver) -> DataFrame:
     """One row per move: key, topic, [t0, t1), started_us (null: only queued), outcome (null: no end was seen),
     is_begin_seen, adding (every replica that it added at some time), and its partition epochs first and last."""
-    return silver.keep(("moves",), lambda: _moves(silver))
+    return silver.plan(("moves",), lambda: _moves(silver))
 
 
 def _moves(silver: Silver) -> DataFrame:
