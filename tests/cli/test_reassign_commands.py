@@ -456,8 +456,8 @@ def test_a_throttle_below_what_clients_write_has_to_be_forced(
 def test_only_as_many_copies_count_as_run_at_a_time() -> None:
     """Eight copies onto a node never run at once, so it is the five of them with most inflow that the rate must beat;
     a sender counts each copy."""
-    copies = [throttle.Copy(("orders", index), 1, (2,)) for index in range(8)]
-    copies.append(throttle.Copy(("birds", 0), 3, (4, 5)))
+    copies = [throttle.MovedCopy(("orders", index), 1, (2,)) for index in range(8)]
+    copies.append(throttle.MovedCopy(("birds", 0), 3, (4, 5)))
     written = {("orders", index): float(index) for index in range(8)} | {("birds", 0): 10.0}
     at_25, at_26 = (throttle.never_ending(copies, written, rate) for rate in (25, 26))
 

@@ -467,6 +467,31 @@ def test_nothing_is_left_of_a_throttle(end: str) -> None:
     assert controller.partition().throttle_bytes_per_s is None
 
 
+def test_every_epoch_of_a_submission_is_reported() -> None:
+    """Another rate, a second target that waits, and one that is dropped: statistics take silent epochs for a hole."""
+    controller = moving(0, 1, 2)
+    queue(controller, 5, 3)
+    reassign(controller, 4, 1, 2, throttle_bytes_per_s=1_000)
+    reassign(controller, 4, 1, 2, throttle_bytes_per_s=2_000)
+    reassign(controller, 3, 1, 2)
+    reassign(controller, 4, 1, 2)
+    own = [emit.event for emit in controller.emitted if emit.tp == P0 and type(emit.event).__name__ == "Reassignment"]
+    epoch = controller.partition().partition_epoch
+
+    assert [event.phase for event in own] == ["started", "started", "queued", "started"]
+    assert [event.partition_epoch for event in own] == list(range(epoch - 3, epoch + 1))
+
+
+def test_what_is_dropped_is_named() -> None:
+    """A target that waits and is taken back is reported as cancelled, with the replicas that it named."""
+    controller = moving(0, 1, 2)
+    queue(controller, 6, 3)
+    ask(controller, wanted([2], name="q5"))
+    last = controller.emitted[-1].event
+
+    assert (last.phase, last.target_replicas) == ("cancelled", (3,))
+
+
 def test_a_rate_outlives_what_ends_before_the_queued_target_begins() -> None:
     """A second target that waits for its nodes keeps the rate that it was given when the first one ends."""
     controller = moving(0, 1, 2)

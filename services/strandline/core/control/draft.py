@@ -265,6 +265,10 @@ class Draft:
         """Report an event after the transaction is durable."""
         self._emits.append((tp, event))
 
+    def emitted(self, kind: type[Stamped]) -> set[TopicPartition]:
+        """The partitions of which this step reports an event of this kind so far."""
+        return {tp for tp, event in self._emits if tp is not None and type(event) is kind}
+
     def finish(self) -> tuple[state.ClusterState, list[ControllerEffect]]:
         """The state after this step, and what must be made durable, published and reported for it."""
         partitions = tuple(p for p in self._partitions.values() if self._is_news(p))

@@ -7,7 +7,7 @@ equal one changes nothing, so a request may be repeated (C72).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -27,6 +27,7 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import PartitionImage
 from strandline.core.planning.layout import rack_limit
 from strandline.core.planning.verdicts import no_room
+from strandline.core.state_events import Reassignment
 from strandline.core.types import REASSIGNMENTS, NodeId, TopicPartition
 
 
@@ -56,7 +57,8 @@ def alter_reassignments(
         found = _twice(wanted) if twice else _take(draft, placement, request, wanted, number)
         results.append((wanted, found))
     reassignments.settle(draft)
-    return messages.PartitionsReassigned(results=tuple(_result(draft, *each) for each in results))
+    reported = draft.emitted(Reassignment)
+    return messages.PartitionsReassigned(results=tuple(_result(draft, reported, *each) for each in results))
 
 
 def _bad_throttle(request: messages.AlterPartitionReassignments) -> Refusal | None:
@@ -72,17 +74,23 @@ def _twice(wanted: messages.ReassignPartition) -> Refusal:
 
 
 def _result(
-    draft: Draft, wanted: messages.ReassignPartition, found: Refusal | TopicPartition
+    draft: Draft,
+    reported: Collection[TopicPartition],
+    wanted: messages.ReassignPartition,
+    found: Refusal | TopicPartition,
 ) -> messages.ReassignedPartition:
+    """``reported``: partitions whose reassignment this step began or ended."""
     if isinstance(found, Refusal):
         return messages.ReassignedPartition(wanted.topic, wanted.partition, found)
     partition = draft.partition(found)
     assert partition is not None
-    state = messages.state_of(partition)
-    if state is messages.ReassignmentState.QUEUED and partition != draft.base.partition(found):
-        report(draft, partition, "queued")
+    before = draft.base.partition(found)
+    if wanted.target is not None and partition != before and found not in reported:
+        # Every epoch of a partition is reported, or statistics find a hole there.
+        phase = "queued" if partition.queued_target else "started" if partition.original else "cancelled"
+        report(draft, partition, phase, of=before if phase == "cancelled" else None)
     ref = messages.TopicRef(draft.base.topics[found.topic_id].name, found.topic_id)
-    return messages.ReassignedPartition(ref, wanted.partition, None, state)
+    return messages.ReassignedPartition(ref, wanted.partition, None, messages.state_of(partition))
 
 
 def _take(

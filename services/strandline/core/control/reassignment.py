@@ -280,12 +280,13 @@ def min_isr_with(draft: Draft, partition: PartitionImage, replicas: tuple[NodeId
 def report(draft: Draft, partition: PartitionImage, phase: str, of: PartitionImage | None = None) -> None:
     """Report a phase; ``of``: the partition before it ended, which names what was added and removed."""
     move = of or partition
+    is_queued = phase == "queued" or not move.original
     event = Reassignment(
         phase=phase,
         replicas=partition.replicas,
         adding_replicas=move.adding,
         removing_replicas=move.removing,
-        target_replicas=partition.queued_target if phase == "queued" else move.target,
+        target_replicas=(move.queued_target if is_queued else ()) or move.target,
         min_isr=Number(partition.min_isr),
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
