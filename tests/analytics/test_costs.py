@@ -254,6 +254,8 @@ def tables_shuffles(spark: SparkSession) -> Iterator[Silver]:
     with pytest.MonkeyPatch.context() as changed:
         changed.setattr("strandline_analytics.session._FITTED", {})
         alone, both = (session_for(spark.newSession(), size) for size in (MIDDLE_BYTES, MIDDLE_BYTES + 1))
+    # What is kept is measured as it is made, and so little would be sent to every task.
+    both.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     found = silver_of(both, history_rows((HISTORIES / "lag.jsonl").read_text(encoding="utf-8")))
     yield replace(found, fit=lambda query, samples: carried_out_in(both if samples else alone, query))
     assert found.samples is not None
