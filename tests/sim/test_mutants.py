@@ -66,6 +66,21 @@ def test_a_required_bug_is_killed_by_its_cheapest_layer(mutant: Mutant) -> None:
     assert found.kills, found.verdicts
 
 
+def test_every_mutant_fits_the_rule_that_it_replaces() -> None:
+    """No mutant with a scenario fails by an error of its own there, as one of a rule that was changed since does."""
+    errors = {}
+    for mutant in [each for each in record.with_pairs() if each.scenario]:
+        reported = scenario_layer.story(mutant.scenario)
+        assert reported is not None
+        with mutant.applied():
+            try:
+                play(reported)
+            except (AttributeError, NameError, TypeError) as error:
+                errors[mutant.number] = str(error)
+
+    assert errors == {}
+
+
 _JUDGED_BY_TESTS = """
 from mutants.record import MUTANTS
 from mutants.examination import Bounds, examine

@@ -11,7 +11,7 @@ from mutants.mutant import MUTANTS, Mutant, Real, Swap, mutant
 from strandline.core.control import election, leadership, nodes
 from strandline.core.control.controller import ControllerCore
 from strandline.core.control.draft import Draft
-from strandline.core.control.election import Elected, IsActive, in_assignment_order
+from strandline.core.control.election import Elected, in_assignment_order
 from strandline.core.control.events import ControllerEffect, ControllerStarted
 from strandline.core.control.state import NodeRecord
 from strandline.core.log.proposals import LogReporter
@@ -92,12 +92,12 @@ def _goes_on(real: Real, draft: Draft, node_id: NodeId, cause: str) -> None:
 
 
 @mutant(election, "elect", "tr42_lost_tail_unnoticed")
-def _trusts_everybody(real: Real, partition: PartitionImage, is_active: IsActive) -> Elected | None:
+def _trusts_everybody(real: Real, partition: PartitionImage, *who: Any) -> Elected | None:
     """101: unproven member elected (M64; TR42).
 
     An election takes a member of the ISR that started again for one that is known to be complete.
     """
-    return real(replace(partition, unproven=()), is_active)
+    return real(replace(partition, unproven=()), *who)
 
 
 @mutant(election, "most_complete", "tr45_fork_and_reconciled_epoch")

@@ -117,11 +117,11 @@ def _sends_refreshed(real: Real, channel: IsrChannel, now_ms: int, out: list[Eff
     A leader names the newest incarnation of a member, not the one whose fetch earned the place.
     """
     if channel._in_flight is None:
-        for tp, proposal in list(channel._waiting.items()):
+        for tp, proposal in list(channel.waiting.items()):
             fresh = _refreshed(channel, proposal)
             if fresh is not proposal:
                 real.differs()
-                channel._waiting[tp] = fresh
+                channel.waiting[tp] = fresh
     real(channel, now_ms, out)
 
 
