@@ -66,10 +66,11 @@ def test_a_required_bug_is_killed_by_its_cheapest_layer(mutant: Mutant) -> None:
     assert found.kills, found.verdicts
 
 
+@pytest.mark.timeout(300)
 def test_every_mutant_fits_the_rule_that_it_replaces() -> None:
-    """No mutant with a scenario fails by an error of its own there, as one of a rule that was changed since does."""
+    """No mutant fails by an error of its own in its scenario, as one of a rule that was changed since does."""
     errors = {}
-    for mutant in [each for each in record.with_pairs() if each.scenario]:
+    for mutant in [each for each in record.with_pairs() if each.scenario and not each.is_required]:
         reported = scenario_layer.story(mutant.scenario)
         assert reported is not None
         with mutant.applied():
