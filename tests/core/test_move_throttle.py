@@ -150,14 +150,36 @@ def test_others_are_not_slowed() -> None:
     assert cluster.log(ADDED).leo == waits_at < BATCHES
 
 
-def test_a_replica_that_no_reassignment_adds_is_not_throttled() -> None:
-    """A replica that lost its log while a reassignment of the same partition runs copies without a rate."""
-    cluster = Cluster(LEADER, MEMBER, timings=SMALL, streams=True)
+def returning(catch_up: int, isr: tuple[int, ...] = (1,)) -> Cluster:
+    """Node 3 comes back without its log, beside a throttled reassignment that adds 2, which is down."""
+    cluster = Cluster(LEADER, MEMBER, timings=replace(SMALL, catch_up_bytes_per_s=catch_up), streams=True)
     cluster.preload(LEADER, history((0, BATCHES, 0)), hw=BATCHES)
-    cluster.push_all(moving(isr=(1,)))
+    cluster.push_all(moving(isr=isr))
     cluster.settle()
+    return cluster
 
-    assert cluster.log(MEMBER).leo == BATCHES
+
+@pytest.mark.parametrize(("catch_up", "isr"), [(0, (1,)), (RATE, (1, 3))])
+def test_a_replica_that_no_reassignment_adds_is_not_throttled(catch_up: int, isr: tuple[int, ...]) -> None:
+    """A replica that lost its log copies without the rate of a reassignment of the same partition, and as a member of
+    the ISR without the rate of those that come back, too."""
+    assert returning(catch_up, isr).log(MEMBER).leo == BATCHES
+
+
+def test_a_replica_that_comes_back_keeps_the_rate_of_its_node() -> None:
+    """With catch_up_bytes_per_s a replica outside the ISR copies at that rate, and near the HW it does not wait: it
+    holds what was written meanwhile and joins the ISR's end."""
+    cluster = returning(RATE)
+    began = cluster.now
+    while cluster.log(MEMBER).leo < BATCHES:
+        cluster.advance(50, tick_ms=50, settle=True)
+        assert cluster.now - began < 60_000, "it never holds the log"
+    cluster.produce(batch())
+    cluster.settle()
+    least = (BATCHES * BATCH_BYTES - PER_FETCH) / RATE - 1
+
+    assert least <= (cluster.now - began) / 1_000 <= least + 2
+    assert cluster.log(MEMBER).leo == BATCHES + 1
 
 
 @pytest.mark.parametrize(("behind", "is_sent"), [(0, True), (1, True), (2, False)])

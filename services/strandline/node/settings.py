@@ -109,6 +109,13 @@ class ReplicaSettings(settings.ServiceSettings):
     replica_fetch_max_bytes: int = setting(
         1 << 20, "bytes per partition and fetch", "Larger on links with a long round trip.", ge=1024, le=8 << 20
     )
+    catch_up_bytes_per_s: int = setting(
+        0,
+        "bytes per second that replicas outside the ISR copy to this node, moves apart; 0: any number",
+        "If a node that comes back after an outage slows the others; above what its partitions receive, "
+        "or it never catches up.",
+        ge=0,
+    )
     purgatory_max_bytes: int = setting(
         256 << 20,
         "bytes of batches that may wait",
@@ -240,6 +247,7 @@ class ReplicaSettings(settings.ServiceSettings):
             transaction_max_timeout_ms=self.transaction_max_timeout_ms,
             replica_fetch_wait_max_ms=self.replica_fetch_wait_max_ms,
             replica_fetch_max_bytes=self.replica_fetch_max_bytes,
+            catch_up_bytes_per_s=self.catch_up_bytes_per_s,
             high_watermark_checkpoint_interval_ms=self.high_watermark_checkpoint_interval_ms,
             retention_check_interval_ms=self.retention_check_interval_ms,
             purgatory_max_entries=self.purgatory_max_entries,

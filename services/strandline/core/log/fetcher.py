@@ -59,14 +59,19 @@ class Fetcher:
             self._send(kind, leader, followers, now_ms, out)
 
     def _is_held(self, follower: FollowerReplica, now_ms: int) -> bool:
-        """Whether a reassignment adds this replica, and its bytes have to wait (C80)."""
-        if not follower.image.adding or follower.state is not FetchState.FETCHING or not follower.lags:
-            return False
+        """Whether this replica is being added or has come back, and its bytes have to wait (C80)."""
         rate = self._rate_of(follower)
-        return rate is not None and self._throttle.holds(follower.log.tp, rate, now_ms)
+        if rate is None or follower.state is not FetchState.FETCHING or not follower.lags:
+            return False
+        return self._throttle.holds(follower.log.tp, rate, now_ms)
 
     def _rate_of(self, follower: FollowerReplica) -> int | None:
-        return rate_of(follower.image, self._state.node_id, follower.image.isr)
+        image, node_id = follower.image, self._state.node_id
+        if node_id in image.isr:
+            return None
+        if node_id in image.adding:
+            return rate_of(image, node_id, image.isr)
+        return self._state.timings.catch_up_bytes_per_s or None
 
     def _release(self, now_ms: int) -> None:
         for tp in self._throttle.released(now_ms):
@@ -153,7 +158,7 @@ class Fetcher:
                 continue
             if follower.on_fetched(answer, event.now_ms, out):
                 moved.append(answer.tp)
-            if follower.image.adding and answer.batches and (rate := self._rate_of(follower)) is not None:
+            if answer.batches and (rate := self._rate_of(follower)) is not None:
                 self._throttle.passed(rate, sum(batch.size_bytes for batch in answer.batches), event.now_ms)
             self._answered(follower)
         self._release(event.now_ms)

@@ -1,8 +1,8 @@
 """Decides which copies of moving replicas wait for their rate, on one side of a node: as leader or as follower (C80).
 
 Invariants: whose copying has a rate is derived from the partition's own state, never listed: a replica that a running
-reassignment adds, until it is in the ISR. Even that one does not wait within a batch of the HW, so that a throttle
-never keeps it from joining.
+reassignment adds, until it is in the ISR, and on the follower's side one that comes back, if its node has a rate for
+those. Neither waits within a batch of the HW, so that a throttle never keeps it from joining.
 """
 
 from __future__ import annotations

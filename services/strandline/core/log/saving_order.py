@@ -78,6 +78,8 @@ class NodeTimings:
     replica_fetch_backoff_ms: int = 50
     """First back-off after a failed fetch; doubles up to `replica_fetch_backoff_max_ms`."""
     replica_fetch_backoff_max_ms: int = 1_000
+    catch_up_bytes_per_s: int = 0
+    """Most bytes per second that all replicas outside the ISR copy, those of reassignments apart; 0: any number."""
     replica_fetch_damaged_limit: int = 5
     """After so many equal corrupt answers at one offset the source is called damaged."""
     alter_partition_retry_ms: int = 50
