@@ -105,6 +105,7 @@ BENCH_anatomy := anatomy.py
 BENCH_groups := run.py --only groups
 BENCH_transactions := run.py --only transactions
 BENCH_metadata := run.py --only metadata
+BENCH_moves := run.py --only moves
 BENCH_analytics := statistics_cost.py
 BENCH_PATHS := tests/bench:tests/kafka/live:tests/chaos:tests/analytics/duck
 BENCHES := $(patsubst BENCH_%,%,$(filter-out BENCH_PATHS,$(filter BENCH_%,$(.VARIABLES))))

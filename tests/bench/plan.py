@@ -92,6 +92,8 @@ class Plan:
     topics: int = 100
     """Of a hundred partitions each, that a thousand subscribers to metadata watch."""
     subscribers: int = 1_000
+    move_bytes: int = 5 << 30
+    """On each of three nodes, all of which goes to three others."""
 
 
 SMOKE = Plan(
@@ -115,5 +117,6 @@ SMOKE = Plan(
     single_transactions=2,
     topics=1,
     subscribers=4,
+    move_bytes=6 << 20,
 )
 """Every party and every measure, too short for any figure to mean something."""

@@ -23,6 +23,7 @@ import group_cost
 import idle_cost
 import kept
 import metadata_gate
+import move_cost
 import report
 import throughput
 import transaction_cost
@@ -39,10 +40,11 @@ PARTS: Mapping[str, Measure] = {
     "groups": group_cost,
     "transactions": transaction_cost,
     "metadata": metadata_gate,
+    "moves": move_cost,
 }
 BESIDE_PEERS = ("throughput", "clients")
 """The other parts need no peer, so the servers that these needed are stopped before them."""
-ASKED_FOR = ("groups", "transactions", "metadata")
+ASKED_FOR = ("groups", "transactions", "metadata", "moves")
 """Left out of a run that names no part, unless it is a smoke run: they have no peer and take half an hour."""
 
 

@@ -43,13 +43,18 @@ def test_every_party_is_measured_or_absent_by_name(smoke: dict[str, Any]) -> Non
 
 
 def test_every_measure_has_figures(smoke: dict[str, Any]) -> None:
-    """Full clients, idle cost, groups, transactions and metadata left their rows, and no measurement failed."""
+    """Full clients, idle cost, groups, transactions, metadata and moves left their rows, and no measurement failed."""
     assert {row["client"] for row in smoke["clients"] if row["figures"]["records"]} == {
         "strandline.client, page-cache",
         "strandline.client, fsync",
     }
     assert [row["partitions"] for row in smoke["idle"]] == [10]
-    assert {part: len(smoke[part]) for part in report.SIZES} == {"groups": 5, "transactions": 3, "metadata": 5}
+    assert {part: len(smoke[part]) for part in report.SIZES} == {
+        "groups": 5,
+        "transactions": 3,
+        "metadata": 5,
+        "moves": 3,
+    }
     assert all(part["complete"] for part in smoke["parts"].values())
     assert [note for part in smoke["parts"].values() for note in part["notes"] if "failed" in note] == []
 
