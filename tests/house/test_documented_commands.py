@@ -17,12 +17,14 @@ from strandline.cli.app import app
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 _CODE = re.compile(r"^ *(```|~~~).*?^ *\1|`[^`\n]+`", re.MULTILINE | re.DOTALL)
-_MAKE = re.compile(r"(?:^|[\s`;&|(])make +((?:[A-Za-z_]+=\S+ +)*)([a-z][a-z-]*)", re.MULTILINE)
+_MAKE = re.compile(r"(?:^|[\s`;&|(])make +((?:[A-Za-z_]+=\S+ +)*)([a-z][a-z-]*)(?: +WHAT=([a-z]+))?", re.MULTILINE)
 _STRANDLINE = re.compile(r"(?:^|[\s`;&|(/])strandline((?: +[a-z][a-z-]*)+)", re.MULTILINE)
 
 
+@cache
 def _make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    """Verbs; and for ``WHAT=NAME`` the variables that say what it runs, `BENCH_NAME` for example."""
+    return set(re.findall(r"^([a-z][a-z-]*(?=:)|[A-Z]+_[a-z]+(?= :?=))", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 @cache
@@ -48,7 +50,12 @@ def unknown_commands(page: str) -> list[str]:
     """The commands in a Markdown page's code that do not exist, as they are written there."""
     code = "\n".join(match[0] for match in _CODE.finditer(page))
     targets = _make_targets()
-    unknown = [f"make {target}" for _, target in _MAKE.findall(code) if target not in targets]
+    unknown = []
+    for _, verb, what in _MAKE.findall(code):
+        if verb not in targets:
+            unknown.append(f"make {verb}")
+        elif what and f"{verb.rpartition('-')[2].upper()}_{what}" not in targets:
+            unknown.append(f"make {verb} WHAT={what}")
     for words in _STRANDLINE.findall(code):
         if _unknown_strandline_command(words.split()):
             unknown.append(f"strandline{words}")
@@ -67,6 +74,7 @@ def test_a_page_names_only_commands_that_exist(page: Path) -> None:
         ("Run `make demo`.", []),
         ("```\nmake FILE=x demo && make test\n```", []),
         ("Run `make coffee`.", ["make coffee"]),
+        ("`make bench WHAT=smoke`, `make test-deep WHAT=drawn`, `make bench WHAT=tea`", ["make bench WHAT=tea"]),
         ("It may make coffee; strandline coffee is prose.", []),
         ("```sh\n$ strandline topic create logs --partitions 3\n```", []),
         ("`.venv/bin/strandline produce logs`", []),
