@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 
 from strandline.cli.app import app
 from strandline.cli.ask import group_reset
-from strandline.cli.ask.group import member_rows, offset_rows, state_row, states_of
+from strandline.cli.ask.group import STATES, member_rows, offset_rows, state_row
 from strandline.cli.failures import CommandFailed
+from strandline.cli.options import states_of
 from strandline.client import Admin, DescribedGroup, DescribedMember, OffsetAndMetadata, TopicPartition
 from strandline.client.consume.positions import records_behind
 from strandline.core.errors import ErrorCode, Refused
@@ -147,10 +148,10 @@ def test_a_group_is_shown_in_one_row() -> None:
 
 def test_states_are_taken_in_any_case() -> None:
     """A list of states is read without regard to case; a word that is none is rejected with those there are."""
-    assert states_of("stable, EMPTY") == ["Stable", "Empty"]
-    assert states_of(None) == []
-    with pytest.raises(typer.BadParameter, match="known are Empty, Assigning"):
-        states_of("stabel")
+    assert states_of("stable, EMPTY", STATES, "group") == ["Stable", "Empty"]
+    assert states_of(None, STATES, "group") == []
+    with pytest.raises(typer.BadParameter, match="no state of a group; known are Empty, Assigning"):
+        states_of("stabel", STATES, "group")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from strandline import client
 from strandline.cli import connect
 from strandline.cli.app import app
 from strandline.cli.ask.health import hanging_now, judge
-from strandline.cli.ask.txn import states_of
 from strandline.cli.ask.txn_change import partition_of
 from strandline.core.errors import ErrorCode, Refusal, Refused
 
@@ -202,12 +201,6 @@ def test_a_partition_is_a_topic_and_a_number(text: str) -> None:
     """The message shows how one is written."""
     with pytest.raises(typer.BadParameter, match="orders-3"):
         partition_of(text)
-
-
-def test_an_unknown_state_is_refused() -> None:
-    """It names those that there are."""
-    with pytest.raises(typer.BadParameter, match="known are Empty, Ongoing"):
-        states_of("open")
 
 
 async def test_a_status_asks_only_of_partitions_with_an_open_transaction(admin: MemoryAdmin) -> None:

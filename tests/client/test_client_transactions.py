@@ -80,6 +80,17 @@ async def member(cluster: FakeCluster, heard: Heard) -> AsyncIterator[client.Con
         yield consumer
 
 
+@asynccontextmanager
+async def consuming(heard: Heard | None = None, **named: Any) -> AsyncIterator[tuple[FakeCluster, Any, Any]]:
+    """A producer and a consumer of one group: a member of it if there is a listener, else one of partition 0."""
+    async with (
+        fake_cluster(partitions=2) as cluster,
+        producer_of(cluster, **named) as producer,
+        member(cluster, heard) if heard else of_partition_0(cluster) as consumer,
+    ):
+        yield cluster, producer, consumer
+
+
 async def test_each_transaction_has_an_epoch_and_sequences_of_its_own() -> None:
     """X6: the answer to an end brings the identity of the next; X3: sequences begin at 0 in each."""
     async with fake_cluster() as cluster, producer_of(cluster) as producer:
@@ -356,11 +367,7 @@ async def test_a_partition_that_was_lost_meanwhile_aborts_the_transaction(comes_
     """X18: the member's session ends between its input and the commit. Outputs without the offset of their input would
     count twice, for another member, or this one again, reads it from what is committed."""
     heard = Heard()
-    async with (
-        fake_cluster(partitions=2) as cluster,
-        producer_of(cluster) as producer,
-        member(cluster, heard) as consumer,
-    ):
+    async with consuming(heard) as (cluster, producer, consumer):
         await until(lambda: len(consumer.assignment()) == 2)
         write(cluster, b"a")
         assert await next_value(consumer) == b"a"
@@ -377,11 +384,7 @@ async def test_a_partition_that_was_lost_meanwhile_aborts_the_transaction(comes_
 async def test_a_partition_that_was_lost_does_not_abort_the_next_transaction() -> None:
     """After the abort its records are given again, and the transaction that has them is committed."""
     heard = Heard()
-    async with (
-        fake_cluster(partitions=2) as cluster,
-        producer_of(cluster) as producer,
-        member(cluster, heard) as consumer,
-    ):
+    async with consuming(heard) as (cluster, producer, consumer):
         write(cluster, b"a")
         assert await next_value(consumer) == b"a"
         await lost_and_assigned_again(cluster, heard)
@@ -397,11 +400,7 @@ async def test_a_partition_that_was_lost_does_not_abort_the_next_transaction() -
 async def test_records_from_before_a_loss_abort_the_transaction_that_has_their_offsets_by_hand() -> None:
     """X18: a member's epoch that is asked for after the loss covers the partition again, and its records do not."""
     heard = Heard()
-    async with (
-        fake_cluster(partitions=2) as cluster,
-        producer_of(cluster) as producer,
-        member(cluster, heard) as consumer,
-    ):
+    async with consuming(heard) as (cluster, producer, consumer):
         write(cluster, b"a")
         assert await next_value(consumer) == b"a"
         before = consumer.group_metadata()
@@ -431,11 +430,7 @@ async def test_records_from_before_a_loss_abort_the_transaction_that_has_their_o
 async def test_what_was_committed_before_a_loss_is_not_taken_for_committed_after_it() -> None:
     """Another member may have put the group back; outputs without the offset of their input would count twice."""
     heard = Heard()
-    async with (
-        fake_cluster(partitions=2) as cluster,
-        producer_of(cluster) as producer,
-        member(cluster, heard) as consumer,
-    ):
+    async with consuming(heard) as (cluster, producer, consumer):
         write(cluster, b"a")
         for put_back in (True, False):
             assert await next_value(consumer) == b"a"
@@ -448,11 +443,7 @@ async def test_what_was_committed_before_a_loss_is_not_taken_for_committed_after
 
 async def test_a_consumer_in_a_transaction_commits_what_it_gave() -> None:
     """What the poll before the block gave is part of it; the next transaction has only what came since."""
-    async with (
-        fake_cluster(partitions=2) as cluster,
-        producer_of(cluster) as producer,
-        of_partition_0(cluster) as consumer,
-    ):
+    async with consuming() as (cluster, producer, consumer):
         write(cluster, b"a", b"b", b"c")
         assert await next_value(consumer) == b"a"
         async with producer.transaction(consumer=consumer):
@@ -466,11 +457,7 @@ async def test_a_consumer_in_a_transaction_commits_what_it_gave() -> None:
 async def test_a_consumer_goes_back_after_an_abort() -> None:
     """U11: else the next transaction would skip what the aborted one consumed (mutant 81); with nothing committed to
     the first record that was given."""
-    async with (
-        fake_cluster(partitions=2) as cluster,
-        producer_of(cluster) as producer,
-        of_partition_0(cluster) as consumer,
-    ):
+    async with consuming() as (cluster, producer, consumer):
         write(cluster, b"a", b"b", b"c")
         for _ in range(2):
             assert await next_value(consumer) == b"a"
@@ -487,11 +474,7 @@ async def test_a_consumer_goes_back_after_an_abort() -> None:
 
 async def test_a_consumer_goes_back_when_its_transaction_cannot_begin() -> None:
     """What was polled for it is given again, or the next one would commit that position without its output."""
-    async with (
-        fake_cluster(partitions=2) as cluster,
-        producer_of(cluster, request_timeout_ms=300) as producer,
-        of_partition_0(cluster) as consumer,
-    ):
+    async with consuming(request_timeout_ms=300) as (cluster, producer, consumer):
         write(cluster, b"a", b"b")
         cluster.transactions.loses_ends = 1
         with pytest.raises(ZeroDivisionError):

@@ -14,6 +14,7 @@ from strandline.core.control.draft import Draft
 from strandline.core.control.state import ClusterState, ControllerTimings
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.effects import Emit
+from strandline.core.positions import prove
 from strandline.core.types import (
     EpochEntry,
     LeaderEpoch,
@@ -225,6 +226,45 @@ class Controller:
     def propose(self, *isr: int, **given: Any) -> ErrorCode:
         """Send a proposal; returns the error of the request or of its one partition."""
         return outcome(self.ask(self.proposal(*isr, **given)))
+
+
+def started(*node_ids: int) -> Controller:
+    """A new cluster of these nodes, all of them unfenced."""
+    controller = Controller()
+    controller.start(*node_ids)
+    return controller
+
+
+def created(*node_ids: int, **configs: str) -> Controller:
+    """A new cluster of these nodes with a topic of one partition on all of them."""
+    controller = started(*node_ids)
+    controller.create(*node_ids, **configs)
+    return controller
+
+
+def stored(controller: Controller) -> ClusterState:
+    """What its store holds now."""
+    assert controller.stored is not None
+    return controller.stored
+
+
+def next_reign(controller: Controller, state: ClusterState | None = None) -> Controller:
+    """The controller starts again on its store, or on an earlier state of it."""
+    after = Controller(state=state or stored(controller), timings=controller.timings, now_ms=controller.now_ms)
+    after.epochs = dict(controller.epochs)
+    return after
+
+
+def proof_of(controller: Controller, node_id: int, **given: Any) -> core_messages.PositionProof:
+    """A proof from this controller's store for a node's current process, of its current position by default."""
+    header = controller.core.state.header
+    fields: dict[str, Any] = {
+        "node_epoch": controller.epochs[node_id],
+        "controller_epoch": header.controller_epoch,
+        "metadata_offset": header.metadata_offset,
+        "reign_id": next(reversed(controller.core.state.reigns)),
+    }
+    return prove(header.secret, node_id=NodeId(node_id), **{**fields, **given})
 
 
 def outcome(answer: Any) -> ErrorCode:

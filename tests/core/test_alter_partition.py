@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from controller_builders import CLUSTER, P0, TOPIC_ID, Controller, outcome
+from controller_builders import CLUSTER, P0, TOPIC_ID, Controller, created, outcome, started
 
 from strandline.core.control import messages
 from strandline.core.control.topics import KEPT_GROWTHS
@@ -18,8 +18,7 @@ from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch
 @pytest.fixture
 def controller() -> Controller:
     """Nodes 0..3, one partition on 0, 1, 2 that node 0 leads."""
-    controller = Controller()
-    controller.start(0, 1, 2, 3)
+    controller = started(0, 1, 2, 3)
     controller.create(0, 1, 2)
     return controller
 
@@ -96,9 +95,7 @@ def test_proposal_of_the_current_isr_changes_nothing(controller: Controller) -> 
 
 def test_old_incarnation_is_not_added() -> None:
     """TR10: the delayed request names B's old epoch; B, with a replaced disk, stays out: INELIGIBLE_REPLICA."""
-    controller = Controller()
-    controller.start(1, 2)
-    controller.create(1, 2)
+    controller = created(1, 2)
     assert controller.propose(1, sequence=1) is ErrorCode.NONE
     delayed = controller.proposal(1, 2, sequence=2)
     controller.fence(2)
@@ -133,8 +130,7 @@ def test_fenced_and_stopping_members_are_ineligible(controller: Controller) -> N
 
 def test_retried_request_applies_once_or_never() -> None:
     """TR16: R1 and its copy arrive around a brief fencing; after "not applied" no copy of that attempt applies."""
-    controller = Controller()
-    controller.start(0, 1, 2)
+    controller = started(0, 1, 2)
     controller.create(2, 0, 1)
     assert controller.propose(2, 0, sequence=1) is ErrorCode.NONE
     attempt = controller.proposal(2, 0, 1, sequence=2)
@@ -238,9 +234,7 @@ def uuid(number: int) -> str:
 @pytest.fixture
 def controller_repeated() -> Controller:
     """Three nodes, no topic."""
-    controller = Controller()
-    controller.start(1, 2, 3)
-    return controller
+    return started(1, 2, 3)
 
 
 def create(controller: Controller, request: int | None, *ids: str, **given: Any) -> list[ErrorCode | str | None]:
@@ -351,9 +345,7 @@ def test_an_id_that_is_no_uuid_is_refused(controller_repeated: Controller, reque
 
 def test_an_unclean_election_is_held_in_the_epoch_that_was_seen() -> None:
     """A repeat that arrives when the elected leader has died, too, elects nobody: that would be a second loss."""
-    controller = Controller()
-    controller.start(1, 2, 3)
-    controller.create(1, 2, 3, min_insync_replicas="1")
+    controller = created(1, 2, 3, min_insync_replicas="1")
     controller.propose(1)
     controller.fence(1)
     seen = controller.partition()

@@ -6,14 +6,23 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from controller_builders import CLUSTER, TOPIC, TOPIC_ID, Controller, registration
+from controller_builders import (
+    CLUSTER,
+    TOPIC,
+    TOPIC_ID,
+    Controller,
+    created,
+    next_reign,
+    proof_of,
+    registration,
+    stored,
+)
 from core_builders import metadata, node_epoch, node_image, partition_image
-from test_reign_begins import next_reign, position_of, running, stored
 
 from strandline.core.control import messages
 from strandline.core.control.events import ControllerTicked, DoorsOpened, RequestArrived, StopServing
 from strandline.core.control.recovery import GivenNode, recover
-from strandline.core.control.state import SKIP, ClusterState
+from strandline.core.control.state import SKIP
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log import events
 from strandline.core.log.effects import SaveMetadata
@@ -56,7 +65,7 @@ def waits(answer: Any) -> bool:
 @pytest.mark.parametrize("request_", WAITING, ids=lambda each: type(each).__name__)
 def test_what_an_administrator_asks_waits_for_a_node(request_: messages.ControllerRequest) -> None:
     """A change, or a linearizable read, is refused as retriable before the first word of a node, and served after."""
-    after = next_reign(running(1, 2, 3))
+    after = next_reign(created(1, 2, 3))
     before = stored(after)
     refused = after.ask(request_)
 
@@ -70,7 +79,7 @@ def test_what_an_administrator_asks_waits_for_a_node(request_: messages.Controll
 @pytest.mark.parametrize("request_", AT_ONCE, ids=lambda each: type(each).__name__)
 def test_what_a_doubted_store_may_say_does_not_wait(request_: messages.ControllerRequest) -> None:
     """A read that is not linearizable, and ids that a reign skips, are served at once."""
-    assert not waits(next_reign(running(1, 2, 3)).ask(request_))
+    assert not waits(next_reign(created(1, 2, 3)).ask(request_))
 
 
 def test_the_first_reign_of_a_store_waits_for_nobody() -> None:
@@ -80,10 +89,10 @@ def test_the_first_reign_of_a_store_waits_for_nobody() -> None:
 
 def test_an_older_store_is_noticed_before_anything_was_decided_from_it() -> None:
     """TR18: the store lost a topic; what comes before the first heartbeat is refused, and then all service ends."""
-    controller = running(1, 2, 3)
+    controller = created(1, 2, 3)
     older = stored(controller)
     controller.create(1, 2, 3, name="lost", topic_id="33333333-0000-4000-8000-000000000000")
-    proof = position_of(controller, 1)
+    proof = proof_of(controller, 1)
     after = next_reign(controller, older)
 
     assert all(waits(after.ask(request)) for request in WAITING)
@@ -100,7 +109,7 @@ def test_an_older_store_is_noticed_before_anything_was_decided_from_it() -> None
 
 def test_a_node_that_was_fenced_shows_too_little() -> None:
     """It may have been away when the others were sent what the store lost; one that the store knows as live counts."""
-    controller = running(1, 2, 3)
+    controller = created(1, 2, 3)
     controller.fence(3)
     after = next_reign(controller)
     after.heartbeat(3)
@@ -113,7 +122,7 @@ def test_a_node_that_was_fenced_shows_too_little() -> None:
 
 def test_an_emptied_directory_shows_nothing() -> None:
     """A live node that registers again without a position, and its heartbeats with one of this reign, end no wait."""
-    after = next_reign(running(1, 2, 3))
+    after = next_reign(created(1, 2, 3))
     after.fence(1)
     after.register(1, directory_id="emptied")
     registered = waits(after.ask(messages.GetMetadata(linearizable=True)))
@@ -125,9 +134,9 @@ def test_an_emptied_directory_shows_nothing() -> None:
 
 def test_a_store_of_a_stopped_cluster_waits_for_any_node() -> None:
     """Of nodes that were all fenced none knows more than another: the first that shows its position counts."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     controller.fence_together(1, 2)
-    proof = position_of(controller, 2)
+    proof = proof_of(controller, 2)
     after = next_reign(controller)
     before = waits(after.ask(messages.GetMetadata(linearizable=True)))
     after.ask(registration(2, position=proof))
@@ -139,11 +148,7 @@ def test_a_store_of_a_stopped_cluster_waits_for_any_node() -> None:
 @pytest.mark.parametrize("nodes", [(1, 2, 3), ()], ids=["silent nodes", "no nodes"])
 def test_the_wait_ends_after_one_session(nodes: tuple[int, ...]) -> None:
     """Nobody is waited for longer than a session, whether or not the silent nodes may be fenced by then (M64)."""
-    controller = Controller()
-    if nodes:
-        controller.start(*nodes)
-        controller.create(*nodes)
-    after = next_reign(controller)
+    after = next_reign(created(*nodes) if nodes else Controller())
     session_ms = after.timings.session_timeout_ms
     after.pass_ms(session_ms - 100)
     shortly_before = waits(after.ask(messages.GetMetadata(linearizable=True)))
@@ -155,7 +160,7 @@ def test_the_wait_ends_after_one_session(nodes: tuple[int, ...]) -> None:
 
 def test_a_pause_of_the_controller_does_not_end_the_wait() -> None:
     """M59: while the process stood still, or its doors were closed, no node could speak."""
-    paused, closed = next_reign(running(1, 2, 3)), next_reign(running(1, 2, 3))
+    paused, closed = next_reign(created(1, 2, 3)), next_reign(created(1, 2, 3))
     session_ms = paused.timings.session_timeout_ms
     paused.pass_ms(100)
     paused.step(ControllerTicked(paused.now_ms + session_ms))
@@ -167,20 +172,6 @@ def test_a_pause_of_the_controller_does_not_end_the_wait() -> None:
 
 
 # The position in the answer to a registration, and the first epochs of partitions that are added (C34, C37, C39).
-
-
-def running_registered(*nodes: int) -> Controller:
-    """A controller, its nodes, and one partition on all of them."""
-    controller = Controller()
-    controller.start(*nodes)
-    controller.create(*nodes)
-    return controller
-
-
-def stored_registered(controller: Controller) -> ClusterState:
-    """What the store holds now."""
-    assert controller.stored is not None
-    return controller.stored
 
 
 def image_for(controller: Controller, node_id: int) -> MetadataImage:
@@ -197,7 +188,7 @@ def registered(controller: Controller, node_id: int, **given: object) -> NodeReg
 
 def test_the_answer_proves_the_position_of_the_registration() -> None:
     """C34: the process can show that it was registered, whatever the store still knows."""
-    controller = running_registered(1, 2)
+    controller = created(1, 2)
     answer = registered(controller, 1)
     header = controller.core.state.header
 
@@ -209,7 +200,7 @@ def test_the_answer_proves_the_position_of_the_registration() -> None:
 
 def test_a_refused_registration_proves_nothing() -> None:
     """M72: it has no process that a proof could be for."""
-    refused = registered(running_registered(1, 2), 1, rules=Rules(truncation=Truncation.FETCH))
+    refused = registered(created(1, 2), 1, rules=Rules(truncation=Truncation.FETCH))
 
     assert refused.refusal is not None
     assert refused.position is None
@@ -217,8 +208,8 @@ def test_a_refused_registration_proves_nothing() -> None:
 
 def test_a_store_that_lost_exactly_the_registration_stops_serving() -> None:
     """C35: the node has cleared its mark, and the store would believe that its log is whole."""
-    controller = running_registered(1, 2)
-    before = stored_registered(controller)
+    controller = created(1, 2)
+    before = stored(controller)
     image = image_for(controller, 1)
     answer = registered(controller, 1, unclean=True)
     later = Controller(state=before, now_ms=controller.now_ms)
@@ -229,11 +220,11 @@ def test_a_store_that_lost_exactly_the_registration_stops_serving() -> None:
 
 def test_a_recovery_that_was_given_the_directory_knows_the_position() -> None:
     """C39: the registration is no reason to doubt the recovered store."""
-    controller = running_registered(1, 2)
+    controller = created(1, 2)
     image = image_for(controller, 1)
     mine = replace(image, registered=registered(controller, 1).position)
     given = [GivenNode(node_id=NodeId(n), directory_id=f"directory-{n}", image=of) for n, of in ((1, mine), (2, image))]
-    after = Controller(state=recover(given, stored_registered(running_registered(1, 2))), now_ms=controller.now_ms)
+    after = Controller(state=recover(given, stored(created(1, 2))), now_ms=controller.now_ms)
     again = after.ask(registration(1, position=newest_in(mine), topics_position=mine.place))
 
     assert isinstance(again, NodeRegistered)
@@ -242,7 +233,7 @@ def test_a_recovery_that_was_given_the_directory_knows_the_position() -> None:
 
 def test_after_a_recovery_without_its_directory_a_process_can_start_again() -> None:
     """C39: it holds a registration that the recovery did not know of, and would be refused for ever."""
-    controller = running_registered(1, 2)
+    controller = created(1, 2)
     image = image_for(controller, 2)
     answer = registered(controller, 1)
     given = [GivenNode(node_id=NodeId(2), directory_id="directory-2", image=image)]
@@ -288,8 +279,8 @@ def grown(controller: Controller) -> tuple[int, int]:
 
 def test_partitions_added_in_later_reigns_begin_above_those_of_a_lost_end() -> None:
     """C37: the lost end of a reign may have added the same partition, and a node may hold its records."""
-    controller = running_registered(1, 2)
-    before = stored_registered(controller)
+    controller = created(1, 2)
+    before = stored(controller)
     lost = grown(controller)
     after = Controller(state=before, now_ms=controller.now_ms)
     after.epochs = dict(controller.epochs)
@@ -304,13 +295,8 @@ def test_partitions_added_in_later_reigns_begin_above_those_of_a_lost_end() -> N
 
 def _of_the_first_release() -> Controller:
     """A reign of this release on a store that names no reign, with three nodes and one partition on all of them."""
-    before = Controller()
-    before.start(1, 2, 3)
-    before.create(1, 2, 3)
-    assert before.stored is not None
-    after = Controller(state=replace(before.stored, reigns={}), timings=before.timings, now_ms=before.now_ms)
-    after.epochs = dict(before.epochs)
-    return after
+    before = created(1, 2, 3)
+    return next_reign(before, replace(stored(before), reigns={}))
 
 
 def test_a_node_that_names_no_position_is_served() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller_builders import Controller
+from controller_builders import Controller, created, started
 
 from strandline.core.control.messages import ElectionKind, ElectLeaders, PartitionsRef, TopicRef
 from strandline.core.control.state import ControllerTimings
@@ -12,9 +12,7 @@ from strandline.core.types import Role, TopicPartition
 
 def test_elr_follows_kafkas_own_table() -> None:
     """T27: AR {0..3}, min ISR 3: fencing 1, 2, 3 gives ISR {0}, ELR {2,3}; then 2 leads alone, ELR {0,3}."""
-    controller = Controller()
-    controller.start(0, 1, 2, 3)
-    controller.create(0, 1, 2, 3, min_insync_replicas="3")
+    controller = created(0, 1, 2, 3, min_insync_replicas="3")
     controller.fence(1, 2, 3)
 
     assert controller.view() == (0, {0}, {2, 3})
@@ -28,9 +26,8 @@ def test_elr_follows_kafkas_own_table() -> None:
 
 def test_sessions_that_end_together_leave_the_isr_together() -> None:
     """Nodes fenced by one tick are all eligible, in one epoch: the HW cannot have moved after the first (M64)."""
-    controller = Controller()
-    controller.start(0, 1, 2, 3)
-    before = controller.create(0, 1, 2, 3, min_insync_replicas="3")
+    controller = created(0, 1, 2, 3, min_insync_replicas="3")
+    before = controller.partition()
     controller.pass_ms(10_000, 0)
 
     assert controller.view() == (0, {0}, {1, 2, 3})
@@ -39,8 +36,7 @@ def test_sessions_that_end_together_leave_the_isr_together() -> None:
 
 def test_first_of_assignment_in_the_isr_is_elected_and_both_epochs_rise() -> None:
     """M49: the election goes by the order of assignment over the ISR; leader and partition epoch rise by one."""
-    controller = Controller()
-    controller.start(1, 2, 3)
+    controller = started(1, 2, 3)
     before = controller.create(2, 3, 1)
     assert before.leader == 2
 
@@ -53,9 +49,8 @@ def test_first_of_assignment_in_the_isr_is_elected_and_both_epochs_rise() -> Non
 
 def test_fencing_a_follower_keeps_the_leader_epoch() -> None:
     """An ISR change without an election bumps the partition epoch only."""
-    controller = Controller()
-    controller.start(1, 2, 3)
-    before = controller.create(1, 2, 3)
+    controller = created(1, 2, 3)
+    before = controller.partition()
     controller.fence(3)
     after = controller.partition()
     assert (after.leader_epoch, after.partition_epoch) == (before.leader_epoch, before.partition_epoch + 1)
@@ -64,9 +59,7 @@ def test_fencing_a_follower_keeps_the_leader_epoch() -> None:
 
 def test_last_member_fenced_leaves_an_offline_partition_with_an_elr() -> None:
     """T40, off: ISR {}, ELR {L}, no leader, visible; the return of L elects it clean, and F only after it rejoined."""
-    controller = Controller()
-    controller.start(1, 2)
-    controller.create(1, 2, min_insync_replicas="1")
+    controller = created(1, 2, min_insync_replicas="1")
     controller.fence(2)
     controller.fence(1)
 
@@ -89,9 +82,7 @@ def test_last_member_fenced_leaves_an_offline_partition_with_an_elr() -> None:
 
 def test_unclean_election_where_the_topic_allows_it() -> None:
     """T40, on: F leads alone, RECOVERING, and the partition remembers the epoch of its unclean leader (M41, M48)."""
-    controller = Controller()
-    controller.start(1, 2)
-    controller.create(1, 2, min_insync_replicas="1", unclean_leader_election_enable="true")
+    controller = created(1, 2, min_insync_replicas="1", unclean_leader_election_enable="true")
     controller.fence(2)
     controller.fence(1)
     controller.heartbeat(2)
@@ -112,9 +103,7 @@ def test_unclean_election_where_the_topic_allows_it() -> None:
 
 def test_enabling_unclean_election_elects_at_once() -> None:
     """A partition without a clean candidate gets its leader when the setting changes."""
-    controller = Controller()
-    controller.start(1, 2)
-    controller.create(1, 2)
+    controller = created(1, 2)
     controller.fence(2, 1)
     controller.heartbeat(2)
     controller.report(2)
@@ -127,9 +116,7 @@ def test_enabling_unclean_election_elects_at_once() -> None:
 
 def test_operator_may_elect_unclean_only_where_nobody_leads() -> None:
     """ElectLeaders UNCLEAN: ELECTION_NOT_NEEDED with a leader, without a candidate ELIGIBLE_LEADERS_NOT_AVAILABLE."""
-    controller = Controller()
-    controller.start(1, 2)
-    controller.create(1, 2)
+    controller = created(1, 2)
     request = ElectLeaders(kind=ElectionKind.UNCLEAN, partitions=(PartitionsRef(TopicRef("t"), (0,)),))
 
     assert controller.ask(request).results[0].refusal.code is ErrorCode.ELECTION_NOT_NEEDED
@@ -146,9 +133,7 @@ def test_operator_may_elect_unclean_only_where_nobody_leads() -> None:
 
 def test_unclean_election_prefers_a_clean_one() -> None:
     """ElectLeaders UNCLEAN takes a living member of the ELR first, and that is not an unclean election."""
-    controller = Controller()
-    controller.start(1, 2)
-    controller.create(1, 2)
+    controller = created(1, 2)
     controller.fence(2, 1)
     controller.heartbeat(2)
     controller.heartbeat(1)
@@ -159,9 +144,7 @@ def test_unclean_election_prefers_a_clean_one() -> None:
 
 def test_unknown_partitions_are_refused_one_by_one() -> None:
     """ElectLeaders returns an error for each requested partition separately."""
-    controller = Controller()
-    controller.start(1)
-    controller.create(1)
+    controller = created(1)
     refs = (PartitionsRef(TopicRef("t"), (0, 7)), PartitionsRef(TopicRef("nobody"), (0,)))
 
     assert [r.refusal.code for r in controller.ask(ElectLeaders(partitions=refs)).results] == [
@@ -173,9 +156,7 @@ def test_unknown_partitions_are_refused_one_by_one() -> None:
 
 def test_preferred_leader_comes_back_by_itself() -> None:
     """M49b: once the first replica is in the ISR again, the check that runs every 30 s moves leadership back to it."""
-    controller = Controller()
-    controller.start(1, 2)
-    controller.create(1, 2)
+    controller = created(1, 2)
     controller.fence(1)
     controller.heartbeat(1)
     assert controller.propose(1, 2, sender=2) is ErrorCode.NONE
@@ -224,9 +205,7 @@ def test_only_a_few_leaders_move_per_check() -> None:
 
 def test_observer_is_never_elected() -> None:
     """M60: an observer is never elected, not even unclean, and is in no ISR; every partition lists it."""
-    controller = Controller()
-    controller.start(1)
-    controller.create(1, unclean_leader_election_enable="true")
+    controller = created(1, unclean_leader_election_enable="true")
     before = controller.partition()
     controller.start(9, roles=frozenset({Role.FOLLOWER}))
     after = controller.partition()

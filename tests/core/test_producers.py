@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from controller_builders import CLUSTER, Controller
+from controller_builders import CLUSTER, Controller, started
 from core_builders import batch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,8 +148,7 @@ def allocate(controller: Controller, node_id: int, node_epoch: int | None = None
 
 def test_no_id_is_in_two_blocks_nor_given_by_the_controller() -> None:
     """Blocks of nodes, and the ids that the controller gives itself, have nothing in common, over restarts as well."""
-    controller = Controller()
-    controller.start(1, 2)
+    controller = started(1, 2)
     first = controller.ask(allocate(controller, 1))
     own = controller.ask(InitProducerId()).producer_id
     second = controller.ask(allocate(controller, 2))
@@ -163,8 +162,7 @@ def test_no_id_is_in_two_blocks_nor_given_by_the_controller() -> None:
 
 def test_a_block_that_the_store_forgot_is_not_given_again() -> None:
     """C33, TR36: the next reign begins above all that its store's lost end may have reserved."""
-    controller = Controller()
-    controller.start(1)
+    controller = started(1)
     before = controller.stored
     lost = controller.ask(allocate(controller, 1))
     again = Controller(state=before)
@@ -175,8 +173,7 @@ def test_a_block_that_the_store_forgot_is_not_given_again() -> None:
 
 def test_a_block_is_for_the_process_that_is_registered() -> None:
     """A node epoch that is not the current one, and a node that is not known, get no block."""
-    controller = Controller()
-    controller.start(1)
+    controller = started(1)
     before = controller.core.state.header.next_producer_id
     old = controller.ask(allocate(controller, 1, controller.epochs[1] - 1))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from controller_builders import CLUSTER, Controller, registration
+from controller_builders import CLUSTER, Controller, created, registration, started
 
 from strandline.core import types
 from strandline.core.control.messages import AlterTopicConfigs, ConfigChange, TopicRef
@@ -29,9 +29,8 @@ def test_node_starts_fenced_and_is_unfenced_by_its_first_heartbeat() -> None:
 
 def test_restarted_leader_never_leads_in_its_old_epoch() -> None:
     """TR21, M64: A led and is back within its session; B leads in a new epoch, and A is a member without proof."""
-    controller = Controller()
-    controller.start(1, 2)
-    before = controller.create(1, 2)
+    controller = created(1, 2)
+    before = controller.partition()
     controller.register(1)
     after = controller.partition()
     assert after.leader_epoch == before.leader_epoch + 1
@@ -43,9 +42,8 @@ def test_restarted_leader_never_leads_in_its_old_epoch() -> None:
 
 def test_restart_at_one_replica_bumps_the_epoch_as_well() -> None:
     """TR21, RF 1: the same node leads again after it reported its log, two epochs later: one was without a leader."""
-    controller = Controller()
-    controller.start(1)
-    before = controller.create(1)
+    controller = created(1)
+    before = controller.partition()
     controller.register(1)
     assert controller.view() == (None, {1}, set())
     controller.report(1)
@@ -56,9 +54,8 @@ def test_restart_at_one_replica_bumps_the_epoch_as_well() -> None:
 
 def test_restarted_follower_costs_no_leader_epoch() -> None:
     """M56, M64: only partitions that the node led get a new epoch; a follower stays in the ISR, proven when counted."""
-    controller = Controller()
-    controller.start(1, 2)
-    before = controller.create(1, 2)
+    controller = created(1, 2)
+    before = controller.partition()
     controller.register(2)
     marked = controller.partition()
     assert controller.propose(1, 2) is ErrorCode.NONE
@@ -69,9 +66,7 @@ def test_restarted_follower_costs_no_leader_epoch() -> None:
 
 def test_same_registration_sent_twice_is_one_incarnation() -> None:
     """A retry after a lost answer gets the same node epoch and bumps nothing again."""
-    controller = Controller()
-    controller.start(1)
-    controller.create(1)
+    controller = created(1)
     first = controller.register(1, incarnation_id="same")
     state = controller.partition()
 
@@ -91,9 +86,7 @@ def test_late_copy_of_a_superseded_registration_is_refused() -> None:
 
 def test_last_replica_standing_restarts_unclean() -> None:
     """TR11 (core): ISR {2}, ELR {1}; 2 registers unclean and leaves; the ELR leads, 2 is electable nowhere."""
-    controller = Controller()
-    controller.start(0, 1, 2)
-    controller.create(0, 1, 2)
+    controller = created(0, 1, 2)
     controller.fence(0)
     controller.fence(1)
     assert controller.view() == (2, {2}, {1})
@@ -114,9 +107,7 @@ def test_last_replica_standing_restarts_unclean() -> None:
 @pytest.mark.parametrize("given", [{"unclean": True}, {"directory_id": "wiped"}])
 def test_unclean_last_member_leaves_isr_and_elr_for_good(given: dict[str, object]) -> None:
     """I15: even the last member is removed; the partition is offline and says so until an operator elects unclean."""
-    controller = Controller()
-    controller.start(1)
-    controller.create(1)
+    controller = created(1)
     controller.fence(1)
     assert controller.view() == (None, set(), {1})
 
@@ -127,9 +118,8 @@ def test_unclean_last_member_leaves_isr_and_elr_for_good(given: dict[str, object
 
 def test_unclean_restart_within_the_session_takes_effect_in_one_transaction() -> None:
     """M58: registration, loss of the places, new leader and new epoch are one metadata change."""
-    controller = Controller()
-    controller.start(1, 2, 3)
-    before = controller.create(1, 2, 3)
+    controller = created(1, 2, 3)
+    before = controller.partition()
     offset = controller.core.state.header.metadata_offset
     controller.register(1, unclean=True)
     after = controller.partition()
@@ -141,8 +131,7 @@ def test_unclean_restart_within_the_session_takes_effect_in_one_transaction() ->
 
 def test_another_directory_within_a_live_session_is_a_duplicate() -> None:
     """DUPLICATE_BROKER_REGISTRATION while the old session lives; afterwards the new disk may register."""
-    controller = Controller()
-    controller.start(1)
+    controller = started(1)
     assert controller.register(1, directory_id="other").refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     controller.pass_ms(10_000)
 
@@ -151,9 +140,7 @@ def test_another_directory_within_a_live_session_is_a_duplicate() -> None:
 
 def test_end_of_session_takes_the_places_and_a_later_return_gives_none_back() -> None:
     """M56: after its session a node is fenced and out; registering again does not unfence it."""
-    controller = Controller()
-    controller.start(1, 2)
-    controller.create(1, 2)
+    controller = created(1, 2)
     controller.pass_ms(10_000, 1)
     assert controller.view() == (1, {1}, set())
 
@@ -174,8 +161,7 @@ def test_other_rules_are_refused_with_the_field_named() -> None:
 
 def test_node_of_another_cluster_is_refused() -> None:
     """A directory of another cluster gets INCONSISTENT_CLUSTER_ID; a new one receives the id."""
-    controller = Controller()
-    controller.start(2)
+    controller = started(2)
     refused = controller.register(1, cluster_id="elsewhere")
 
     assert isinstance(refused, Refusal)
@@ -225,8 +211,7 @@ def test_feature_level_of_the_dead_does_not_count(monkeypatch: pytest.MonkeyPatc
 
 def test_observer_appears_in_every_partition_and_is_never_placed() -> None:
     """M60: observers are listed beside the replicas, are no node for the replication factor, and keep min ISR."""
-    controller = Controller()
-    controller.start(1, 2)
+    controller = started(1, 2)
     controller.start(9, roles=OBSERVER)
     partition = controller.create(1, 2)
 
@@ -236,9 +221,7 @@ def test_observer_appears_in_every_partition_and_is_never_placed() -> None:
 
 def test_assigned_node_cannot_become_an_observer() -> None:
     """A node that holds replicas registers with its full roles or not at all."""
-    controller = Controller()
-    controller.start(1)
-    controller.create(1)
+    controller = created(1)
     refused = controller.register(1, roles=OBSERVER)
 
     assert refused.refusal.code is ErrorCode.INVALID_REQUEST
@@ -247,9 +230,7 @@ def test_assigned_node_cannot_become_an_observer() -> None:
 
 def test_observer_may_become_a_full_node() -> None:
     """A node with other roles than before leaves every list of observers."""
-    controller = Controller()
-    controller.start(1)
-    controller.create(1)
+    controller = created(1)
     controller.start(9, roles=OBSERVER)
     assert controller.partition().observers == (9,)
 
@@ -260,9 +241,7 @@ def test_observer_may_become_a_full_node() -> None:
 
 def test_min_isr_lowered_while_the_elr_is_populated() -> None:
     """TR19: RF 3, m 2, ISR {0}, ELR {1}: m := 1 bumps the partition epoch and clears the ELR in one transaction."""
-    controller = Controller()
-    controller.start(0, 1, 2)
-    controller.create(0, 1, 2)
+    controller = created(0, 1, 2)
     controller.fence(2)
     controller.fence(1)
     assert controller.view() == (0, {0}, {1})
@@ -282,9 +261,7 @@ def test_min_isr_lowered_while_the_elr_is_populated() -> None:
 
 def test_min_isr_raised_adds_nobody_to_the_elr() -> None:
     """M57: a replica outside the ISR when m is raised may lack newer committed records; a raise adds none."""
-    controller = Controller()
-    controller.start(0, 1, 2)
-    controller.create(0, 1, 2, min_insync_replicas="1")
+    controller = created(0, 1, 2, min_insync_replicas="1")
     controller.fence(1, 2)
     assert controller.view() == (0, {0}, set())
 
@@ -296,8 +273,7 @@ def test_min_isr_raised_adds_nobody_to_the_elr() -> None:
 
 def test_min_isr_is_at_most_the_number_of_replicas() -> None:
     """The effective min ISR is min(setting, RF), and removing the setting restores the default."""
-    controller = Controller()
-    controller.start(0, 1, 2)
+    controller = started(0, 1, 2)
     assert controller.create(0, 1, min_insync_replicas="5").min_isr == 2
 
     controller.ask(AlterTopicConfigs(topics=(ConfigChange(TopicRef("t"), (), ("min.insync.replicas",)),)))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from controller_builders import CLUSTER, P0, Controller
+from controller_builders import CLUSTER, P0, Controller, created, next_reign, proof_of, stored
 
 from strandline.core.control.controller import NODE_EPOCHS_SKIPPED
 from strandline.core.control.events import OpenWatch, RefuseCall, RequestArrived, StopServing, WatchArrived
@@ -16,7 +16,6 @@ from strandline.core.control.state import (
     KEPT_REIGNS,
     SENT_REIGNS,
     SKIP,
-    ClusterState,
     ReignRecord,
     Reigns,
     Standing,
@@ -34,51 +33,15 @@ from strandline.core.messages import (
     Heartbeat,
     IsrMember,
     Position,
-    PositionProof,
     ProposedIsr,
     Reign,
 )
-from strandline.core.positions import prove
 from strandline.core.types import NodeId
-
-
-def running(*nodes: int) -> Controller:
-    """A controller, its nodes, and one partition on all of them."""
-    controller = Controller()
-    controller.start(*nodes)
-    controller.create(*nodes)
-    return controller
-
-
-def stored(controller: Controller) -> ClusterState:
-    """What its store holds now."""
-    assert controller.stored is not None
-    return controller.stored
-
-
-def next_reign(controller: Controller, state: ClusterState | None = None) -> Controller:
-    """The controller starts again on its store, or on an earlier state of it."""
-    after = Controller(state=state or stored(controller), timings=controller.timings, now_ms=controller.now_ms)
-    after.epochs = dict(controller.epochs)
-    return after
-
-
-def position_of(controller: Controller, node_id: int) -> PositionProof:
-    """What the newest image proves to a node's process."""
-    header = controller.core.state.header
-    return prove(
-        header.secret,
-        node_id=NodeId(node_id),
-        node_epoch=controller.epochs[node_id],
-        controller_epoch=header.controller_epoch,
-        metadata_offset=header.metadata_offset,
-        reign_id=list(controller.core.state.reigns)[-1],
-    )
 
 
 def test_the_first_change_of_a_reign_skips_and_later_ones_count_by_one() -> None:
     """T65: the first election of a reign adds 1,025 to both epochs, the next one adds 1."""
-    controller = running(1, 2, 3)
+    controller = created(1, 2, 3)
     before = controller.partition()
     after = next_reign(controller)
     for node_id in (1, 2, 3):
@@ -95,7 +58,7 @@ def test_the_first_change_of_a_reign_skips_and_later_ones_count_by_one() -> None
 
 def test_a_change_without_an_election_skips_the_partition_epoch_alone() -> None:
     """C37: a leader that stays keeps its leader epoch, and its followers need not begin again."""
-    controller = running(1, 2, 3)
+    controller = created(1, 2, 3)
     before = controller.partition()
     after = next_reign(controller)
     for node_id in (1, 2, 3):
@@ -108,7 +71,7 @@ def test_a_change_without_an_election_skips_the_partition_epoch_alone() -> None:
 
 def test_a_topic_made_in_this_reign_skips_nothing() -> None:
     """Its id is random, so no lost transaction can have given its epochs."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     before = controller.partition()
     controller.fence(2)
 
@@ -125,7 +88,7 @@ def test_changes_are_counted_over_any_number_of_skips() -> None:
 
 def test_a_reign_skips_node_epochs() -> None:
     """C33: those that a lost end of the store may have given are not given again."""
-    controller = running(1)
+    controller = created(1)
     given = controller.core.state.header.next_node_epoch
 
     assert next_reign(controller).core.state.header.next_node_epoch == given + NODE_EPOCHS_SKIPPED
@@ -133,7 +96,7 @@ def test_a_reign_skips_node_epochs() -> None:
 
 def test_an_election_waits_for_a_live_replica_that_has_not_spoken() -> None:
     """C37: node 1 is gone; node 3 could lead, but node 2 may know of a change that the store forgot."""
-    after = next_reign(running(1, 2, 3))
+    after = next_reign(created(1, 2, 3))
     after.heartbeat(3)
     after.fence(1)
     waiting = after.partition().leader
@@ -145,7 +108,7 @@ def test_an_election_waits_for_a_live_replica_that_has_not_spoken() -> None:
 
 def test_an_election_waits_one_session_at_most() -> None:
     """C37: a replica that stays silent is fenced, and nobody waits for it any longer."""
-    after = next_reign(running(1, 2, 3))
+    after = next_reign(created(1, 2, 3))
     after.heartbeat(3)
     after.fence(1)
     after.pass_ms(after.timings.session_timeout_ms - 1_000, 3)
@@ -158,7 +121,7 @@ def test_an_election_waits_one_session_at_most() -> None:
 
 def test_nodes_that_go_in_one_step_do_not_wait_for_each_other() -> None:
     """C37: both are fenced by the same word of the probe; the third has spoken."""
-    after = next_reign(running(1, 2, 3))
+    after = next_reign(created(1, 2, 3))
     after.heartbeat(3)
     after.fence_together(1, 2)
 
@@ -167,7 +130,7 @@ def test_nodes_that_go_in_one_step_do_not_wait_for_each_other() -> None:
 
 def test_an_operators_election_waits_as_well() -> None:
     """C37: the refusal names the node that was not heard."""
-    after = next_reign(running(1, 2))
+    after = next_reign(created(1, 2))
     after.heartbeat(1)
     after.fence(1)
     (result,) = after.ask(ElectLeaders(kind=ElectionKind.UNCLEAN)).results
@@ -178,10 +141,10 @@ def test_an_operators_election_waits_as_well() -> None:
 
 def test_a_watch_from_a_forgotten_position_is_sent_nothing() -> None:
     """C36, TR29: the position is checked before the snapshot, or the node would drop a topic that this store forgot."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     backup = stored(controller)
     controller.register(2)
-    position = position_of(controller, 1)
+    position = proof_of(controller, 1)
     after = next_reign(controller, backup)
     asked = WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=controller.epochs[1], position=position)
 
@@ -190,8 +153,8 @@ def test_a_watch_from_a_forgotten_position_is_sent_nothing() -> None:
 
 def test_a_watch_from_a_known_position_is_served() -> None:
     """C36: the check refuses nobody whose history this is."""
-    controller = running(1, 2)
-    position = position_of(controller, 1)
+    controller = created(1, 2)
+    position = proof_of(controller, 1)
     after = next_reign(controller)
     asked = WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=controller.epochs[1], position=position)
 
@@ -200,8 +163,8 @@ def test_a_watch_from_a_known_position_is_served() -> None:
 
 def test_an_unknown_position_without_a_valid_proof_refuses_one_node() -> None:
     """C35, M72: one forged position does not stop the cluster."""
-    controller = running(1, 2)
-    forged = position_of(controller, 1)._replace(metadata_offset=1_000)
+    controller = created(1, 2)
+    forged = proof_of(controller, 1)._replace(metadata_offset=1_000)
     refused = controller.heartbeat(1, position=forged)
 
     assert isinstance(refused, Refusal)
@@ -212,7 +175,7 @@ def test_an_unknown_position_without_a_valid_proof_refuses_one_node() -> None:
 
 def test_an_answer_about_an_isr_carries_its_position() -> None:
     """C34, I20: the leader acts on the answer, so the answer names a position that the store must know later."""
-    controller = running(1, 2, 3)
+    controller = created(1, 2, 3)
     partition = controller.partition()
     proposal = ProposedIsr(
         P0, partition.leader_epoch, partition.partition_epoch, tuple(IsrMember(NodeId(n), None) for n in (1, 2))
@@ -229,12 +192,12 @@ def test_an_answer_about_an_isr_carries_its_position() -> None:
 
     assert isinstance(answer, AlterPartitionAnswer)
     assert answer.partitions[0].refusal is None
-    assert answer.position == position_of(controller, 1)
+    assert answer.position == proof_of(controller, 1)
 
 
 def test_a_refused_proposal_gets_no_proof() -> None:
     """M72: the sender of a refused request may be anybody, and a proof could stop the controller one day."""
-    controller = running(1, 2, 3)
+    controller = created(1, 2, 3)
     partition = controller.partition()
     proposal = ProposedIsr(P0, partition.leader_epoch, partition.partition_epoch, (IsrMember(NodeId(2), None),))
     request = AlterPartitionRequest(
@@ -253,13 +216,13 @@ def test_a_refused_proposal_gets_no_proof() -> None:
 
 def recovered_without_the_end() -> tuple[Controller, dict[str, Any]]:
     """Node 1 was sent one more change, of nodes alone, than the directories that were given to a recovery know."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     image = controller.core.state.snapshot()
     place = image.place
     assert place is not None
     controller.register(2)
     given = [GivenNode(node_id=NodeId(n), directory_id=f"directory-{n}", image=image) for n in (1, 2)]
-    words = {"position": position_of(controller, 1), "topics_position": place}
+    words = {"position": proof_of(controller, 1), "topics_position": place}
     state = recover(given)
     # A recovery keeps the secret of the store in whose place it comes; this one was lost with its end.
     header = replace(state.header, secret=controller.core.state.header.secret)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from controller_builders import TOPIC, TOPIC_ID, Controller
-from test_reign_begins import next_reign
+from controller_builders import TOPIC, TOPIC_ID, Controller, next_reign, started
 
 from strandline.core import types
 from strandline.core.control import messages
@@ -35,8 +34,7 @@ def gone(*alive: int) -> Controller:
 
 def test_a_node_with_a_session_stays() -> None:
     """While its session lives a node cannot be removed, and the error says to stop its process (C85)."""
-    controller = Controller()
-    controller.start(1, 4)
+    controller = started(1, 4)
     refusal = remove(controller, 4)
 
     assert refusal is not None
@@ -76,8 +74,7 @@ def test_a_removed_node_leaves_every_image() -> None:
 
 def test_the_feature_level_rises_when_the_last_old_node_is_removed() -> None:
     """No registration has to follow: what all live nodes speak is used as soon as the older one is gone."""
-    controller = Controller()
-    controller.start(1)
+    controller = started(1)
     controller.start(4, feature_min=1, feature_max=1)
     controller.fence(4)
     before = controller.core.state.header.feature_level
@@ -88,8 +85,7 @@ def test_the_feature_level_rises_when_the_last_old_node_is_removed() -> None:
 
 def test_another_old_node_that_lives_keeps_the_feature_level() -> None:
     """A removal raises the level no further than every live node speaks."""
-    controller = Controller()
-    controller.start(1)
+    controller = started(1)
     controller.start(3, feature_min=1, feature_max=2)
     controller.start(4, feature_min=1, feature_max=1)
     controller.fence(4)
@@ -137,8 +133,7 @@ def test_a_process_of_a_removed_node_is_ended() -> None:
 
 def test_a_removed_observer_leaves_the_partitions() -> None:
     """No partition lists an observer that was removed (M60)."""
-    controller = Controller()
-    controller.start(1)
+    controller = started(1)
     controller.start(4, roles=frozenset({Role.FOLLOWER}))
     controller.create(1)
     assert controller.partition().observers == (4,)
@@ -264,8 +259,7 @@ def test_leadership_returns_only_when_there_is_room() -> None:
 
 def test_new_partitions_go_elsewhere_first() -> None:
     """A topic with fewer replicas than nodes is placed on those that have room, and led there."""
-    controller = Controller()
-    controller.start(1, 2, 3)
+    controller = started(1, 2, 3)
     fill(controller, 1)
     topic = messages.NewTopic("u", "44444444-0000-4000-8000-000000000000", num_partitions=6, replication_factor=2)
     controller.ask(messages.CreateTopics(topics=(topic,)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from controller_builders import Controller
+from controller_builders import Controller, created
 
 # Historic rules, of which one test needs one, come with the simulator.
 from strandline.core import types
@@ -41,9 +41,7 @@ def decisions(controller: Controller, kind: str) -> list[str]:
 
 def test_a_new_process_is_unproven_where_it_could_be_elected() -> None:
     """M64: it keeps its places, but the transaction that registers it stores that its log has not been counted yet."""
-    controller = Controller()
-    controller.start(1, 2, 3)
-    controller.create(1, 2, 3)
+    controller = created(1, 2, 3)
     controller.register(2)
 
     assert controller.view() == (1, {1, 2, 3}, set())
@@ -52,9 +50,7 @@ def test_a_new_process_is_unproven_where_it_could_be_elected() -> None:
 
 def test_a_leader_proves_a_member_by_counting_its_process() -> None:
     """M64, M44: a proposal makes a process eligible only if it names the process that was counted."""
-    controller = Controller()
-    controller.start(1, 2, 3)
-    controller.create(1, 2, 3)
+    controller = created(1, 2, 3)
     controller.start(2, 3)
     earlier = controller.epochs[3]
     controller.start(3)
@@ -66,9 +62,7 @@ def test_a_leader_proves_a_member_by_counting_its_process() -> None:
 
 def test_a_proven_member_is_elected_before_an_earlier_assigned_unproven_one() -> None:
     """M65: while one counted process is left, no logs are requested."""
-    controller = Controller()
-    controller.start(1, 2, 3)
-    controller.create(1, 2, 3)
+    controller = created(1, 2, 3)
     controller.start(2)
     controller.fence(1)
 
@@ -126,9 +120,7 @@ def test_a_member_that_registered_as_unclean_is_one_of_the_losses() -> None:
 
 def test_a_single_replica_leads_on_its_own_report() -> None:
     """With one replica and min ISR 1 there is nothing to compare; A5 allows no loss then."""
-    controller = Controller()
-    controller.start(1)
-    controller.create(1, min_insync_replicas="1")
+    controller = created(1, min_insync_replicas="1")
     controller.fence(1)
     controller.start(1)
     before = controller.partition().leader
@@ -221,9 +213,7 @@ def test_an_operator_need_not_wait_and_gets_the_best_log() -> None:
 
 def test_nodes_that_are_silent_alike_leave_together() -> None:
     """A session that ends waits for others that are equally silent: all of them stay eligible, as they had the same."""
-    controller = Controller()
-    controller.start(1, 2, 3)
-    controller.create(1, 2, 3)
+    controller = created(1, 2, 3)
     controller.pass_ms(2_000, 1, 2, 3)
     controller.heartbeat(1)
     controller.now_ms += 300
@@ -239,9 +229,7 @@ def test_nodes_that_are_silent_alike_leave_together() -> None:
 
 def test_a_node_that_died_earlier_does_not_stay_because_others_die_later() -> None:
     """A node that left long before the others may lack records that they acknowledged since."""
-    controller = Controller()
-    controller.start(1, 2, 3)
-    controller.create(1, 2, 3)
+    controller = created(1, 2, 3)
     controller.pass_ms(30_000, 2, 3)
     controller.pass_ms(60_000)
     partition = controller.partition()
@@ -251,9 +239,7 @@ def test_a_node_that_died_earlier_does_not_stay_because_others_die_later() -> No
 
 def test_a_member_that_refuses_to_cut_takes_over() -> None:
     """M69: the follower that holds what its leader lost leads; a replica that agreed with that leader is out."""
-    controller = Controller()
-    controller.start(1, 2, 3)
-    controller.create(1, 2, 3)
+    controller = created(1, 2, 3)
     log = controller.log_of((0, 0), leo=9, reconciled=0, high_watermark=Offset(9), refused_cut_to=Offset(5))
     controller.report(2, log)
 
@@ -264,9 +250,7 @@ def test_a_member_that_refuses_to_cut_takes_over() -> None:
 
 def test_a_replica_outside_that_refuses_to_cut_changes_nothing() -> None:
     """M69: it may hold records of another cluster's history; the decision reports that an operator must look."""
-    controller = Controller()
-    controller.start(1, 2, 3)
-    controller.create(1, 2, 3)
+    controller = created(1, 2, 3)
     controller.propose(1, 2)
     before = controller.partition()
     controller.report(3, controller.log_of((0, 0), leo=9, high_watermark=Offset(9), refused_cut_to=Offset(5)))
@@ -278,9 +262,7 @@ def test_a_replica_outside_that_refuses_to_cut_changes_nothing() -> None:
 @pytest.mark.parametrize("epochs", [-1, 1])
 def test_a_refused_cut_of_another_leader_epoch_is_ignored(epochs: int) -> None:
     """A report in flight when the leader changed does not count for the new one."""
-    controller = Controller()
-    controller.start(1, 2, 3)
-    controller.create(1, 2, 3)
+    controller = created(1, 2, 3)
     controller.fence(1)
     before = controller.partition()
     log = controller.log_of((0, 0), leo=9, refused_cut_to=Offset(5))
@@ -306,9 +288,7 @@ def test_a_cluster_whose_nodes_send_no_reports_elects_as_before(why: str, monkey
 
 def test_a_directory_that_went_back_is_unclean() -> None:
     """M67: a node that does not name the incarnation on record ran from an older copy of its directory."""
-    controller = Controller()
-    controller.start(1, 2, 3)
-    controller.create(1, 2, 3)
+    controller = created(1, 2, 3)
     controller.start(2, incarnation_id="b", known_incarnations=("a", "b"))
     controller.start(2, incarnation_id="c", known_incarnations=("a", "c"))
     causes = [e.event.cause for e in controller.emitted if isinstance(e.event, NodeSession)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from controller_builders import CLUSTER, Controller
+from controller_builders import CLUSTER, Controller, created, started
 
 from strandline.core.control.events import ConnectionRefused, ControllerTicked, DoorsOpened
 from strandline.core.control.messages import ShutdownNode, WatchMetadata
@@ -19,9 +19,7 @@ N = NodeId(1)
 
 def test_silence_for_a_session_timeout_fences() -> None:
     """A node without a heartbeat for 9 s is fenced, one that sends heartbeats is not."""
-    controller = Controller()
-    controller.start(1, 2)
-    controller.create(1, 2)
+    controller = created(1, 2)
     controller.pass_ms(8_900, 2)
     assert not controller.node(1).fenced
     controller.pass_ms(200, 2)
@@ -37,9 +35,7 @@ def test_silence_for_a_session_timeout_fences() -> None:
 
 def test_fenced_process_comes_back_with_its_next_heartbeat() -> None:
     """A heartbeat unfences the same incarnation, but does not put it back into the ISR."""
-    controller = Controller()
-    controller.start(1, 2)
-    controller.create(1, 2)
+    controller = created(1, 2)
     controller.pass_ms(10_000, 2)
 
     assert not controller.heartbeat(1).is_fenced
@@ -48,8 +44,7 @@ def test_fenced_process_comes_back_with_its_next_heartbeat() -> None:
 
 def test_pause_of_the_controller_fences_nobody() -> None:
     """M59: a tick gap of 20 s extends every session; the nodes have one session time-out more."""
-    controller = Controller()
-    controller.start(1)
+    controller = started(1)
     controller.pass_ms(1_000)
     controller.now_ms += 9_500
     controller.step(ControllerTicked(controller.now_ms))
@@ -85,9 +80,7 @@ def test_grace_does_not_add_up_over_several_gaps() -> None:
 
 def test_restarted_controller_grants_full_sessions() -> None:
     """M59: a new controller epoch fences no node for earlier silence; a silent node is fenced one time-out later."""
-    controller = Controller()
-    controller.start(1, 2)
-    controller.create(1, 2)
+    controller = created(1, 2)
     restarted = Controller(state=controller.stored, now_ms=7)
     restarted.epochs = controller.epochs
 
@@ -101,9 +94,7 @@ def test_restarted_controller_grants_full_sessions() -> None:
 
 def test_refused_connection_fences_at_once() -> None:
     """A refused connection of this very incarnation is proof; the partition gets its next leader in the same step."""
-    controller = Controller()
-    controller.start(1, 2)
-    controller.create(1, 2)
+    controller = created(1, 2)
     controller.fence(1)
 
     assert controller.node(1).fenced
@@ -113,8 +104,7 @@ def test_refused_connection_fences_at_once() -> None:
 
 def test_refusal_of_an_older_incarnation_means_nothing() -> None:
     """The node registered again meanwhile: the old process's closed port fences no node."""
-    controller = Controller()
-    controller.start(1)
+    controller = started(1)
     old = controller.epochs[1]
     controller.start(1)
 
@@ -125,8 +115,7 @@ def test_refusal_of_an_older_incarnation_means_nothing() -> None:
 
 def test_heartbeat_of_a_superseded_process_is_stale() -> None:
     """STALE_BROKER_EPOCH for an old epoch, BROKER_ID_NOT_REGISTERED for an unknown node; neither keeps a session."""
-    controller = Controller()
-    controller.start(1)
+    controller = started(1)
     old = controller.epochs[1]
     controller.start(1)
     stranger = Heartbeat(cluster_id=CLUSTER, node_id=NodeId(5), node_epoch=NodeEpoch(1), metadata_offset=0)
@@ -149,9 +138,7 @@ def test_heartbeat_tells_the_timings() -> None:
 
 def test_node_may_ask_to_be_fenced() -> None:
     """want_fence fences the node at once; without it the next heartbeat brings it back."""
-    controller = Controller()
-    controller.start(1, 2)
-    controller.create(1, 2)
+    controller = created(1, 2)
 
     assert controller.heartbeat(1, want_fence=True).is_fenced
     assert controller.view() == (2, {2}, set())
@@ -160,9 +147,8 @@ def test_node_may_ask_to_be_fenced() -> None:
 
 def test_controlled_shutdown_moves_leaders_and_then_lets_go() -> None:
     """want_shut_down: leaders move, the node leaves every ISR, and gets the order to stop once it leads nothing."""
-    controller = Controller()
-    controller.start(1, 2, 3)
-    before = controller.create(1, 2, 3)
+    controller = created(1, 2, 3)
+    before = controller.partition()
     answer = controller.heartbeat(1, want_shut_down=True)
     after = controller.partition()
     assert answer.should_shut_down
@@ -178,9 +164,7 @@ def test_controlled_shutdown_moves_leaders_and_then_lets_go() -> None:
 
 def test_shutdown_of_the_last_replica_leaves_it_in_the_elr() -> None:
     """A partition without another replica goes offline with the node, and comes back with it, clean."""
-    controller = Controller()
-    controller.start(1)
-    controller.create(1)
+    controller = created(1)
 
     assert controller.heartbeat(1, want_shut_down=True).should_shut_down
     assert controller.view() == (None, set(), {1})
@@ -192,9 +176,7 @@ def test_shutdown_of_the_last_replica_leaves_it_in_the_elr() -> None:
 
 def test_operator_may_shut_a_node_down() -> None:
     """ShutdownNode moves the leaders; the node learns by its next heartbeat; unknown nodes are rejected."""
-    controller = Controller()
-    controller.start(1, 2)
-    controller.create(1, 2)
+    controller = created(1, 2)
     answer = controller.ask(ShutdownNode(node_id=N))
 
     assert (answer.refusal, answer.remaining) == (None, ())
@@ -209,8 +191,7 @@ def test_operator_may_shut_a_node_down() -> None:
 
 def test_metadata_is_addressed_to_one_incarnation() -> None:
     """TR15: a snapshot names the node epoch it is for; a process that is not the current one gets none."""
-    controller = Controller()
-    controller.start(2)
+    controller = started(2)
     old = controller.epochs[2]
     opened = controller.watch(WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(2), node_epoch=old))
     assert not isinstance(opened, Refusal)
@@ -234,8 +215,7 @@ def test_metadata_is_addressed_to_one_incarnation() -> None:
 )
 def test_node_that_watches_says_who_it_is(request_: WatchMetadata) -> None:
     """A node names cluster, id and epoch; a client names neither id nor epoch."""
-    controller = Controller()
-    controller.start(1)
+    controller = started(1)
     refused = controller.watch(request_)
 
     assert isinstance(refused, Refusal)
@@ -246,8 +226,7 @@ def test_node_that_watches_says_who_it_is(request_: WatchMetadata) -> None:
 def test_minute_without_a_store_fences_nobody() -> None:
     """T63: unsure for 60 s while heartbeats come to closed doors: nobody is fenced, and a node that was dead all the
     time is fenced one session later."""
-    controller = Controller()
-    controller.start(1, 2)
+    controller = started(1, 2)
     controller.pass_ms(1_000, 1, 2)
     controller.now_ms += 60_000
     controller.step(DoorsOpened(controller.now_ms, 60_000))

@@ -7,41 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from controller_builders import CLUSTER, P0, TOPIC_ID, Controller, registration, seen
+from controller_builders import CLUSTER, P0, TOPIC_ID, Controller, created, proof_of, registration, seen, stored
 
 from strandline.core.control import events, messages
 from strandline.core.control.recovery import METADATA_OFFSET_MARGIN, GivenNode, recover
-from strandline.core.control.state import SKIP, ClusterState
+from strandline.core.control.state import SKIP
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Heartbeat, MetadataImage, PositionProof, RegisterNode
-from strandline.core.positions import prove
 from strandline.core.types import NodeEpoch, NodeId, TopicPartition
-
-
-def running(*replicas: int) -> Controller:
-    """A cluster with one partition that has seen some changes."""
-    controller = Controller()
-    controller.start(*replicas)
-    controller.create(*replicas)
-    return controller
-
-
-def stored(controller: Controller) -> ClusterState:
-    """The content of a backup made now."""
-    assert controller.stored is not None
-    return controller.stored
-
-
-def proof_of(controller: Controller, node_id: int, **given: Any) -> PositionProof:
-    """A proof from this controller's store for a node's current process, of its current position by default."""
-    header = controller.core.state.header
-    fields: dict[str, Any] = {
-        "node_epoch": controller.epochs[node_id],
-        "controller_epoch": header.controller_epoch,
-        "metadata_offset": header.metadata_offset,
-        "reign_id": next(reversed(controller.core.state.reigns)),
-    }
-    return prove(header.secret, node_id=NodeId(node_id), **{**fields, **given})
 
 
 def heartbeat_of(node_id: int, **given: Any) -> Heartbeat:
@@ -71,7 +44,7 @@ CLAIMS: dict[str, RegisterNode | Heartbeat] = {
 @pytest.mark.parametrize("mac", [None, b"", b"a" * 32], ids=["no proof", "an empty proof", "a wrong proof"])
 def test_a_claim_without_a_proof_stops_nobody_else(claim: RegisterNode | Heartbeat, mac: bytes | None) -> None:
     """F5: a number that is too high rejects the node that sends it, is counted, and changes nothing for others."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     offset = controller.core.state.header.metadata_offset
     proof = None if mac is None else PositionProof(NodeEpoch(1_000), 9, 1_000, mac)
     refused = controller.ask(replace(claim, position=proof))
@@ -88,7 +61,7 @@ def test_a_claim_without_a_proof_stops_nobody_else(claim: RegisterNode | Heartbe
 
 def test_a_proof_for_another_node_proves_nothing() -> None:
     """F5: a proof that the controller sent to one node, or to its process, is not valid from another."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     later = proof_of(controller, 2, metadata_offset=1_000)
 
     assert isinstance(controller.heartbeat(1, metadata_offset=1_000, position=later), Refusal)
@@ -109,7 +82,7 @@ def test_a_proof_for_another_node_proves_nothing() -> None:
 @pytest.mark.parametrize("asks", [registration, heartbeat_of], ids=["a registration", "a heartbeat"])
 def test_a_proven_later_position_ends_all_service(asks: Callable[..., Any], beyond: dict[str, Any]) -> None:
     """TR18: the first proof ends all service, watches included; no epoch is assigned twice."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     offset = controller.core.state.header.metadata_offset
     claim = asks(1, position=proof_of(controller, 1, **beyond))
     effects = controller.step(events.RequestArrived(controller.now_ms, 77, claim))
@@ -126,7 +99,7 @@ def test_a_proven_later_position_ends_all_service(asks: Callable[..., Any], beyo
 
 def test_every_image_for_a_node_carries_a_proof_of_its_position() -> None:
     """F5: snapshots and changes are proven only to the process that they are addressed to."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     epoch = controller.epochs[1]
     opened = controller.watch(messages.WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=epoch))
     as_client = controller.watch(messages.WatchMetadata())
@@ -145,7 +118,7 @@ def test_every_image_for_a_node_carries_a_proof_of_its_position() -> None:
 
 def test_recovery_keeps_the_secret_of_a_given_store() -> None:
     """F5: positions that nodes hold stay proven over a recovery from the old store; without it none is."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     image = controller.core.state.snapshot()
     kept = recover([given_node(1, image), given_node(2, image)], stored(controller))
     lost = recover([given_node(1, image), given_node(2, image)])
@@ -156,7 +129,7 @@ def test_recovery_keeps_the_secret_of_a_given_store() -> None:
 
 def test_equal_epochs_and_deleted_topics_are_no_proof() -> None:
     """A node that was away during a deletion knows a topic that was rightly deleted."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     now = controller.partition()
     known = (seen(now.leader_epoch, now.partition_epoch),)
     assert controller.register(1, epochs_seen=known, controller_epoch_seen=1).refusal is None
@@ -168,7 +141,7 @@ def test_equal_epochs_and_deleted_topics_are_no_proof() -> None:
 
 def test_restored_backup_is_noticed() -> None:
     """The backup holds leader epoch 0, the nodes have seen 2: the restored store does not serve."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     backup = stored(controller)
     controller.register(1)
     assert controller.propose(1, 2, sender=2) is ErrorCode.NONE
@@ -190,7 +163,7 @@ def test_restored_backup_is_noticed_by_nodes_that_never_stopped() -> None:
     later incarnation.
     """
     for node_id in (1, 2):
-        controller = running(1, 2)
+        controller = created(1, 2)
         backup = stored(controller)
         controller.register(1)
         controller.register(1)
@@ -208,7 +181,7 @@ def test_restored_backup_is_noticed_by_nodes_that_never_stopped() -> None:
 
 def test_process_whose_registration_was_lost_registers_again() -> None:
     """It registered after the backup was made and was sent nothing since: a new process can do all that it could."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     backup = stored(controller)
     controller.register(1)
     restored = Controller(state=backup)
@@ -225,7 +198,7 @@ def test_process_whose_registration_was_lost_registers_again() -> None:
 
 def test_store_that_is_not_served_from_is_not_written_to_either() -> None:
     """No node is heard any more, so every session would end; fencing them would only advance the old store."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     before = controller.core.state
     later = proof_of(controller, 1, metadata_offset=before.header.metadata_offset + 1)
     assert isinstance(controller.heartbeat(1, position=later), Refusal)
@@ -253,7 +226,7 @@ def test_empty_store_does_not_pass_for_a_new_cluster() -> None:
 
 def test_recovery_adopts_the_highest_partition_epoch_and_goes_beyond_it() -> None:
     """TR18: ISR, ELR, min ISR of the newest view; leader and partition epochs above any that may have been given."""
-    controller = running(1, 2, 3)
+    controller = created(1, 2, 3)
     old = controller.core.state.snapshot()
     controller.fence(3)
     controller.fence(1)
@@ -273,7 +246,7 @@ def test_recovery_adopts_the_highest_partition_epoch_and_goes_beyond_it() -> Non
 
 def test_partition_with_a_node_not_given_stays_without_leader() -> None:
     """TR18: the absent node may know more; only an unclean election by an operator ends the wait."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     recovered = Controller(state=recover([given_node(1, controller.core.state.snapshot())]))
     recovered.epochs = controller.epochs
 
@@ -287,7 +260,7 @@ def test_partition_with_a_node_not_given_stays_without_leader() -> None:
 
 def test_recovered_controller_accepts_the_nodes_it_was_recovered_from() -> None:
     """The nodes' epochs are not above the recovered ones, and their directories are known, so nothing is lost."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     controller.register(1)
     image = controller.core.state.snapshot()
     partition = controller.partition()
@@ -306,7 +279,7 @@ def test_recovered_controller_accepts_the_nodes_it_was_recovered_from() -> None:
 
 def test_registration_that_the_store_has_lost_gives_it_away() -> None:
     """A backup lacks only a registration, and its next reign gives that offset again: the id proves it (C35)."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     backup = stored(controller)
     controller.register(1)
     restored = Controller(state=backup)
@@ -322,7 +295,7 @@ def test_registration_that_the_store_has_lost_gives_it_away() -> None:
 
 def test_process_that_registered_at_a_lost_reign_must_register_again() -> None:
     """No given image and no older store contains its registration: waiting for a newer store would never end."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     backup, image = stored(controller), controller.core.state.snapshot()
     controller.register(1)
     for given in ([given_node(1, image), given_node(2, image)], [given_node(2, replace(image, nodes=()))]):
@@ -343,7 +316,7 @@ def test_process_that_registered_at_a_lost_reign_must_register_again() -> None:
 
 def test_recovery_gives_no_producer_id_again() -> None:
     """No image contains producer ids, so each recovery begins far beyond every id that was given out."""
-    controller = running(1)
+    controller = created(1)
     given = controller.ask(messages.InitProducerId()).producer_id
     recovered = Controller(state=recover([given_node(1, controller.core.state.snapshot())]))
     later = recovered.ask(messages.InitProducerId()).producer_id
@@ -355,7 +328,7 @@ def test_recovery_gives_no_producer_id_again() -> None:
 
 def test_recovery_takes_a_missing_topic_for_deleted() -> None:
     """A topic that the newest image lacks was deleted; an older view does not restore it, and its id stays known."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     old = controller.core.state.snapshot()
     controller.ask(messages.DeleteTopics(topics=(messages.TopicRef("t"),)))
     new = controller.core.state.snapshot()
@@ -367,7 +340,7 @@ def test_recovery_takes_a_missing_topic_for_deleted() -> None:
 
 def test_recovery_uses_an_older_store_for_what_images_lack() -> None:
     """Directory ids of nodes that were not given, and topics deleted before, come from the old store."""
-    controller = running(1, 2)
+    controller = created(1, 2)
     backup = stored(controller)
     state = recover([given_node(1, controller.core.state.snapshot())], backup)
 
@@ -377,14 +350,14 @@ def test_recovery_uses_an_older_store_for_what_images_lack() -> None:
 
 def test_recovery_ignores_a_store_that_no_node_registered_at() -> None:
     """A controller that was started without its lost store made an empty one of another cluster id."""
-    image = replace(running(1, 2).core.state.snapshot(), cluster_id="the cluster before")
+    image = replace(created(1, 2).core.state.snapshot(), cluster_id="the cluster before")
 
     assert recover([given_node(1, image)], Controller().stored).header.cluster_id == "the cluster before"
 
 
 def test_recovery_refuses_what_does_not_belong_together() -> None:
     """No input, two clusters, or one node twice: rejected before anything is changed."""
-    image = running(1).core.state.snapshot()
+    image = created(1).core.state.snapshot()
     other = replace(image, cluster_id="other")
 
     for given in ([], [given_node(1, image), given_node(2, other)], [given_node(1, image), given_node(1, image)]):

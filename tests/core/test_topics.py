@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cluster_of_cores import Cluster
-from controller_builders import TOPIC_ID, Controller
+from controller_builders import TOPIC_ID, Controller, started
 from core_builders import BATCH_BYTES, L, batch, metadata, node_epoch, node_image, partition_image
 
 from strandline.core.control.controller import PRODUCER_IDS_SKIPPED
@@ -45,8 +45,7 @@ T = TopicRef("t")
 @pytest.fixture
 def controller() -> Controller:
     """Three nodes, no topic."""
-    controller = Controller()
-    controller.start(1, 2, 3)
+    controller = started(1, 2, 3)
     return controller
 
 
@@ -75,8 +74,7 @@ def test_defaults_are_one_partition_on_three_nodes_with_min_isr_two(controller: 
 
 def test_default_replication_factor_is_at_most_the_number_of_nodes() -> None:
     """On one node a topic that names no factor has one replica and min ISR 1."""
-    controller = Controller()
-    controller.start(1)
+    controller = started(1)
 
     assert create(controller).replication_factor == 1
     assert controller.partition().min_isr == 1
@@ -158,8 +156,7 @@ def test_validate_only_changes_nothing(controller: Controller) -> None:
 
 def test_placement_spreads_leaders_and_replicas() -> None:
     """Twelve partitions of RF 2 on four nodes: three leaders and six replicas each."""
-    controller = Controller()
-    controller.start(1, 2, 3, 4)
+    controller = started(1, 2, 3, 4)
     create(controller, num_partitions=12, replication_factor=2)
     partitions = list(controller.core.state.partitions())
     assert Counter(p.leader for p in partitions) == dict.fromkeys((1, 2, 3, 4), 3)
@@ -200,8 +197,7 @@ def test_fenced_replica_is_placed_but_not_in_the_first_isr(controller: Controlle
 
 def test_topic_created_while_nobody_lives_comes_up_with_the_first_node() -> None:
     """Nothing was written yet, so any replica may lead first."""
-    controller = Controller()
-    controller.start(1, 2, 3)
+    controller = started(1, 2, 3)
     controller.fence(1, 2, 3)
     create(controller)
     assert controller.view() == (None, set(), {1, 2, 3})

@@ -278,6 +278,8 @@ class Liars:
 
     def check(self, before: dict[TopicPartition, tuple[Any, int, int]], effects: list[want.Effect]) -> None:
         state = self.core.state
+        for answers in self.cluster.fetched.values():
+            assert not any(answer.done for answer in answers[:-1]), "a fetch was answered after its last answer"
         restarted = {effect.tp for effect in effects if isinstance(effect, want.RestartLog)}
         for tp, log in state.logs.items():
             log.assert_sane()

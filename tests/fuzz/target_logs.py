@@ -14,7 +14,7 @@ from draws import Draws
 
 
 def check_recovered(data: bytes) -> None:
-    """Target 2, by the oracle of the property test of recovery, over choices read from ``data``."""
+    """Target 2: one or several wounds, with the index files or without them."""
     draws = Draws(data)
     wounds = [
         (draws.choice(WOUNDS), draws.integer(0, 9), draws.integer(0, 2_000), draws.integer(1, 300))
@@ -25,7 +25,7 @@ def check_recovered(data: bytes) -> None:
 
 
 def check_indexed(data: bytes) -> None:
-    """Target 4, by the oracle of the property test of the indexes, over choices read from ``data``."""
+    """Target 4: an index file with flipped bytes, or with another content altogether."""
     draws = Draws(data)
     suffix, clean = draws.choice((".index", ".timeindex")), draws.one_in(2)
     flips = [(draws.integer(0, 1 << 16), draws.integer(0, 255)) for _ in range(draws.integer(0, 3))]

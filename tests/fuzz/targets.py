@@ -25,13 +25,13 @@ class Target(NamedTuple):
 
 TARGETS = {
     "batches": Target("target_batches", 300, 400),
-    "recovery": Target("target_logs", 10, 40, "check_recovered"),
-    "small-files": Target("target_small_files", 150, 200),
+    "recovery": Target("target_logs", 250, 40, "check_recovered"),
+    "small-files": Target("target_small_files", 400, 200),
     "journal": Target("target_journal", 100, 300),
     "store": Target("target_store", 60, 120),
     "etcd-values": Target("target_etcd_values", 300, 60),
     "metadata-service": Target("target_metadata_service", 60, 400),
-    "indexes": Target("target_logs", 10, 200, "check_indexed"),
+    "indexes": Target("target_logs", 100, 200, "check_indexed"),
     "node-rpcs": Target("target_node_rpcs", 25, 1_200),
     "controller-rpcs": Target("target_controller_rpcs", 25, 1_200),
     "core": Target("target_core", 200, 600),
@@ -39,9 +39,8 @@ TARGETS = {
     "transport": Target("target_transport", 200, 400),
     "transport-cuts": Target("target_transport", 100, 300, "check_cuts"),
     "transport-recorded": Target("target_transport", 100, 1_500, "check_recorded"),
-    "kafka-history": Target("target_kafka_history", 25, 300),
+    "kafka-history": Target("target_kafka_history", 60, 300),
 }
-"""`recovery` and `indexes` are small here: tests/storage runs the same oracles with inputs of its own."""
 
 
 def oracle(name: str) -> Callable[[bytes], None]:

@@ -331,14 +331,6 @@ def test_settings_are_a_closed_list() -> None:
         assert read_setting(text) is None
 
 
-@given(st.sampled_from([form.sample for form in FORMS]), st.integers(0, 200), st.text(max_size=30))
-def test_any_change_of_a_sample_is_read_or_counted(sample: str, place: int, more: str) -> None:
-    """Whatever stands in a line, it is a fact, a counted line, or nothing."""
-    at = place % len(sample)
-    read = read_message(sample[:at] + more + sample[at:])
-    assert read is None or read.family in FAMILIES
-
-
 # How lines of brokers' logs are taken apart: patterns of log4j, JSON layouts, dates and zones.
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from dump_comparison import compared
-from hypothesis import given
-from hypothesis import strategies as st
 from kafka_export import Row, rows_of
 from run_a_files import RUN_A
 
@@ -19,7 +17,6 @@ from strandline.export.destination import LocalDirectory
 from strandline_kafka.metadata.dump_log import open_dump
 from strandline_kafka.metadata.importing import Import
 from strandline_kafka.metadata.log_files import Copy, open_copy, read_records, snapshot_records
-from strandline_kafka.metadata.record_table import RECORDS
 from strandline_kafka.metadata.records import MetadataRecord, decode_value
 from strandline_kafka.metadata.wire import Unreadable
 
@@ -131,22 +128,6 @@ def test_a_huge_count_allocates_nothing() -> None:
         tracemalloc.stop()
 
 
-@given(number=st.sampled_from(sorted(RECORDS)), version=st.integers(0, 5), body=st.binary(max_size=200))
-def test_any_bytes_are_a_record_or_a_sentence(number: int, version: int, body: bytes) -> None:
-    """Whatever stands behind the frame, the decoder gives a record or `Unreadable`, and nothing else."""
-    try:
-        found, _, kind, fields = decode_value(bytes((1, number, version)) + body)
-    except Unreadable as error:
-        found, kind, fields = number, None, {}
-        refused = str(error)
-    else:
-        refused = ""
-    assert found == number
-    assert kind in (None, RECORDS[number].name)
-    assert len(fields) <= 16
-    assert "\n" not in refused
-
-
 # Segment files of metadata logs: damage, cut ends, and random bytes.
 
 
@@ -218,22 +199,6 @@ def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
     """A folder without segments is not taken for an empty log."""
     with pytest.raises(Unreadable, match="holds no metadata log"):
         open_copy(tmp_path)
-
-
-@given(junk=st.binary(max_size=400), at=st.integers(0, 2000))
-def test_random_bytes_are_records_or_a_sentence(tmp_path_factory: Any, run_a_log: bytes, junk: bytes, at: int) -> None:
-    """Whatever a file holds behind sound batches, it is read or refused in one sentence; nothing else escapes."""
-    folder = tmp_path_factory.mktemp("junk")
-    path = folder / SEGMENT
-    path.write_bytes(run_a_log[:at] + junk + run_a_log[at + len(junk) : 3000])
-    refused = ""
-    found = 0
-    try:
-        found = count(open_copy(folder))
-    except Unreadable as error:
-        refused = str(error)
-    assert found < 100
-    assert not refused or (str(path) in refused and "\n" not in refused)
 
 
 # The text of kafka-dump-log as a source: the same events as the file that it was printed of.

@@ -97,6 +97,20 @@ async def reopened(directory: Path) -> ClusterState | None:
         await store.close()
 
 
+async def stored(directory: Path) -> None:
+    """A controller leaves a store with one transaction."""
+    store = SqliteStore(directory)
+    await store.open()
+    await store.commit([full(1)])
+    await store.close()
+
+
+async def refused(directory: Path, match: str) -> None:
+    """Expect that a new process does not open the store."""
+    with pytest.raises(StoreFailed, match=match):
+        await reopened(directory)
+
+
 async def test_new_store_is_empty(tmp_path: Path) -> None:
     """A store without commits returns None, in a directory that did not exist."""
     assert await reopened(tmp_path / "new") is None
@@ -166,10 +180,7 @@ async def test_removed_nodes_are_kept(tmp_path: Path) -> None:
 
 async def test_a_store_from_before_removals_is_read(tmp_path: Path) -> None:
     """A store that the first release created, without a table of removed nodes, is opened and written to."""
-    store = SqliteStore(tmp_path)
-    await store.open()
-    await store.commit([full(1)])
-    await store.close()
+    await stored(tmp_path)
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as raw:
         raw.execute("DROP TABLE removed_nodes")
     found = await reopened(tmp_path)
@@ -264,36 +275,22 @@ DAMAGES = [
 @pytest.mark.parametrize("damage", DAMAGES, ids=range(len(DAMAGES)))
 async def test_damaged_document_is_refused(tmp_path: Path, damage: str) -> None:
     """A document that cannot be read stops the start with one line, and is never guessed."""
-    store = SqliteStore(tmp_path)
-    await store.open()
-    await store.commit([full(1)])
-    await store.close()
+    await stored(tmp_path)
     with sqlite3.connect(tmp_path / FILE_NAME) as raw:
         raw.execute("UPDATE header SET document = ?", (damage,))
     raw.close()
-    broken = SqliteStore(tmp_path)
 
-    with pytest.raises(StoreFailed, match="cannot read ClusterHeader"):
-        await broken.open()
-
-    await broken.close()
+    await refused(tmp_path, "cannot read ClusterHeader")
 
 
 async def test_a_changed_digit_is_damage(tmp_path: Path) -> None:
     """A leader epoch that changed on the disk is rejected: SQLite itself would return it (A6)."""
-    store = SqliteStore(tmp_path)
-    await store.open()
-    await store.commit([full(1)])
-    await store.close()
+    await stored(tmp_path)
     path = tmp_path / FILE_NAME
     changed = path.read_bytes().replace(b'"leader_epoch":3', b'"leader_epoch":2')
     path.write_bytes(changed)
-    broken = SqliteStore(tmp_path)
 
-    with pytest.raises(StoreFailed, match="checksum"):
-        await broken.open()
-
-    await broken.close()
+    await refused(tmp_path, "checksum")
 
 
 @pytest.mark.parametrize("emptied", [True, False])
@@ -306,12 +303,8 @@ async def test_a_log_without_its_store_is_refused(tmp_path: Path, emptied: bool)
     await store.close()
     if emptied:
         (tmp_path / FILE_NAME).touch()
-    broken = SqliteStore(tmp_path)
 
-    with pytest.raises(StoreFailed, match="is empty"):
-        await broken.open()
-
-    await broken.close()
+    await refused(tmp_path, "is empty")
 
 
 async def test_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
@@ -331,12 +324,8 @@ async def test_store_of_a_later_release_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / FILE_NAME) as raw:
         raw.execute("PRAGMA user_version = 99")
     raw.close()
-    store = SqliteStore(tmp_path)
 
-    with pytest.raises(StoreFailed, match="schema 99"):
-        await store.open()
-
-    await store.close()
+    await refused(tmp_path, "schema 99")
 
 
 async def test_an_earlier_release_refuses_a_store_that_was_moved(tmp_path: Path) -> None:
@@ -377,10 +366,7 @@ FIRST_SCHEMA = {
 
 async def of_the_first_schema(directory: Path, **changed: str) -> None:
     """Leave a store of the first schema in a directory."""
-    store = SqliteStore(directory)
-    await store.open()
-    await store.commit([full(1)])
-    await store.close()
+    await stored(directory)
     with closing(sqlite3.connect(directory / FILE_NAME)) as raw:
         for table, document in (FIRST_SCHEMA | changed).items():
             raw.execute(f"UPDATE {table} SET document = ?", (document,))
@@ -405,11 +391,8 @@ async def test_a_store_of_the_first_schema_becomes_one_of_this(tmp_path: Path) -
 async def test_a_damaged_store_of_the_first_schema_is_left_as_it_is(tmp_path: Path, fields: str) -> None:
     """A document that cannot be converted stops the start; nothing of the store is rewritten."""
     await of_the_first_schema(tmp_path, nodes=documents.sealed(fields))
-    broken = SqliteStore(tmp_path)
 
-    with pytest.raises(StoreFailed, match="cannot read NodeRecord"):
-        await broken.open()
-    await broken.close()
+    await refused(tmp_path, "cannot read NodeRecord")
 
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as raw:
         assert raw.execute("SELECT document FROM header").fetchone() == (FIRST_SCHEMA["header"],)

@@ -176,17 +176,6 @@ def test_replicated_batches_out_of_place_are_refused(payload: bytes, last_epoch:
     assert refused.value.refusal.code is ErrorCode.CORRUPT_MESSAGE
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes_split_or_are_refused(payload: bytes) -> None:
-    """Arbitrary bytes give batches or a rejection, never another exception."""
-    try:
-        batches = records_batch.split_batches(payload)
-    except Refused:
-        return
-
-    assert sum(len(view) for _, view in batches) == len(payload)
-
-
 @given(st.integers(min_value=0, max_value=records_batch.HEADER_BYTES + 20), st.integers(0, 255))
 def test_any_changed_byte_behind_the_stamp_is_noticed(at: int, value: int) -> None:
     """The CRC or the length prefix detects every changed byte except those a leader writes."""
@@ -212,13 +201,6 @@ def _batch(count: int, base_offset: int = 0) -> bytes:
     plain = bytearray(encode_batch([NewRecord(None, b"v%d" % index, 5) for index in range(count)]))
     records_batch.stamp(plain, base_offset, 3)
     return bytes(plain)
-
-
-def test_exactly_one_batch_is_taken() -> None:
-    """The header of the one batch is returned in the core's form."""
-    header = records_batch.check_one_batch(_batch(4))
-
-    assert (header.record_count, header.size_bytes) == (4, len(_batch(4)))
 
 
 @pytest.mark.parametrize(

@@ -187,29 +187,6 @@ def test_round_trip(records: list[NewRecord], codec: Compression) -> None:
     assert [record.offset for record in decoded] == list(range(len(records)))
 
 
-@given(
-    records=RECORDS,
-    codec=st.sampled_from(Compression),
-    changes=st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=3),
-    cut=st.integers(0, 30),
-)
-def test_changed_bytes_decode_or_are_refused(
-    records: list[NewRecord], codec: Compression, changes: list[tuple[int, int]], cut: int
-) -> None:
-    """For any bytes the result is records or a rejection."""
-    batch = bytearray(encode_batch(records, compression=codec))
-    for at, value in changes:
-        batch[at % len(batch)] = value
-    allowed = {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE}
-    code = None
-    try:
-        decode_batch(bytes(batch[: len(batch) - cut]))
-    except Refused as refused:
-        code = refused.refusal.code
-
-    assert code is None or code in allowed
-
-
 def test_a_fetch_answer_is_split_into_batches_that_decode() -> None:
     """Several batches in one answer give their records in order."""
     payload = bytearray()

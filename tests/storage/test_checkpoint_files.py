@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
 from strandline.storage import checkpoint_files, completion
@@ -50,19 +48,6 @@ def test_damaged_epoch_file_is_distinguished_from_a_missing_one(tmp_path, text) 
 
     with pytest.raises(checkpoint_files.CheckpointDamaged, match="leader-epoch-checkpoint is damaged"):
         checkpoint_files.read_epochs(tmp_path)
-
-
-@given(st.binary(max_size=60))
-def test_any_bytes_are_entries_or_damage(tmp_path_factory, content) -> None:
-    """For any content of a checkpoint the result is entries or CheckpointDamaged."""
-    folder = tmp_path_factory.mktemp("log")
-    (folder / "leader-epoch-checkpoint").write_bytes(content)
-    try:
-        entries = checkpoint_files.read_epochs(folder)
-    except checkpoint_files.CheckpointDamaged:
-        entries = []
-
-    assert entries == sorted(entries)
 
 
 def test_offset_file_is_kafkas(tmp_path) -> None:

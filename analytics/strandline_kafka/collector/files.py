@@ -5,7 +5,6 @@ Invariant: a batch that is written again, because its destination failed in the 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,17 +14,17 @@ from strandline.core.state_events import ExportGap, ExportHeartbeat, StateEvent
 from strandline.core.types import NodeId, TopicPartition
 from strandline.export import layout
 from strandline.export.destination import Destination
-from strandline.export.encoding import ExportFormat, encoded, suffix_of
-from strandline.export.layout import KAFKA_SOURCE, Manifest, SeqRange
+from strandline.export.encoding import ExportFormat
+from strandline.export.layout import KAFKA_SOURCE
 from strandline.export.rows import Emitter, Row, Taken, to_row
-from strandline.export.schema import CONTROLLER_NODE_ID, SCHEMA_VERSION, dataset_of
+from strandline.export.schema import CONTROLLER_NODE_ID, dataset_of
 from strandline_kafka.collector.looks import NOT_GIVEN, Sample
 from strandline_kafka.collector.states import Reported
 from strandline_kafka.metadata.importing import Assumed, Import, cluster_of
 from strandline_kafka.metadata.log_files import Copy, open_copy
 from strandline_kafka.metadata.passage import Window
 from strandline_kafka.metadata.wire import Unreadable
-from strandline_kafka.metadata.writing import Earlier
+from strandline_kafka.metadata.writing import Earlier, put_rows
 
 # ---- decisions
 # The decisions that a metadata log has of a collection's time, written into its export beside its looks (A23).
@@ -101,7 +100,7 @@ class Files:
 
     def __init__(self, destination: Destination, cluster_id: str, kind: ExportFormat = ExportFormat.PARQUET) -> None:
         self._destination = destination
-        self._folder = layout.cluster_folder(cluster_id)
+        self._cluster_id = cluster_id
         self._kind = kind
         self.files = 0
         self.rows = 0
@@ -117,7 +116,8 @@ class Files:
             hour = layout.hour_of(row["ts_wall_us"])
             by_file[dataset_of(row["event_type"]), hour, row["node_id"]].append(row)
         for (dataset, hour, _), some in by_file.items():
-            self._write(dataset, hour, some)
+            put_rows(self._destination, self._cluster_id, dataset, hour, some, self._kind)
+            self.files, self.rows = self.files + 1, self.rows + len(some)
 
     def describe(self, source: Mapping[str, object]) -> None:
         """Say of the export where it came from, in place of what was said before.
@@ -125,31 +125,8 @@ class Files:
         Raises:
             OSError: the destination fails.
         """
-        self._destination.put(f"{self._folder}/{KAFKA_SOURCE}", (json.dumps(source, indent=2) + "\n").encode())
-
-    def _write(self, dataset: str, hour: int, rows: list[Row]) -> None:
-        seqs = SeqRange(
-            node_id=rows[0]["node_id"],
-            incarnation=rows[0]["incarnation"],
-            first_seq=rows[0]["seq"],
-            last_seq=rows[-1]["seq"],
-        )
-        content = encoded(self._kind, rows)
-        path = layout.data_path(dataset, hour, seqs, suffix_of(self._kind))
-        times = [row["ts_wall_us"] for row in rows]
-        manifest = Manifest(
-            path=path,
-            rows=len(rows),
-            ranges=(seqs,),
-            min_ts_wall_us=min(times),
-            max_ts_wall_us=max(times),
-            size_bytes=len(content),
-            sha256=hashlib.sha256(content).hexdigest(),
-            schema_version=SCHEMA_VERSION,
-        )
-        self._destination.put(f"{self._folder}/{path}", content)
-        self._destination.put(f"{self._folder}/{layout.manifest_path(path)}", manifest.to_json().encode())
-        self.files, self.rows = self.files + 1, self.rows + len(rows)
+        path = f"{layout.cluster_folder(self._cluster_id)}/{KAFKA_SOURCE}"
+        self._destination.put(path, (json.dumps(source, indent=2) + "\n").encode())
 
 
 # ---- rows

@@ -35,6 +35,36 @@ _CLOCK = {"clock": "wall"}
 """The moments of a record are of the controller's time of day; there is no monotonic clock behind them."""
 
 
+def put_rows(
+    destination: Destination, cluster_id: str, dataset: str, hour: int, rows: Sequence[Row], kind: ExportFormat
+) -> None:
+    """Write rows of one emitter, in the order of their numbers, as a file of an export with its manifest.
+
+    Raises:
+        OSError: the destination fails.
+    """
+    first, last = rows[0], rows[-1]
+    seqs = SeqRange(
+        node_id=first["node_id"], incarnation=first["incarnation"], first_seq=first["seq"], last_seq=last["seq"]
+    )
+    content = encoded(kind, rows)
+    path = layout.data_path(dataset, hour, seqs, suffix_of(kind))
+    times = [row["ts_wall_us"] for row in rows]
+    manifest = Manifest(
+        path=path,
+        rows=len(rows),
+        ranges=(seqs,),
+        min_ts_wall_us=min(times),
+        max_ts_wall_us=max(times),
+        size_bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        schema_version=SCHEMA_VERSION,
+    )
+    folder = cluster_folder(cluster_id)
+    destination.put(f"{folder}/{path}", content)
+    destination.put(f"{folder}/{layout.manifest_path(path)}", manifest.to_json().encode())
+
+
 class EventFiles:
     """Takes events in the order of the log, and writes files whenever an hour or a reign ends."""
 
@@ -159,28 +189,8 @@ class EventFiles:
         rows, self._rows = self._rows, []
         if not rows or self._emitter is None:
             return
-        seqs = SeqRange(
-            node_id=self._emitter.node_id,
-            incarnation=self._emitter.incarnation,
-            first_seq=rows[0]["seq"],
-            last_seq=rows[-1]["seq"],
-        )
-        content = encoded(self._kind, rows)
-        times = [row["ts_wall_us"] for row in rows]
-        path = layout.data_path(TRANSITIONS, layout.hour_of(times[0]), seqs, suffix_of(self._kind))
-        manifest = Manifest(
-            path=path,
-            rows=len(rows),
-            ranges=(seqs,),
-            min_ts_wall_us=min(times),
-            max_ts_wall_us=max(times),
-            size_bytes=len(content),
-            sha256=hashlib.sha256(content).hexdigest(),
-            schema_version=SCHEMA_VERSION,
-        )
-        folder = layout.cluster_folder(self._cluster_id)
-        self._destination.put(f"{folder}/{path}", content)
-        self._destination.put(f"{folder}/{layout.manifest_path(path)}", manifest.to_json().encode())
+        hour = layout.hour_of(rows[0]["ts_wall_us"])
+        put_rows(self._destination, self._cluster_id, TRANSITIONS, hour, rows, self._kind)
         self.files, self.rows = self.files + 1, self.rows + len(rows)
 
 

@@ -86,6 +86,20 @@ def partition_list(text: str | None) -> list[int] | None:
     return [int(entry) for entry in entries]
 
 
+def states_of(text: str | None, states: tuple[str, ...], what: str) -> list[str]:
+    """`stable,empty` as the names of these ``states`` of a group or transaction; none without a text.
+
+    Raises:
+        typer.BadParameter: there is no such state.
+    """
+    known = {state.lower(): state for state in states}
+    asked = [] if text is None else [entry.strip().lower() for entry in text.split(",")]
+    unknown = next((entry for entry in asked if entry not in known), None)
+    if unknown is not None:
+        raise typer.BadParameter(f"--state: {unknown!r} is no state of a {what}; known are {', '.join(states)}")
+    return [known[entry] for entry in asked]
+
+
 # ---- former_options
 # Options whose names had a unit, and what they are called now; taken for one release, shown in no help.
 #

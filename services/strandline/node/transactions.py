@@ -42,27 +42,25 @@ class TransactionServicer:
         """Gives a producer its identity."""
         asked = transactions.read_init(request, self._host.topics)
         response = pb.TransactionServiceInitProducerIdResponse()
-        try:
-            answer = await self._shards.ask(asked.transactional_id, asked, wait_ms(context), messages.ProducerIdGiven)
-        except Refused as error:
-            write_error(response, error.refusal)
-            self._shards.point(response, asked.transactional_id, error.refusal)
-            return response
-        response.producer_id, response.producer_epoch = answer.identity
+        await self._identify(response, asked, context, messages.ProducerIdGiven)
         return response
 
     async def EndTxn(self, request: pb.EndTxnRequest, context: Context) -> pb.EndTxnResponse:
         """Decides a transaction."""
         asked = transactions.read_end(request, self._host.topics)
         response = pb.EndTxnResponse()
+        await self._identify(response, asked, context, messages.TxnEnded)
+        return response
+
+    async def _identify(self, response: Any, asked: Any, context: Context, kind: type[Any]) -> None:
+        """Answer with the identity that the coordinator gives, or with its refusal."""
         try:
-            answer = await self._shards.ask(asked.transactional_id, asked, wait_ms(context), messages.TxnEnded)
+            answer = await self._shards.ask(asked.transactional_id, asked, wait_ms(context), kind)
         except Refused as error:
             write_error(response, error.refusal)
             self._shards.point(response, asked.transactional_id, error.refusal)
-            return response
-        response.producer_id, response.producer_epoch = answer.identity
-        return response
+        else:
+            response.producer_id, response.producer_epoch = answer.identity
 
     async def AddPartitionsToTxn(
         self, request: pb.AddPartitionsToTxnRequest, context: Context

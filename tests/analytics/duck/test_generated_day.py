@@ -78,24 +78,29 @@ def test_part_of_it_is_there_twice(root: Path, day: duckdb.DuckDBPyConnection) -
     assert written > _number(day, "SELECT count(*) FROM events")
 
 
-def test_high_watermarks_stay_below_what_members_have(day: duckdb.DuckDBPyConnection) -> None:
-    """HW <= LEO of every member of the ISR, and of the leader."""
-    wrong = """
+IMPOSSIBLE = {
+    "a HW above what a member of the ISR, or the leader, has": """
         SELECT count(*) FROM events
-        WHERE event_type = 'REPLICA_SAMPLE' AND (hw > leader_leo OR (in_isr AND leo < hw))"""
-
-    assert _number(day, wrong) == 0
-
-
-def test_high_watermarks_do_not_go_back_within_an_epoch(day: duckdb.DuckDBPyConnection) -> None:
-    """Of two samples of one leader epoch the later has at least the HW of the earlier."""
-    wrong = """
+        WHERE event_type = 'REPLICA_SAMPLE' AND (hw > leader_leo OR (in_isr AND leo < hw))""",
+    "a HW that goes back within a leader epoch": """
         SELECT count(*) FROM (
           SELECT hw, lag(hw) OVER (PARTITION BY topic_id, partition, leader_epoch, node_id
             ORDER BY ts_mono_us, seq) AS was
           FROM events WHERE event_type = 'REPLICA_SAMPLE' AND replica_id = node_id
-        ) WHERE hw < was"""
+        ) WHERE hw < was""",
+    "an elected leader outside the ISR that was committed with it": """
+        SELECT count(*) FROM events l JOIN events i USING (topic_id, partition, partition_epoch)
+        WHERE l.event_type = 'LEADER_CHANGE' AND i.event_type = 'ISR_CHANGE' AND i.node_id = -1
+          AND l.new_leader >= 0 AND NOT list_contains(i.new_isr, l.new_leader)""",
+    "an offset committed ahead of the HW": """
+        SELECT count(*) FROM events o WHERE o.event_type = 'GROUP_OFFSETS' AND o.committed > (
+          SELECT max(hw) FROM events s WHERE s.event_type = 'REPLICA_SAMPLE' AND s.partition = o.partition)""",
+}
 
+
+@pytest.mark.parametrize("wrong", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_no_row_is_one_that_no_cluster_could_have(day: duckdb.DuckDBPyConnection, wrong: str) -> None:
+    """High watermarks, leaders and committed offsets of a generated day keep the rules of a real one."""
     assert _number(day, wrong) == 0
 
 
@@ -110,16 +115,6 @@ def test_only_what_was_lost_is_missing_in_the_partition_epochs(day: duckdb.DuckD
         ) WHERE d > 1"""
 
     assert _number(day, holes) <= 1
-
-
-def test_a_leader_is_a_member_of_the_isr(day: duckdb.DuckDBPyConnection) -> None:
-    """Every elected leader is in the ISR that was committed with it."""
-    wrong = """
-        SELECT count(*) FROM events l JOIN events i USING (topic_id, partition, partition_epoch)
-        WHERE l.event_type = 'LEADER_CHANGE' AND i.event_type = 'ISR_CHANGE' AND i.node_id = -1
-          AND l.new_leader >= 0 AND NOT list_contains(i.new_isr, l.new_leader)"""
-
-    assert _number(day, wrong) == 0
 
 
 def test_a_hot_partition_has_its_share_of_the_looks(tmp_path: Path) -> None:
@@ -137,17 +132,13 @@ def test_a_hot_partition_has_its_share_of_the_looks(tmp_path: Path) -> None:
 
 
 def test_twenty_groups_read_the_hot_partition_and_one_each_topic(day: duckdb.DuckDBPyConnection) -> None:
-    """Each commits an offset that the HW had reached by then; most of the commits are of the hot partition."""
+    """Most of the commits are of the hot partition."""
     groups = "SELECT count(DISTINCT group_id) FROM events WHERE event_type = 'GROUP_OFFSETS'"
     commits = "SELECT count(*) FROM events WHERE event_type = 'GROUP_OFFSETS'"
-    ahead = """
-        SELECT count(*) FROM events o WHERE o.event_type = 'GROUP_OFFSETS' AND o.committed > (
-          SELECT max(hw) FROM events s WHERE s.event_type = 'REPLICA_SAMPLE' AND s.partition = o.partition)"""
 
     assert _number(day, f"{groups} AND partition = {HOT}") == HOT_GROUPS + 1
     assert _number(day, groups) == HOT_GROUPS + 1
     assert _number(day, f"{commits} AND partition = {HOT}") > 0.9 * _number(day, commits)
-    assert _number(day, ahead) == 0
 
 
 @pytest.mark.parametrize("cause", ["committed", "aborted", "timeout", "fenced", "marker_refused"])
@@ -168,11 +159,9 @@ SCOPE = Scope(start_us=START_US, end_us=START_US + SHAPE.end, step_us=HOUR)
 
 
 @pytest.fixture(scope="module")
-def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
-    """A small day in DuckDB."""
-    folder = tmp_path_factory.mktemp("day")
-    write_day(SHAPE, folder)
-    found = Oracle(folder, SCOPE)
+def oracle(root: Path) -> Iterator[Oracle]:
+    """The same day in DuckDB."""
+    found = Oracle(root, SCOPE)
     found.make_tables()
     yield found
     found.close()

@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster_of_cores import Cluster
+from core_builders import partition_image
 
 from strandline.core.coordinator.machine import Batch, Context, Decision, Record
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits
 from strandline.core.errors import Refusal
 from strandline.core.log.effects import Effect, SendTxnMarkers
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.types import LeaderEpoch, TopicPartition
 from strandline_sim.world.record_codec import IdentityCodec
+
+BOTH = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)
 
 TOPIC = "lines"
 """The name that every topic of `core_builders.metadata` has."""
@@ -130,6 +134,15 @@ def put(scope: str = "g", *, fenced: bool = False, shown: bool = False, **values
 def coordinators(**limits: int) -> Coordinators:
     """The parts of a node that coordinates cells."""
     return Coordinators(codec=IdentityCodec(), machines={TOPIC: lambda _: Cells()}, limits=ShardLimits(**limits))
+
+
+def coordinating(*, streams: bool = False, timings: NodeTimings | None = None, **limits: int) -> Cluster:
+    """Node 1 leads and coordinates, node 2 follows; both have ticked once."""
+    cluster = Cluster(1, 2, coordinators=coordinators(**limits), streams=streams, timings=timings)
+    cluster.push_all(BOTH)
+    cluster.settle()
+    cluster.advance(100, settle=True)
+    return cluster
 
 
 def shard_of(cluster: Cluster, node: int, tp: TopicPartition) -> Shard:

@@ -5,7 +5,20 @@ from __future__ import annotations
 import pytest
 from cluster_of_cores import UNIX_MS, Cluster
 from core_builders import TP, F, L, partition_image
-from shard_cells import ASKED_OF_OTHERS, TOPIC, Cells, Get, batch_of, cells_of, code, coordinators, put, shard_of
+from shard_cells import (
+    ASKED_OF_OTHERS,
+    BOTH,
+    TOPIC,
+    Cells,
+    Get,
+    batch_of,
+    cells_of,
+    code,
+    coordinating,
+    coordinators,
+    put,
+    shard_of,
+)
 
 from strandline.core.coordinator.machine import Context, Decision, Reports
 from strandline.core.coordinator.serving import Coordinators
@@ -20,21 +33,10 @@ from strandline.core.transactions.messages import ProducerIdentity, TxnMarker, T
 from strandline.core.types import LeaderEpoch, Offset
 from strandline_sim.world.record_codec import IdentityCodec
 
-ONE = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)
-
-
-def _cluster(**limits: int) -> Cluster:
-    """Node 1 leads and coordinates, node 2 follows; both have ticked once."""
-    cluster = Cluster(1, 2, coordinators=coordinators(**limits))
-    cluster.push_all(ONE)
-    cluster.settle()
-    cluster.advance(100, settle=True)
-    return cluster
-
 
 def test_a_write_is_answered_when_the_hw_has_passed_it() -> None:
     """What was put is answered only after the follower has it, and not at the append."""
-    cluster = _cluster()
+    cluster = coordinating()
     request = cluster.ask_coordinator(put(a=1))
 
     assert request not in cluster.answered, "I30: a write was answered that may be undone"
@@ -44,7 +46,7 @@ def test_a_write_is_answered_when_the_hw_has_passed_it() -> None:
 
 def test_a_read_waits_for_the_write_that_it_shows() -> None:
     """A read of a scope with an open write is answered with it, after it."""
-    cluster = _cluster()
+    cluster = coordinating()
     wrote = cluster.ask_coordinator(put(a=1))
     read = cluster.ask_coordinator(Get("g"))
 
@@ -56,7 +58,7 @@ def test_a_read_waits_for_the_write_that_it_shows() -> None:
 
 def test_a_scope_without_open_writes_is_answered_at_once() -> None:
     """The open write of one scope holds no other back."""
-    cluster = _cluster()
+    cluster = coordinating()
     cluster.ask_coordinator(put("g", a=1))
     read = cluster.ask_coordinator(Get("other"))
 
@@ -65,7 +67,7 @@ def test_a_scope_without_open_writes_is_answered_at_once() -> None:
 
 def test_an_answer_for_the_whole_shard_waits_for_all_its_writes() -> None:
     """A read without a scope waits for the newest write of any."""
-    cluster = _cluster()
+    cluster = coordinating()
     cluster.ask_coordinator(put("g", a=1))
     cluster.ask_coordinator(put("h", b=2))
     read = cluster.ask_coordinator(Get(None))
@@ -78,7 +80,7 @@ def test_an_answer_for_the_whole_shard_waits_for_all_its_writes() -> None:
 
 def test_whoever_waits_when_leadership_is_lost_hears_so() -> None:
     """NOT_COORDINATOR, with MAY_APPEAR for what was appended and NOT_APPENDED for what was not."""
-    cluster = _cluster()
+    cluster = coordinating()
     wrote = cluster.ask_coordinator(put(a=1))
     read = cluster.ask_coordinator(Get("g"))
     cluster.push(L, partition_image(leader=2, epoch=1, version=2, isr=(1, 2), min_isr=2))
@@ -89,7 +91,7 @@ def test_whoever_waits_when_leadership_is_lost_hears_so() -> None:
 
 def test_what_is_not_committed_in_time_is_refused_at_the_deadline() -> None:
     """REQUEST_TIMED_OUT and MAY_APPEAR; a later answer of the same scope still leaves when its own write commits."""
-    cluster = _cluster()
+    cluster = coordinating()
     first = cluster.ask_coordinator(put(a=1), timeout=500)
     second = cluster.ask_coordinator(put(a=2), timeout=60_000)
     cluster.advance(600)
@@ -103,7 +105,7 @@ def test_what_is_not_committed_in_time_is_refused_at_the_deadline() -> None:
 
 def test_a_caller_that_left_holds_nobody_back() -> None:
     """Its answer is dropped, and the one behind it in the same scope leaves as soon as it may."""
-    cluster = _cluster()
+    cluster = coordinating()
     gone = cluster.ask_coordinator(put(a=1))
     stays = cluster.ask_coordinator(put(a=2))
     cluster.step(L, CallGone(cluster.now, gone))
@@ -115,7 +117,7 @@ def test_a_caller_that_left_holds_nobody_back() -> None:
 
 def test_below_min_isr_nothing_is_written() -> None:
     """A request that needs a write is refused and leaves no record; a plain read is answered."""
-    cluster = _cluster()
+    cluster = coordinating()
     cluster.push(L, partition_image(replicas=(1, 2), isr=(1,), elr=(2,), min_isr=2, version=2))
     leo = cluster.log(L).leo
     wrote = cluster.ask_coordinator(put(a=1))
@@ -130,7 +132,7 @@ def test_below_min_isr_nothing_is_written() -> None:
 
 def test_a_shard_that_always_waits_for_its_last_write_is_not_stalled() -> None:
     """While the HW moves writes are committed, so the machine acts, however long something has been open (G8)."""
-    cluster = _cluster(stalled_after_ms=300)
+    cluster = coordinating(stalled_after_ms=300)
     for count in range(10):
         cluster.ask_coordinator(put(a=count))
         while cluster.log(L).hw < count:
@@ -146,7 +148,7 @@ def test_a_shard_that_always_waits_for_its_last_write_is_not_stalled() -> None:
 
 def test_time_below_min_isr_is_nobodys_fault() -> None:
     """When the shard can write again, the machine gives every member its full time."""
-    cluster = _cluster()
+    cluster = coordinating()
     cluster.push(L, partition_image(replicas=(1, 2), isr=(1,), elr=(2,), min_isr=2, version=2))
     cluster.advance(300)
     excused = len(cells_of(cluster, L, TP).excused)
@@ -160,7 +162,7 @@ def test_time_below_min_isr_is_nobodys_fault() -> None:
 
 def test_a_machine_does_not_act_while_nothing_is_committed() -> None:
     """An open write that stays open stops the ticks of the machine, which begin again once it is committed."""
-    cluster = _cluster()
+    cluster = coordinating()
     cells = cells_of(cluster, L, TP)
     cluster.ask_coordinator(put(a=1), timeout=60_000)
     cluster.advance(3_000)
@@ -176,7 +178,7 @@ def test_a_machine_does_not_act_while_nothing_is_committed() -> None:
 
 def test_a_new_leader_serves_when_the_hw_has_reached_its_epoch() -> None:
     """Until then COORDINATOR_LOAD_IN_PROGRESS: what it folded may not be committed (G6)."""
-    cluster = _cluster()
+    cluster = coordinating()
     cluster.ask_coordinator(put(a=1))
     cluster.settle()
     # Node 2 has a record that no HW covers yet when it is elected.
@@ -196,7 +198,7 @@ def test_a_new_leader_serves_when_the_hw_has_reached_its_epoch() -> None:
 
 def test_a_node_that_does_not_lead_says_who_does() -> None:
     """NOT_COORDINATOR, without anything appended."""
-    cluster = _cluster()
+    cluster = coordinating()
     answer = cluster.answered[cluster.ask_coordinator(put(a=1), node=F)]
 
     assert isinstance(answer, Refusal)
@@ -205,7 +207,7 @@ def test_a_node_that_does_not_lead_says_who_does() -> None:
 
 def test_what_is_written_carries_the_wall_clock() -> None:
     """The context of a decision has the wall clock of the last tick, and the time since."""
-    cluster = _cluster()
+    cluster = coordinating()
     cluster.now += 30
     cluster.ask_coordinator(put(a=1))
 
@@ -214,7 +216,7 @@ def test_what_is_written_carries_the_wall_clock() -> None:
 
 def test_a_request_that_needs_too_large_a_batch_is_refused_whole() -> None:
     """MESSAGE_TOO_LARGE, and nothing of it is in the log."""
-    cluster = _cluster(max_batch_bytes=200)
+    cluster = coordinating(max_batch_bytes=200)
     leo = cluster.log(L).leo
     request = cluster.ask_coordinator(put(a=1, b=2, c=3))
 
@@ -224,7 +226,7 @@ def test_a_request_that_needs_too_large_a_batch_is_refused_whole() -> None:
 
 def test_what_nobody_asked_for_is_parted_into_batches_that_fit() -> None:
     """A decision of a tick that needs a larger batch is written as several, all its records in order."""
-    cluster = _cluster(max_batch_bytes=200)
+    cluster = coordinating(max_batch_bytes=200)
     cells = cells_of(cluster, L, TP)
     cells.due = [Decision(batches=(batch_of("g", *((f"k{i}", i) for i in range(7))),), scope="g")]
     cluster.advance(100)
@@ -235,7 +237,7 @@ def test_what_nobody_asked_for_is_parted_into_batches_that_fit() -> None:
 
 def test_notes_of_a_decision_are_given_when_taken_and_when_answered() -> None:
     """``taken`` at the append, ``answered`` when the answer leaves; a refused decision leaves neither."""
-    cluster = _cluster()
+    cluster = coordinating()
     cells = cells_of(cluster, L, TP)
     cluster.ask_coordinator(put(a=1))
     assert (len(cells.takes), len(cells.answers)) == (1, 0)
@@ -245,7 +247,7 @@ def test_notes_of_a_decision_are_given_when_taken_and_when_answered() -> None:
 
 def test_so_many_wait_and_no_more() -> None:
     """Beyond the bound a request is refused before it is decided."""
-    cluster = _cluster(max_waiting=2)
+    cluster = coordinating(max_waiting=2)
     for value in range(2):
         cluster.ask_coordinator(put(a=value))
     refused = cluster.ask_coordinator(put(a=3))
@@ -256,7 +258,7 @@ def test_so_many_wait_and_no_more() -> None:
 
 def test_a_long_computation_is_done_elsewhere_and_its_result_written() -> None:
     """A decision's work leaves as an effect; its result is given to the machine and what it decides is appended."""
-    cluster = _cluster()
+    cluster = coordinating()
     cells = cells_of(cluster, L, TP)
     wanted = Decision(batches=(batch_of("g", ("late", 5)),), scope="g")
     cells.due = [Decision(scope="g", work=lambda: wanted)]
@@ -269,7 +271,7 @@ def test_a_long_computation_is_done_elsewhere_and_its_result_written() -> None:
 
 def test_the_result_for_an_earlier_reign_is_dropped() -> None:
     """What was computed for a shard that is gone says nothing to the next one."""
-    cluster = _cluster()
+    cluster = coordinating()
     wanted = Decision(batches=(batch_of("g", ("late", 5)),), scope="g")
     cluster.step(L, Computed(cluster.now, TP, LeaderEpoch(7), wanted))
 
@@ -278,7 +280,7 @@ def test_the_result_for_an_earlier_reign_is_dropped() -> None:
 
 def test_others_hear_of_a_decision_when_it_is_committed() -> None:
     """What a decision leads to at others leaves when the HW has passed its records, once, not at the append (X8)."""
-    cluster = _cluster()
+    cluster = coordinating()
     cluster.ask_coordinator(put(a=1, shown=True))
 
     assert not cluster.wished(L, SendTxnMarkers)
@@ -291,7 +293,7 @@ def test_others_hear_of_a_decision_when_it_is_committed() -> None:
 
 def test_what_a_decision_wants_of_others_at_once_leaves_with_it() -> None:
     """`Decision.effects` leave in the step of the decision, behind its records."""
-    cluster = _cluster()
+    cluster = coordinating()
     cells_of(cluster, L, TP).due = [Decision(effects=(ASKED_OF_OTHERS,))]
     cluster.advance(100)
 
@@ -300,7 +302,7 @@ def test_what_a_decision_wants_of_others_at_once_leaves_with_it() -> None:
 
 def test_an_answer_of_others_is_heard_in_its_reign_alone() -> None:
     """The machine hears an answer for its own leader epoch and writes what that leads to; another's is dropped."""
-    cluster = _cluster()
+    cluster = coordinating()
     cells = cells_of(cluster, L, TP)
     answer = TxnMarkerAnswer(TxnMarker("i", ProducerIdentity(1, 1), True, TP))
     epoch = shard_of(cluster, L, TP).leader.image.leader_epoch
@@ -316,22 +318,13 @@ def test_an_answer_of_others_is_heard_in_its_reign_alone() -> None:
 # Read barriers: a read is answered only by who still led when it came (G10).
 
 
-BOTH = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)
-
-
-def _cluster_barrier(*, streams: bool = True) -> Cluster:
-    cluster = Cluster(
-        1, 2, coordinators=coordinators(), streams=streams, timings=NodeTimings(replica_fetch_wait_max_ms=10_000)
-    )
-    cluster.push_all(BOTH)
-    cluster.settle()
-    cluster.advance(100, settle=True)
-    return cluster
+def _with_barrier(*, streams: bool = True) -> Cluster:
+    return coordinating(streams=streams, timings=NodeTimings(replica_fetch_wait_max_ms=10_000))
 
 
 def test_a_read_with_a_barrier_waits_for_one_round_trip() -> None:
     """The parked fetch of the follower is answered at once with the barrier, and its next fetch repeats it."""
-    cluster = _cluster_barrier()
+    cluster = _with_barrier()
     read = cluster.ask_coordinator(Get("g", fenced=True))
 
     assert read not in cluster.answered
@@ -344,7 +337,7 @@ def test_a_read_with_a_barrier_waits_for_one_round_trip() -> None:
 
 def test_a_barrier_that_was_repeated_wakes_nobody_again() -> None:
     """After the round trip the follower's fetch is parked as before."""
-    cluster = _cluster_barrier()
+    cluster = _with_barrier()
     cluster.ask_coordinator(Get("g", fenced=True))
     cluster.settle()
 
@@ -355,7 +348,7 @@ def test_a_barrier_that_was_repeated_wakes_nobody_again() -> None:
 def test_requests_that_share_a_barrier_look_at_no_follower(monkeypatch: pytest.MonkeyPatch) -> None:
     """What followers have repeated is looked at when a barrier begins and when one of them fetches, not again for each
     of 50 requests that come in between."""
-    cluster = _cluster_barrier()
+    cluster = _with_barrier()
     cluster.ask_coordinator(Get("g", fenced=True))
     cluster.settle()
     looks: list[int] = []
@@ -371,7 +364,7 @@ def test_requests_that_share_a_barrier_look_at_no_follower(monkeypatch: pytest.M
 
 def test_requests_share_the_barrier_that_begins_next() -> None:
     """Within 100 ms of a barrier's beginning the next ones wait for one together, which begins at a tick."""
-    cluster = _cluster_barrier()
+    cluster = _with_barrier()
     first = cluster.ask_coordinator(Get("g", fenced=True))
     cluster.settle()
     later = [cluster.ask_coordinator(Get("g", fenced=True)) for _ in range(3)]
@@ -396,7 +389,7 @@ def test_who_leads_alone_needs_nobody() -> None:
 
 def test_answers_of_a_scope_leave_in_order_behind_a_barrier() -> None:
     """A write that is committed waits for the read before it, whose barrier has not passed."""
-    cluster = _cluster_barrier()
+    cluster = _with_barrier()
     cluster.ask_coordinator(Get("g", fenced=True))
     cluster.settle()
     read = cluster.ask_coordinator(Get("g", fenced=True))
@@ -410,7 +403,7 @@ def test_answers_of_a_scope_leave_in_order_behind_a_barrier() -> None:
 
 def test_a_barrier_that_does_not_pass_in_time_is_no_answer() -> None:
     """COORDINATOR_NOT_AVAILABLE when the request's time is over."""
-    cluster = _cluster_barrier()
+    cluster = _with_barrier()
     read = cluster.ask_coordinator(Get("g", fenced=True), timeout=300)
     cluster.advance(400)
     answer = cluster.answered[read]
@@ -420,7 +413,7 @@ def test_a_barrier_that_does_not_pass_in_time_is_no_answer() -> None:
 
 def test_below_min_isr_whoever_waits_for_a_barrier_hears_so_at_once() -> None:
     """A shrunken ISR ends the wait, and later requests are refused as they come."""
-    cluster = _cluster_barrier()
+    cluster = _with_barrier()
     waits = cluster.ask_coordinator(Get("g", fenced=True))
     cluster.push(L, partition_image(replicas=(1, 2), isr=(1,), elr=(2,), min_isr=2, version=2))
     late = cluster.ask_coordinator(Get("g", fenced=True))
@@ -446,7 +439,7 @@ def test_a_member_that_leaves_the_isr_is_waited_for_no_longer() -> None:
 
 def test_tr40_a_fetch_from_before_the_election_proves_nothing() -> None:
     """B's fetch is slow, B is elected and takes a write, a read comes to A, then B's old fetch: A does not answer."""
-    cluster = _cluster_barrier()
+    cluster = _with_barrier()
     # The write that A and B share, and B's next fetch, which is slow.
     cluster.ask_coordinator(put(a=1))
     cluster.deliver(L, F)

@@ -10,7 +10,7 @@ from cluster_of_cores import Cluster
 from core_builders import TP, F, L, partition_image
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shard_cells import Cell, Cells, Get, cells_of, code, coordinators, put, shard_of
+from shard_cells import BOTH, Cell, Cells, Get, cells_of, code, coordinating, coordinators, put, shard_of
 
 from strandline.core.coordinator.machine import DecodedRecord, Record
 from strandline.core.coordinator.shard import ShardState
@@ -19,16 +19,7 @@ from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Offset
 from strandline_sim.world.record_codec import IdentityCodec
 
-BOTH = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)
 SMALL = {"sweep_above_bytes": 1_000, "sweep_step_bytes": 120, "batch_bytes": 120}
-
-
-def _cluster(**limits: int) -> Cluster:
-    cluster = Cluster(1, 2, coordinators=coordinators(**limits))
-    cluster.push_all(BOTH)
-    cluster.settle()
-    cluster.advance(100, settle=True)
-    return cluster
 
 
 def _write(cluster: Cluster, values: range, cells: int = 5) -> None:
@@ -52,7 +43,7 @@ def folded(cluster: Cluster, node: int) -> dict[Cell, object]:
 
 def test_a_log_that_grew_is_swept_and_its_front_cut_off() -> None:
     """The log start moves to where the sweep began, on the leader and on the follower, and the state is unchanged."""
-    cluster = _cluster(**SMALL)
+    cluster = coordinating(**SMALL)
     _write(cluster, range(40))
     before = cells_of(cluster, L, TP).of("g")
     cluster.advance(1_000, settle=True)
@@ -65,7 +56,7 @@ def test_a_log_that_grew_is_swept_and_its_front_cut_off() -> None:
 
 def test_a_log_that_is_mostly_live_is_not_swept() -> None:
     """Size alone is no reason: the log must be four times as large as what it holds."""
-    cluster = _cluster(**SMALL)
+    cluster = coordinating(**SMALL)
     _write(cluster, range(40), cells=40)
     cluster.advance(1_000, settle=True)
 
@@ -74,7 +65,7 @@ def test_a_log_that_is_mostly_live_is_not_swept() -> None:
 
 def test_nothing_is_cut_off_before_the_sweep_is_committed() -> None:
     """While the follower lacks the last swept record, the front stays (R56)."""
-    cluster = _cluster(**SMALL)
+    cluster = coordinating(**SMALL)
     _write(cluster, range(40))
     cluster.advance(1_000)
 
@@ -84,7 +75,7 @@ def test_nothing_is_cut_off_before_the_sweep_is_committed() -> None:
 
 def test_a_deleted_key_needs_no_tombstone() -> None:
     """After the trim a deleted key is neither in the log nor in what it folds to."""
-    cluster = _cluster(**SMALL)
+    cluster = coordinating(**SMALL)
     _write(cluster, range(40))
     cluster.ask_coordinator(put(c0=None))
     cluster.settle()
@@ -102,7 +93,7 @@ def test_a_deleted_key_needs_no_tombstone() -> None:
 
 def test_a_new_leader_after_a_half_sweep_has_everything() -> None:
     """The one that was elected folds the same state, and may sweep on its own."""
-    cluster = _cluster(**SMALL)
+    cluster = coordinating(**SMALL)
     _write(cluster, range(40))
     cluster.advance(100, settle=True)
     before = cells_of(cluster, L, TP).of("g")
@@ -136,7 +127,7 @@ def test_a_key_that_was_written_since_is_not_written_again() -> None:
 
 def test_writes_are_amplified_by_a_third_at_most() -> None:
     """What sweeps append is at most 0.34 of what was written, where live records are a quarter of the log or less."""
-    cluster = _cluster(sweep_above_bytes=6_000, sweep_step_bytes=1_200, batch_bytes=1_200)
+    cluster = coordinating(sweep_above_bytes=6_000, sweep_step_bytes=1_200, batch_bytes=1_200)
     wanted = 0
     for round_ in range(60):
         for value in range(10):

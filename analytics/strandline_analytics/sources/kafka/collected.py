@@ -79,15 +79,19 @@ BOUNDED: Mapping[str, Mapping[str, str]] = {
 
 def bounds_said(source: Mapping[str, Any]) -> str:
     """How far the other bound of the HW is away, by what a collector counted."""
-    counted = source.get("hw_bounds")
+    return width_said(source.get("hw_bounds"), "looks") or "its lower bound is in ext.hw_lag_low of the samples"
+
+
+def width_said(counted: Any, what: str) -> str | None:
+    """How far a lower bound is away, by what was counted of ``what``; None where nothing was."""
     counted = counted if isinstance(counted, dict) else {}
     looks, exact, width, widest = (counted.get(name) for name in ("looks", "exact", "width_sum", "widest"))
     if not all(isinstance(each, int) for each in (looks, exact, width, widest)) or not looks:
-        return "its lower bound is in ext.hw_lag_low of the samples"
+        return None
     assert isinstance(width, int)
     return (
         f"the lower one is at most {widest} records less, {width / looks:.3g} in the mean, and equal in {exact} of "
-        f"{looks} looks"
+        f"{looks} {what}"
     )
 
 

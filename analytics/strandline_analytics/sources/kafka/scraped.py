@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-EVERYTHING = "*"
+from strandline_analytics.sources.kafka.collected import EVERYTHING, width_said
+
 _NO_HW = {EVERYTHING: "Kafka exports no high watermark to Prometheus"}
 _NO_CHANGES = {EVERYTHING: "a scrape sees states and not the changes between them"}
 _NO_GROUPS = {EVERYTHING: "scrapes of brokers say nothing about consumer groups"}
@@ -70,15 +71,7 @@ def bounds_said(source: Mapping[str, Any]) -> str:
     """How far the other bound of a follower's end is away, by what the import counted."""
     said = source.get("prometheus")
     counted = said.get("leo_bounds") if isinstance(said, dict) else None
-    counted = counted if isinstance(counted, dict) else {}
-    looks, exact, width, widest = (counted.get(name) for name in ("looks", "exact", "width_sum", "widest"))
-    if not all(isinstance(each, int) for each in (looks, exact, width, widest)) or not looks:
-        return "the lower one is in ext.lag_low of the samples"
-    assert isinstance(width, int)
-    return (
-        f"the lower one is at most {widest} records less, {width / looks:.3g} in the mean, and equal in {exact} of "
-        f"{looks} samples"
-    )
+    return width_said(counted, "samples") or "the lower one is in ext.lag_low of the samples"
 
 
 def bounded(statistic: str, source: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

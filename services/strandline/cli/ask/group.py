@@ -13,7 +13,7 @@ import typer
 from strandline.cli.ask.group_reset import reset_offsets, topic_choice
 from strandline.cli.connect import over_tls
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail, perform
-from strandline.cli.options import Bootstrap, Output
+from strandline.cli.options import Bootstrap, Output, states_of
 from strandline.cli.output import Column, Format, show
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def list_groups(
     output: Output = Format.TABLE,
 ) -> None:
     """List the groups of the cluster. Exit code 1 if a node did not answer for its own."""
-    perform(_list(bootstrap, states_of(state), output))
+    perform(_list(bootstrap, states_of(state, STATES, "group"), output))
 
 
 @app.command()
@@ -212,20 +212,6 @@ def describe(
     if seconds and (members or state):
         raise typer.BadParameter("--seconds goes with --offsets: members and states have no lag")
     perform(_describe(bootstrap, groups or [], _columns(members, state, verbose, seconds), output))
-
-
-def states_of(text: str | None) -> list[str]:
-    """`stable,empty` as the states' own names; none without a text.
-
-    Raises:
-        typer.BadParameter: there is no such state.
-    """
-    known = {state.lower(): state for state in STATES}
-    asked = [] if text is None else [entry.strip().lower() for entry in text.split(",")]
-    unknown = next((entry for entry in asked if entry not in known), None)
-    if unknown is not None:
-        raise typer.BadParameter(f"--state: {unknown!r} is no state of a group; known are {', '.join(STATES)}")
-    return [known[entry] for entry in asked]
 
 
 def _columns(members: bool, state: bool, verbose: bool, seconds: bool) -> list[Column]:

@@ -15,7 +15,7 @@ from strandline.cli.ask.txn_change import abort, fence, partition_of
 from strandline.cli.connect import over_tls
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, perform
-from strandline.cli.options import Bootstrap, Output
+from strandline.cli.options import Bootstrap, Output, states_of
 from strandline.cli.output import Column, Format, show
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def list_transactions(
     output: Output = Format.TABLE,
 ) -> None:
     """List the transactional ids of the cluster. Exit code 1 if a node did not answer for its own."""
-    perform(_list(bootstrap, states_of(state), older_than, producer_id or [], output))
+    perform(_list(bootstrap, states_of(state, STATES, "transaction"), older_than, producer_id or [], output))
 
 
 @app.command()
@@ -130,20 +130,6 @@ def find_hanging(
     Exit code 1 if there is one; `strandline txn abort` ends it.
     """
     perform(_find_hanging(bootstrap, [topic_choice(text) for text in topic or []], older_than, output))
-
-
-def states_of(text: str | None) -> list[str]:
-    """`ongoing,preparecommit` as the states' own names; none without a text.
-
-    Raises:
-        typer.BadParameter: there is no such state.
-    """
-    known = {state.lower(): state for state in STATES}
-    asked = [] if text is None else [entry.strip().lower() for entry in text.split(",")]
-    unknown = next((entry for entry in asked if entry not in known), None)
-    if unknown is not None:
-        raise typer.BadParameter(f"--state: {unknown!r} is no state of a transaction; known are {', '.join(STATES)}")
-    return [known[entry] for entry in asked]
 
 
 async def _list(
