@@ -506,7 +506,8 @@ def test_a_rate_outlives_what_ends_before_the_queued_target_begins() -> None:
 
 
 def test_an_older_node_keeps_reassignments_away() -> None:
-    """Below their feature level moves and drains are refused; while one runs, no node of an older release registers."""
+    """Below their feature level moves and drains are refused, naming the node to upgrade; while one runs, no node of an
+    older release registers."""
     old = types.REASSIGNMENTS - 1
     controller = moving(0, 1, 2)
     reassign(controller, 3, 4, 5)
@@ -520,6 +521,7 @@ def test_an_older_node_keeps_reassignments_away() -> None:
     assert "let them end, or cancel them" in late.refusal.message
     assert move is not None
     assert [move.code, drained.code] == [ErrorCode.UNSUPPORTED_VERSION] * 2
+    assert move.message.endswith("upgrade first nodes of an older release: 9")
 
 
 def test_an_equal_target_changes_nothing() -> None:

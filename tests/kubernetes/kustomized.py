@@ -23,7 +23,9 @@ COMPONENTS = sorted(path.name for path in (ROOT / "components").iterdir())
 EVERYTHING = "everything"
 """The local overlay with all components, those that no overlay of ours uses included."""
 RENDERED = [*OVERLAYS, EVERYTHING]
-_WITH_TLS = ("tls", "etcd-tls", "etcd-cert-manager")
+_WITH_TLS = ("tls", "etcd-tls", "etcd-cert-manager", "scale-in-tls")
+SCALE_IN = {"name": "strandline-scale-in", "literals": ["NODE=3", "THROTTLE=50MB"]}
+"""What an overlay with the component scale-in says."""
 SEVERAL = ["production", EVERYTHING]
 """Those with several controllers."""
 NAME, COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
@@ -51,6 +53,7 @@ def objects(name: str) -> tuple[Object, ...]:
             "namespace": "strandline",
             "resources": [str(up / "overlays" / "local")],
             "components": [str(up / "components" / part) for part in used],
+            "configMapGenerator": [SCALE_IN],
         }
         (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(content))
         return render(Path(os.path.realpath(folder)))
@@ -82,7 +85,7 @@ def one(name: str, kind: str, called: str) -> Object:
 def workloads(name: str) -> list[tuple[Object, Object]]:
     """Every workload with its pod template."""
     found = []
-    for each in of_kind(name, "StatefulSet", "Deployment"):
+    for each in of_kind(name, "StatefulSet", "Deployment", "Job"):
         found.append((each, each["spec"]["template"]))
     for each in of_kind(name, "CronJob"):
         found.append((each, each["spec"]["jobTemplate"]["spec"]["template"]))
@@ -90,9 +93,9 @@ def workloads(name: str) -> list[tuple[Object, Object]]:
 
 
 def containers(name: str) -> Iterator[tuple[str, Object, Object]]:
-    """Every container with the name of its workload and its pod's spec."""
+    """Every container, those that run first included, with the name of its workload and its pod's spec."""
     for workload, template in workloads(name):
-        for container in template["spec"]["containers"]:
+        for container in (*template["spec"].get("initContainers", ()), *template["spec"]["containers"]):
             yield workload["metadata"]["name"], template["spec"], container
 
 

@@ -224,6 +224,40 @@ def test_commands_exist(name: str) -> None:
             _assert_command(words)
 
 
+@pytest.mark.parametrize(
+    ("overlay", "components"), [("local", ["scale-in"]), ("production", ["scale-in", "scale-in-tls"])]
+)
+def test_scaling_in_empties_the_node_that_the_overlay_names(
+    overlay: str, components: list[str], tmp_path: Path
+) -> None:
+    """The Job drains that node at that rate, then waits until no move runs; with TLS as the administrator."""
+    up = kustomized.upward(str(tmp_path))
+    content = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": "strandline",
+        "resources": [str(up / "overlays" / overlay)],
+        "components": [str(up / "components" / component) for component in components],
+        "configMapGenerator": [kustomized.SCALE_IN],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    made = {(each["kind"], each["metadata"]["name"]): each for each in kustomized.render(tmp_path.resolve())}
+    pod = made["Job", kustomized.SCALE_IN["name"]]["spec"]["template"]["spec"]
+    (drain,), (wait,) = pod["initContainers"], pod["containers"]
+    given = made["ConfigMap", drain["envFrom"][0]["configMapRef"]["name"]]["data"]
+    known = given | {entry["name"]: entry["value"] for entry in drain["env"]}
+    secrets = [volume["secret"]["secretName"] for volume in pod.get("volumes", ())]
+
+    words = [re.sub(r"\$\((\w+)\)", lambda found: known[found[1]], word) for word in drain["args"]]
+    assert words == ["node", "drain", "3", "--throttle", "50MB", "--yes"]
+    assert wait["args"][:3] == ["reassign", "status", "--watch"]
+    assert wait["env"] == drain["env"] and wait["image"] == drain["image"] == f"strandline:{__version__}"
+    assert parse_endpoint(known["STRANDLINE_BOOTSTRAP"].split(",")[0]).port == PORTS["clients"]
+    assert (known.get("STRANDLINE_TLS_CERT"), secrets) == (
+        ("/etc/strandline/tls/tls.crt", ["strandline-admin-tls"]) if overlay == "production" else (None, [])
+    )
+
+
 def _assert_command(words: list[str]) -> None:
     command: Any = get_command(app)
     path = []
@@ -361,8 +395,10 @@ def test_spark_runs_the_command_of_the_batch() -> None:
 def test_a_changed_setting_is_a_rollout(name: str) -> None:
     """Settings are in objects whose names carry a hash of them, so a change reaches every pod by a new template."""
     for each in of_kind(name, "ConfigMap"):
-        assert re.fullmatch(r"strandline-(controller|replica)-settings-[a-z0-9]{10}", each["metadata"]["name"])
-    assert len(of_kind(name, "ConfigMap")) == 2
+        assert re.fullmatch(
+            r"strandline-((controller|replica)-settings|scale-in)-[a-z0-9]{10}", each["metadata"]["name"]
+        )
+    assert len(of_kind(name, "ConfigMap")) == (3 if name == kustomized.EVERYTHING else 2)
     assert {each["metadata"]["name"] for each, _ in workloads(name)} >= {
         "strandline-replica",
         "strandline-controller",

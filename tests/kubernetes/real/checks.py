@@ -14,6 +14,7 @@ from typing import Any
 from clients import Clients, in_sync, partitions
 from controllers import CONTROLLERS, active, another_than, controller_pods, create_topic, whole
 from kubectl import (
+    CLIENTS,
     NAMESPACE,
     REPLICAS,
     all_ready,
@@ -26,6 +27,7 @@ from kubectl import (
     until,
 )
 from machine import HOME_LABEL, OwnCluster
+from manifests import empty_node
 
 MOVE_S = 1.0
 """Without acknowledgements, for a leadership that is handed over."""
@@ -158,21 +160,60 @@ def _eviction_is_refused(name: str) -> bool:
     return bool(done.returncode) and "disruption budget" in done.stderr
 
 
-def scale_up(test: Test) -> Outcome:
-    """(d) a fourth node, which must register; then it is removed again."""
+def scale_out_and_in(test: Test) -> Outcome:
+    """(d) a fourth node, which gets replicas by `rebalance`; then a Job empties it, and it is removed again."""
     since_s = test.clients.now_s()
     in_namespace("scale", f"statefulset/{REPLICAS}", "--replicas=4")
     all_ready(4)
-    until(lambda: _state_of(3) == "serving", "node 3 serves", 60)
+    until(lambda: _states().get(3) == "serving", "node 3 serves", 60)
     racks = sorted({node["rack"] or "none" for node in strandline("node", "list")})
+    proposed = strandline("rebalance")
+    strandline("rebalance", "--yes")
+    until(lambda: not strandline("reassign", "status"), "all moves have ended", 120)
+    held = _held_by(3)
+    empty_node(3)
+    left = _held_by(3)
     in_namespace("scale", f"statefulset/{REPLICAS}", "--replicas=3")
     all_ready(3)
+    until(lambda: _states().get(3) == "fenced", "the session of node 3 has ended", 60)
+    in_namespace("exec", CLIENTS, "--", "strandline", "node", "remove", "3")
+    in_namespace("delete", "pvc", "data-strandline-replica-3", "--wait=false")
     in_sync()
-    return test.judged("(d) scale 3 to 4 and back", since_s, MOVE_S, f"node 3 registered; racks {', '.join(racks)}")
+    facts = (f"racks {', '.join(racks)}", f"{len(proposed['moves'])} moves proposed, {held} replicas on node 3")
+    outcome = test.judged("(d) scale 3 to 4 and back", since_s, MOVE_S, *facts)
+    if proposed["submitted"] or not proposed["moves"]:
+        outcome.failures.append(f"rebalance proposed {len(proposed['moves'])} moves")
+    if not held or left or 3 in _states():
+        outcome.failures.append(f"node 3 held {held} replicas, {left} when it was drained; then there was {_states()}")
+    return outcome
 
 
-def _state_of(node_id: int) -> str | None:
-    return next((node["state"] for node in strandline("node", "list") if node["node_id"] == node_id), None)
+def _states() -> dict[int, str]:
+    return {node["node_id"]: node["state"] for node in strandline("node", "list")}
+
+
+def _held_by(node_id: int) -> int:
+    return sum(node_id in row["replicas"] for row in strandline("topic", "describe"))
+
+
+def replace_disk(test: Test) -> Outcome:
+    """(j) a machine with a leader is lost, and comes back with another disk: the same node, refilled by the others."""
+    assert isinstance(test.cluster, OwnCluster)
+    row = leader_away_from_home()
+    name = pod_of(row["leader"])
+    pod = pods()[name]
+    machine, since_s = pod["spec"]["nodeName"], test.clients.now_s()
+    disk = get("pvc", f"data-{name}")["spec"]["volumeName"]
+    with test.cluster.node_lost(machine):
+        until(lambda: _led_by_another(row), f"another node leads partition {row['partition']}", 60)
+        in_namespace("delete", "pvc", f"data-{name}", "--wait=false")
+        in_namespace("delete", "pod", name, "--force", "--grace-period=0")
+    replaced(name, pod["metadata"]["uid"])
+    in_sync()
+    outcome = test.judged("(j) a machine lost, its disk replaced", since_s, LOST_S, f"{name} on {machine} refilled")
+    if get("pvc", f"data-{name}")["spec"]["volumeName"] == disk:
+        outcome.failures.append(f"{name} has its old disk")
+    return outcome
 
 
 def two_owners(test: Test) -> Outcome:

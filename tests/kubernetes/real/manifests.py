@@ -20,7 +20,7 @@ from strandline.rpc.permissions import CallerRole, Identity
 _SHIPPED = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes"
 OVERLAYS = _SHIPPED / "overlays"
 _ETCD, _DAYS = "strandline-etcd", 1
-_JOB = "analytics-once"
+_JOB, _SCALE_IN = "analytics-once", "strandline-scale-in"
 _WORDS = ["analytics", "report", "--input", "/exports/state", "--out", "/exports/report.html", "--memory", "1g"]
 
 
@@ -94,6 +94,20 @@ def _secret(authority: Authority, spec: dict[str, Any]) -> dict[str, Any]:
         "metadata": {"name": spec["secretName"]},
         "data": {name: b64encode(content).decode() for name, content in files.items()},
     }
+
+
+def empty_node(node_id: int, timeout_s: float = 180.0) -> None:
+    """Runs the Job of components/scale-in for one node, to its end.
+
+    Raises:
+        Failed: it failed, or did not end in time.
+    """
+    (job,) = yaml.safe_load_all(kubectl("kustomize", str(_SHIPPED / "components" / "scale-in")))
+    settings = [f"--from-literal=NODE={node_id}", "--from-literal=THROTTLE=50MB"]
+    made = in_namespace("create", "configmap", _SCALE_IN, *settings, "--dry-run=client", "--output", "yaml")
+    in_namespace("apply", "--filename", "-", given=yaml.safe_dump_all([yaml.safe_load(made), job]))
+    in_namespace("wait", "--for=condition=complete", f"job/{_SCALE_IN}", f"--timeout={timeout_s:g}s")
+    in_namespace("delete", f"job/{_SCALE_IN}", f"configmap/{_SCALE_IN}")
 
 
 def run_job(timeout_s: float = 600.0) -> str:

@@ -38,18 +38,22 @@ ANYWHERE: dict[str, Callable[[Test], Outcome]] = {
     "a": checks.delete_leader,
     "b": checks.rolling_restart,
     "c": checks.drain,
-    "d": checks.scale_up,
+    "d": checks.scale_out_and_in,
     "e": checks.two_owners,
     "h": checks.kill_active,
     "i": checks.drain_active,
 }
-OWN_MACHINE: dict[str, Callable[[Test], Outcome]] = {"f": checks.lose_machine, "g": checks.partition_pods}
+OWN_MACHINE: dict[str, Callable[[Test], Outcome]] = {
+    "f": checks.lose_machine,
+    "g": checks.partition_pods,
+    "j": checks.replace_disk,
+}
 
 
 def main() -> int:
     """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="make test-with WHAT=kubernetes", description=__doc__)
-    parser.add_argument("--only", default="abcdehifg", help="letters of the checks to run")
+    parser.add_argument("--only", default="abcdehifgj", help="letters of the checks to run")
     parser.add_argument("--no-analytics", action="store_true", help="leave out the analytics Job")
     parser.add_argument("--no-build", action="store_true", help="take the images as they are")
     parser.add_argument("--write", action="store_true", help="write the results into docs/OPERATIONS.md")

@@ -111,6 +111,15 @@ class Draft:
         """
         return self.proves_members and self.header.feature_level >= types.REPORTED_ELECTIONS
 
+    def below(self, level: int, what: str) -> Refusal | None:
+        """Why ``what`` (a plural noun) must wait for a feature level, and which live nodes keep the cluster below."""
+        if self.header.feature_level >= level:
+            return None
+        older = [str(each.image.node_id) for each in self.nodes() if each.feature_max < level and not each.image.fenced]
+        first = f"nodes of an older release: {', '.join(older)}" if older else "every node"
+        found = f"the cluster works at feature level {self.header.feature_level}, and {what} need {level}"
+        return Refusal(ErrorCode.UNSUPPORTED_VERSION, f"{found}; upgrade first {first}")
+
     def reports_of(self, partition: PartitionImage) -> Reports:
         """What active replicas' present processes reported of their logs, while the partition has no leader."""
         found = self._reports.of(partition)

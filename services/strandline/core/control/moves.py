@@ -31,20 +31,11 @@ from strandline.core.state_events import Reassignment
 from strandline.core.types import REASSIGNMENTS, NodeId, TopicPartition
 
 
-def _unsupported(draft: Draft, what: str) -> Refusal | None:
-    if (level := draft.header.feature_level) >= REASSIGNMENTS:
-        return None
-    return Refusal(
-        ErrorCode.UNSUPPORTED_VERSION,
-        f"the cluster works at feature level {level}, and {what} needs {REASSIGNMENTS}; upgrade every node first",
-    )
-
-
 def alter_reassignments(
     draft: Draft, reassignments: Reassignments, request: messages.AlterPartitionReassignments
 ) -> messages.PartitionsReassigned:
     """Begin, change or cancel each reassignment, or say why not; one that is refused does not hold up the others."""
-    refusal = _unsupported(draft, "moving replicas") or _bad_throttle(request)
+    refusal = draft.below(REASSIGNMENTS, "moves of replicas") or _bad_throttle(request)
     if refusal is not None:
         return messages.PartitionsReassigned(refusal=refusal)
     placement = Placement(draft.nodes(), ())
@@ -239,7 +230,7 @@ def drain(draft: Draft, request: messages.DrainNode) -> messages.NodeDrained:
     if record is None:
         unknown = f"node {node_id} is not registered; `strandline node list` shows those that are"
         return messages.NodeDrained(refusal=Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, unknown))
-    refusal = _unsupported(draft, "draining nodes")
+    refusal = draft.below(REASSIGNMENTS, "drains of nodes")
     if refusal is None and request.draining and not record.image.draining:
         refusal = _cannot_drain(draft, node_id)
     if refusal is not None:

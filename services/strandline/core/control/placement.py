@@ -116,12 +116,8 @@ def internal_topic(draft: Draft, timings: ControllerTimings, placement: Placemen
         message = f"topic '{new.name}' is internal: the controller shapes it; name no partitions, replicas or settings"
         return Refusal(ErrorCode.INVALID_REQUEST, message)
     what, level, partitions = _kind_of(new.name, timings)
-    if draft.header.feature_level < level:
-        return Refusal(
-            ErrorCode.UNSUPPORTED_VERSION,
-            f"the cluster works at feature level {draft.header.feature_level}, and {what} need {level}; "
-            "upgrade every node first",
-        )
+    if (refusal := draft.below(level, what)) is not None:
+        return refusal
     factor = timings.internal_replication_factor
     if placement.active < factor:
         return Refusal(
