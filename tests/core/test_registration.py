@@ -10,6 +10,7 @@ from controller_builders import CLUSTER, Controller, created, registration, star
 from strandline.core import types
 from strandline.core.control.messages import AlterTopicConfigs, ConfigChange, TopicRef
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.state_events import IsrChange
 from strandline.core.types import Durability, Role, Rules
 
 OBSERVER = frozenset({Role.FOLLOWER})
@@ -62,6 +63,22 @@ def test_restarted_follower_costs_no_leader_epoch() -> None:
     assert marked == replace(before, unproven=(2,), partition_epoch=before.partition_epoch + 1)
     assert controller.partition() == replace(before, partition_epoch=before.partition_epoch + 2)
     assert controller.partition().leader_epoch == before.leader_epoch
+
+
+def test_a_restarted_follower_is_reported_as_an_isr_that_stays() -> None:
+    """Its registration and its proof raise the partition epoch, and each is an event: else statistics find a hole."""
+    controller = Controller()
+    controller.start(1, 2)
+    before = controller.create(1, 2)
+    controller.register(2)
+    controller.propose(1, 2)
+    changes = [each.event for each in controller.emitted if isinstance(each.event, IsrChange)]
+
+    assert [(each.old_isr, each.new_isr, each.cause) for each in changes] == [
+        ((1, 2), (1, 2), "restart"),
+        ((1, 2), (1, 2), "catch_up"),
+    ]
+    assert [each.partition_epoch - before.partition_epoch for each in changes] == [1, 2]
 
 
 def test_same_registration_sent_twice_is_one_incarnation() -> None:

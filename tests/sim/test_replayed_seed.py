@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from strandline.core.control.state import SKIP
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.reading import clusters, find_files, read_rows
 from strandline.export.rows import Row
+from strandline.export.schema import CONTROLLER_NODE_ID
 from strandline.export.verify import Completeness, verify
 from strandline_sim.commands import sim
 from strandline_sim.commands.sim import app
@@ -30,6 +32,7 @@ from strandline_sim.scenario.run import run_file, run_text
 from strandline_sim.world.world import World
 
 SEEDS = (3, 17, 28)
+DECISIONS = ("ISR_CHANGE", "LEADER_CHANGE", "CONFIG_CHANGE", "REASSIGNMENT")
 
 _SCRIPT = """
 from strandline_sim.runs.shape import PROFILES
@@ -69,6 +72,23 @@ def test_looking_on_changes_nothing() -> None:
 
     assert trace.lines
     assert (traced.events, traced.simulated_us, traced.counts) == (plain.events, plain.simulated_us, plain.counts)
+
+
+@pytest.mark.parametrize(("profile", "seed"), [("moves", 2), ("moves", 10), ("moves", 14), ("swarm", 1)])
+def test_every_partition_epoch_is_reported(tmp_path: Path, profile: str, seed: int) -> None:
+    """In a run with restarts and moves no decision of the controller about a partition is without an event."""
+    trace = ExportingTrace(tmp_path, ExportFormat.JSONL)
+    world = World(draw_shape(seed, PROFILES[profile]), recorder=trace)
+    trace.watch(world)
+    run_world(world)
+    trace.close()
+    reported: dict[object, set[int]] = {}
+    for row in _rows(tmp_path):
+        if row["event_type"] in DECISIONS and row["node_id"] == CONTROLLER_NODE_ID and row.get("topic_id"):
+            reported.setdefault((row["topic_id"], row["partition"]), set()).add(row["partition_epoch"] % SKIP)
+    assert reported
+    for epochs in reported.values():
+        assert epochs == set(range(min(epochs), max(epochs) + 1))
 
 
 # `strandline sim run` and `replay`: their output, and the exit code for scripts.

@@ -69,6 +69,33 @@ def test_a_stray_is_removed_in_time_or_for_room(tmp_path: Path, age_ms: int, is_
     again.close(clean=True)
 
 
+def test_a_crash_before_the_rename_keeps_the_stray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that the journal calls moved, and whose folder was not renamed yet, is set aside by the next start."""
+
+    def power_fails(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    logs = opened(tmp_path)
+    logs.directory.clear_unclean()
+    logs.open(TP, "t")
+    logs.sync_saves()
+    (tmp_path / "t-0" / "left.behind").write_text("x")
+    logs.set_aside(TP)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("strandline.storage.strays.rename_directory", power_fails)
+        logs.sync_saves()
+    logs.close(clean=False)
+    again = opened(tmp_path)
+    (kept,) = strays(tmp_path)
+
+    assert (kept / "left.behind").exists()
+    assert again.directory.log_names() == []
+    assert not again.directory.is_unclean
+    again.directory.strays.remove_due(0, is_space_low=True)
+    assert strays(tmp_path) == []
+    again.close(clean=True)
+
+
 def test_a_log_of_another_topic_id_is_not_removed(tmp_path: Path) -> None:
     """What was set aside for another topic id stays until an operator removes it (M63)."""
     (tmp_path / "t-0.other.stray").mkdir()

@@ -59,12 +59,17 @@ class LogMade(NamedTuple):
     topic_id: str
 
 
+MOVED = ".moved"
+"""An older release takes it for part of the topic id, finds no such log, and leaves the folder alone."""
+
+
 class LogForgotten(NamedTuple):
     """A log is gone: nothing that was saved under its name is true any more."""
 
     name: LogName
     topic_id: str
-    """Of a log that was deleted; empty for one that was set aside, whose folder stays."""
+    """Of a log that was deleted, with `MOVED` behind it for one that is kept for a while (C78); empty for one that was
+    set aside already."""
 
 
 class MetadataSaved(NamedTuple):

@@ -39,7 +39,8 @@ class Checkpoints:
     fault: str | None = None
     """Why the journal is damaged (M58); what is in front of the damage counts."""
     forgotten: dict[checkpoint_files.LogName, str] = field(default_factory=dict)
-    """Logs that were deleted by what the journal held at the start, and not made again, with their topic ids."""
+    """Logs that were deleted or moved by what the journal held at the start, and not made again, with their topic ids
+    as `LogForgotten` has them."""
     _logs: dict[checkpoint_files.LogName, LogFiles] = field(default_factory=dict)
     _metadata: bytes | None = None
     _owners: dict[checkpoint_files.LogName, str] = field(default_factory=dict)
@@ -202,13 +203,17 @@ class Checkpoints:
         self._metadata = content
         self._add(checkpoint_files.MetadataSaved(content), durable=True)
 
-    def forget(self, name: checkpoint_files.LogName, *, durable: bool = True, deleted: bool = False) -> None:
-        """Drop everything that was saved under a name. ``deleted``: the folder is to be removed, too."""
+    def forget(
+        self, name: checkpoint_files.LogName, *, durable: bool = True, deleted: bool = False, moved: bool = False
+    ) -> None:
+        """Drop everything that was saved under a name. ``deleted``: the folder is to be removed, too, or set aside if
+        it was ``moved``."""
         if self._completion is not None:
             self._completion.leave_out(name)
-        topic_id = self._owners.get(name, "") if deleted else ""
+        topic_id = self._owners.get(name, "") if deleted or moved else ""
         self._drop(name)
-        self._add(checkpoint_files.LogForgotten(name, topic_id), durable=durable)
+        fate = checkpoint_files.MOVED if moved and topic_id else ""
+        self._add(checkpoint_files.LogForgotten(name, topic_id + fate), durable=durable)
 
     def lower(self, name: checkpoint_files.LogName, leo: Offset, *, durable: bool = True) -> None:
         """Bring HW and recovery point of a log down to ``leo`` before it is cut there (M41, M55).

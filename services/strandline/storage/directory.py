@@ -17,7 +17,14 @@ from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Durability, NodeId
 from strandline.storage import layout
 from strandline.storage import layout as storage_layout
-from strandline.storage.checkpoint_files import METADATA_NAME, CheckpointDamaged, LogName, read_topic_id, write_topic_id
+from strandline.storage.checkpoint_files import (
+    METADATA_NAME,
+    MOVED,
+    CheckpointDamaged,
+    LogName,
+    read_topic_id,
+    write_topic_id,
+)
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.disk import LowSpaceMark, StorageFailed, remove, replace_file, sync_directory
 from strandline.storage.journal import JOURNAL_NAMES, LIMIT_BYTES
@@ -253,7 +260,7 @@ class DataDirectory:
 
     def set_log_aside(self, log: Log, topic_id: str) -> None:
         """Never open a log again; its directory is renamed when `settle` is called, and removed later (C78)."""
-        log.forget()
+        log.forget(moved=True)
         self._moved.append((log.directory, topic_id))
 
     @property
@@ -278,7 +285,7 @@ class DataDirectory:
                 storage_layout.remove_tree(retired)
         moved, self._moved = self._moved, []
         for log, topic_id in moved:
-            self.strays.set_aside(log, _free_name(self.path, log.name, f".{topic_id}{MOVED_SUFFIX}"))
+            self.strays.set_aside(log, _stray_name(log, topic_id))
 
     def save_checkpoints(self, *, durable: bool = True) -> None:
         """Save high watermarks and recovery points, now and then (M36: every 5 s), with all that waits.
@@ -333,9 +340,14 @@ def lost_journal(path: Path, checkpoints: Checkpoints) -> str | None:
 
 def _finish(path: Path, checkpoints: Checkpoints) -> None:
     """Do what the journal says was done to the folders of logs, and the power took back."""
-    for (topic, partition), topic_id in checkpoints.forgotten.items():
+    for (topic, partition), forgotten in checkpoints.forgotten.items():
         log = path / f"{topic}-{partition}"
-        if log.is_dir() and _topic_id_or_none(log) == topic_id:
+        topic_id = forgotten.removesuffix(MOVED)
+        if not log.is_dir() or _topic_id_or_none(log) != topic_id:
+            continue
+        if forgotten != topic_id:
+            Strays(path).set_aside(log, _stray_name(log, topic_id))
+        else:
             for retired in storage_layout.retire_directories([log]):
                 storage_layout.remove_tree(retired)
     for (topic, partition), topic_id in checkpoints.unfinished():
@@ -482,6 +494,10 @@ def _read_properties(path: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     return dict(line.partition("=")[::2] for line in text.splitlines())
+
+
+def _stray_name(log: Path, topic_id: str) -> Path:
+    return _free_name(log.parent, log.name, f".{topic_id}{MOVED_SUFFIX}")
 
 
 def _free_name(parent: Path, name: str, suffix: str) -> Path:

@@ -410,13 +410,13 @@ class Log:
         ahead_ms = self.settings.timestamp_after_max_ms
         return waits_until_ms(tuple(self._segments), now_ms=now_ms, ahead_ms=ahead_ms)
 
-    def forget(self) -> None:
-        """Close the log for good and forget all that was saved for it.
+    def forget(self, *, moved: bool = False) -> None:
+        """Close the log for good and forget all that was saved for it. ``moved``: its directory is kept for a while.
 
         Its directory is for `layout.retire_directories` when the journal has it (`Checkpoints.settle`), not before:
         a new log under this name must not be measured by these offsets.
         """
-        self.checkpoints.forget(self.name, durable=self.settings.durable, deleted=True)
+        self.checkpoints.forget(self.name, durable=self.settings.durable, deleted=not moved, moved=moved)
         self.close(clean=False)
 
     def _save_log_start(self, offset: Offset, *, durable: bool) -> None:

@@ -22,7 +22,7 @@ from strandline.core.control.step_parts import LeftOver, ReplicaReports, StepRoo
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.truncation import rule_for
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
-from strandline.core.state_events import LeaderChange, Stamped, decided_isr_change
+from strandline.core.state_events import ConfigChange, LeaderChange, Reassignment, Stamped, decided_isr_change
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 
 _CONTENT = attrgetter(*(each.name for each in fields(PartitionImage) if each.name != "partition_epoch"))
@@ -274,9 +274,9 @@ class Draft:
         """Report an event after the transaction is durable."""
         self._emits.append((tp, event))
 
-    def emitted(self, kind: type[Stamped]) -> set[TopicPartition]:
-        """The partitions of which this step reports an event of this kind so far."""
-        return {tp for tp, event in self._emits if tp is not None and type(event) is kind}
+    def emitted(self, *kinds: type[Stamped]) -> set[TopicPartition]:
+        """The partitions of which this step reports an event of one of these kinds so far."""
+        return {tp for tp, event in self._emits if tp is not None and type(event) in kinds}
 
     def finish(self) -> tuple[state.ClusterState, list[ControllerEffect]]:
         """The state after this step, and what must be made durable, published and reported for it."""
@@ -304,22 +304,26 @@ class Draft:
         ]
         offset = self.header.metadata_offset
         effects += [Emit(tp, event._replace(meta_offset=offset)) for tp, event in self._emits]
+        reported = self.emitted(Reassignment, ConfigChange)
         for partition in partitions:
-            effects += self._partition_events(partition)
+            effects += self._partition_events(partition, partition.tp in reported)
         return after, effects
 
     def _is_news(self, changed: PartitionImage) -> bool:
         before = self.base.partition(changed.tp)
         return before is None or _CONTENT(changed) != _CONTENT(before)
 
-    def _partition_events(self, after: PartitionImage) -> Iterator[Emit]:
+    def _partition_events(self, after: PartitionImage, is_reported: bool) -> Iterator[Emit]:
+        """``is_reported``: by an event of this step. An epoch of which nothing is reported is a hole to statistics, so a
+        new process of a member, or its proof (M64), is reported as an ISR that stays."""
         before = self.base.partition(after.tp)
+        is_silent = not is_reported and before is not None and after.leader_epoch == before.leader_epoch
         reason = self._reasons[after.tp]
         meta_offset = self.header.metadata_offset
         if before is None:
             # Neither a shrink nor an expansion: where the partition begins.
             yield partition_snapshot(after, meta_offset=meta_offset)
-        elif after.isr != before.isr or after.elr != before.elr:
+        elif is_silent or after.isr != before.isr or after.elr != before.elr:
             isr_change = decided_isr_change(
                 before.isr,
                 after.isr,
