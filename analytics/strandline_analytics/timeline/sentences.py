@@ -30,6 +30,9 @@ def nodes_text(nodes: Iterable[int]) -> str:
 
 def _isr_change(event: Event) -> str:
     old, new = set(event.get("old_isr") or ()), set(event.get("new_isr") or ())
+    if old == new:
+        # A member's new process, its proof, or another ELR.
+        return f"ISR {nodes_text(new)} unchanged"
     reported = f"ISR {nodes_text(old)} -> {nodes_text(new)}"
     if gone := sorted(old - new):
         reported += f", {_list(gone)} removed"

@@ -146,7 +146,7 @@ def _isr_words(row: Row) -> tuple[str, bool]:
     gained = set(row["new_isr"]) - set(row["old_isr"])
     if lost:
         return "ISR shrank", True
-    return ("ISR expanded", False) if gained else ("ELR changed", False)
+    return ("ISR expanded", False) if gained else ("ISR unchanged", False)
 
 
 def _proposal_words(row: Row) -> tuple[str, bool] | None:
