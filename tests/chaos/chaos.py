@@ -30,7 +30,7 @@ if __name__ == "__main__" and find_spec("running_cluster") is None:
     os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | shared)
 
 from harness.facilities import missing  # noqa: E402
-from harness.namespaces import WITH_ONE_CONTROLLER, WITH_SEVERAL, Namespaces  # noqa: E402
+from harness.namespaces import MORE_NODES, WITH_ONE_CONTROLLER, WITH_SEVERAL, Namespaces  # noqa: E402
 from harness.playing import Verdict, Wanted, play  # noqa: E402
 from harness.run import Run  # noqa: E402
 from harness.scenario import Form, Scenario, scenarios  # noqa: E402
@@ -95,7 +95,9 @@ def _play(scenario: Scenario, chosen: argparse.Namespace) -> int:
     plan = scenario.plan(draw, form)
     (directory / "plan.json").write_text(json.dumps([asdict(step) for step in plan], indent=1) + "\n")
     wanted = Wanted(scenario=scenario, form=form, seed=chosen.seed, plan=plan, directory=directory)
-    with Namespaces(WITH_SEVERAL if scenario.has_several else WITH_ONE_CONTROLLER) as namespaces:
+    names = WITH_SEVERAL if scenario.has_several else WITH_ONE_CONTROLLER
+    more = (MORE_NODES[node_id] for node_id in scenario.node_ids if node_id in MORE_NODES)
+    with Namespaces((*names, *more)) as namespaces:
         namespaces.enter_hub()
         try:
             run, verdict = asyncio.run(_interruptible(wanted, namespaces))

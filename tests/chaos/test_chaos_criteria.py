@@ -18,12 +18,14 @@ from harness.criteria import Footprint, v1_history, v3_processes, v4_available, 
 from harness.facilities import Facility, missing
 from harness.history_file import HistoryWriter, operations
 from harness.load import LOOSE, STRICT, Load, Sent
+from harness.moves import left_behind
 from harness.namespaces import Namespaces
 from harness.run import Expected, Run
 from harness.scenario import Fault, Form, Scenario, scenarios
 
 from strandline.cli.local.processes import Exit
 from strandline.runtime.exit_codes import ExitCode
+from strandline.v1 import metadata_pb2
 from strandline_sim.checks.history import RecordValue, SendOutcome, anomalies
 
 
@@ -204,6 +206,26 @@ def test_only_events_count(tmp_path: Path) -> None:
     found = counted([tmp_path / "controller"], [tmp_path / "node"])
 
     assert (found["elections"], found["truncations"], found["truncated_records"]) == (1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, []),
+        ({"adding_replicas": [3]}, ["tides-0: adding [3]"]),
+        ({"queued_target": [3, 4]}, ["tides-0: queued target [3, 4]"]),
+        ({"throttle_bytes_per_s": 1}, ["tides-0: a throttle"]),
+        ({"replicas": [1]}, ["tides-0 is reported by node 2", "node 2 has the folder tides-0"]),
+        ({"replicas": [1, 2, 3]}, ["tides-0 is not reported by node 3"]),
+    ],
+)
+def test_whatever_a_move_left_fails(change: dict[str, Any], said: list[str]) -> None:
+    """Unended moves, throttles, and replicas that a node holds or reports and should not are named; strays are not."""
+    partition = metadata_pb2.PartitionMetadata(**{"partition_index": 0, "replicas": [1, 2]} | change)
+    image = metadata_pb2.ClusterMetadata(topics=[metadata_pb2.TopicMetadata(name=STRICT, partitions=[partition])])
+    folders = {1: [f"{STRICT}-0"], 2: [f"{STRICT}-0", f"{STRICT}-1.id.moved.stray"]}
+
+    assert left_behind(image, {(STRICT, 0, 1), (STRICT, 0, 2)}, folders) == said
 
 
 def test_what_is_missing_is_said() -> None:

@@ -1,4 +1,4 @@
-"""A controller and three data nodes as real processes, each in its network namespace with its own directory.
+"""A controller and data nodes, usually three, as real processes, each in its network namespace with its own directory.
 
 Or, with several controllers: three of them, and three members of the etcd that keeps what they decide.
 
@@ -78,6 +78,7 @@ class Cluster:
         node_settings: Mapping[str, str] | None = None,
         has_several: bool = False,
         etcd_arguments: Sequence[str] = (),
+        node_ids: Sequence[int] = (1, 2, 3),
     ) -> None:
         self.directory = directory.resolve()
         self.namespaces = namespaces
@@ -87,7 +88,7 @@ class Cluster:
         names = CONTROLLERS if has_several else (CONTROLLER,)
         self.controllers = {name: self._service(_name_of(name)) for name in names}
         self.members = {name: self._service(f"etcd-{name[1:]}") for name in (MEMBERS if has_several else ())}
-        self.nodes = {node_id: self._service(f"node-{node_id}") for node_id in (1, 2, 3)}
+        self.nodes = {node_id: self._service(f"node-{node_id}") for node_id in node_ids}
         self.wrapping: dict[Place, Wrapping] = {place: Wrapping() for place in (0, *self.places)}
         self.incarnations: dict[str, int] = {}
         self.ends: list[Exit] = []

@@ -3,7 +3,7 @@
 Invariant: nothing is added to the machine's own network. The driver enters the hub before it starts a thread, so
 that it reaches the nodes, and its names carry its process id, so that two runs never meet.
 
-    hub (bridge, the driver) -- ctl, n1, n2, n3, cli0, cli1
+    hub (bridge, the driver) -- ctl, n1, n2, n3 (as many as the scenario has), cli0, cli1
     with several controllers, instead of ctl: c1, c2, c3, and the members of their etcd e1, e2, e3
 """
 
@@ -28,6 +28,8 @@ ADDRESSES = {
     "n1": "10.77.0.1",
     "n2": "10.77.0.2",
     "n3": "10.77.0.3",
+    "n4": "10.77.0.4",
+    "n5": "10.77.0.5",
     "cli0": "10.77.0.20",
     "cli1": "10.77.0.21",
     "c1": "10.77.0.11",
@@ -44,6 +46,7 @@ MEMBERS = ("e1", "e2", "e3")
 _COMMON = (HUB, "n1", "n2", "n3", "cli0", "cli1")
 WITH_ONE_CONTROLLER = (*_COMMON, "ctl")
 WITH_SEVERAL = (*_COMMON, *CONTROLLERS, *MEMBERS)
+MORE_NODES = {4: "n4", 5: "n5"}
 
 
 def ip(*words: str) -> None:

@@ -63,6 +63,7 @@ async def play(wanted: Wanted, namespaces: Namespaces) -> tuple[Run, Verdict]:
         node_settings=scenario.node_settings,
         has_several=scenario.has_several,
         etcd_arguments=scenario.etcd_arguments,
+        node_ids=scenario.node_ids,
     )
     async with AsyncExitStack() as stack:
         probe = await stack.enter_async_context(Probe(cluster))

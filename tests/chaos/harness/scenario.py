@@ -93,6 +93,7 @@ class Scenario:
     declared_alarms: tuple[str, ...] = ()
     """Words of log lines of level error that this scenario provokes: no failure under V3."""
     has_short_form: bool = False
+    node_ids: tuple[int, ...] = (1, 2, 3)
     etcd_arguments: tuple[str, ...] = ()
     """Passed to each member as they are."""
     pause_s: float = 0.02

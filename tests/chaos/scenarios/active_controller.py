@@ -41,7 +41,7 @@ _CUT_S = 8.0
 """A call that hangs for 1 s at each member, and the lease."""
 _ACKS_S = _BY_LEASE_S + SESSION_S + 4.0
 """The new reign gives a vanished node a full session first; then elections and the clients' retries."""
-_WHOLE_LOG: Mapping[str, str] = {"tune": "log_snapshot_every=1000000"}
+WHOLE_LOG: Mapping[str, str] = {"tune": "log_snapshot_every=1000000"}
 """The whole log is compared at the end: an append of a controller that was replaced would be in it."""
 
 
@@ -53,7 +53,7 @@ class KillTheActive(Scenario):
 
     number, title, has_short_form = 17, "Kill the active controller", True
     needs = (NAMESPACES, IPTABLES, ETCD)
-    controller_settings = _WHOLE_LOG
+    controller_settings = WHOLE_LOG
     kills = (20, 2)
 
     def plan(self, draw: random.Random, form: Form) -> list[Step]:
@@ -90,7 +90,7 @@ class PauseTheActive(Scenario):
 
     number, title, has_short_form = 18, "Pause the active controller", True
     needs = (NAMESPACES, IPTABLES, ETCD)
-    controller_settings = _WHOLE_LOG
+    controller_settings = WHOLE_LOG
     pauses = (5, 1)
 
     def plan(self, draw: random.Random, form: Form) -> list[Step]:

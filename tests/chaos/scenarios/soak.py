@@ -70,28 +70,17 @@ class Soak(Scenario):
 
     async def play(self, run: Run) -> None:
         """The plan; a period that has lasted too long goes to its checkpoint at once."""
-        run.measured["footprints"] = []
         period_s = time.monotonic()
         for step in run.plan:
             if step.what == "checkpoint":
-                await _checkpoint(run, reads=step.args["reads"])
+                await checkpoint(run, reads=step.args["reads"])
                 period_s = time.monotonic()
             elif time.monotonic() < period_s + _PERIOD_S - _HEALED_S:
                 await _episode(run, [Wipe(step.args["node"])] if step.what == "wipe" else _faults(step), step)
 
     async def after(self, run: Run) -> None:
-        """Nothing grows over the run: the last third of the checkpoints against the first."""
-        samples = run.measured.pop("footprints", [])
-        run.store("footprints.json", samples)
-        third = len(samples) // 3
-        if not third:
-            return
-        for name in sorted(samples[0]):
-            for what, factor, slack in (("rss_kb", 1.5, 65_536), ("files", 1.0, 32), ("threads", 1.0, 8)):
-                first = statistics.median(sample[name][what] for sample in samples[:third] if name in sample)
-                last = statistics.median(sample[name][what] for sample in samples[-third:] if name in sample)
-                run.check(last <= first * factor + slack, f"{what} of {name} grew from {first:g} to {last:g}")
-                run.measured[f"{name} {what}"] = f"{first:g} -> {last:g}"
+        """Nothing grows over the run."""
+        nothing_grew(run)
 
     def demands(self, form: Form) -> Mapping[str, int]:
         """Every kind at least 20 times in three hours, and in proportion."""
@@ -103,6 +92,21 @@ class Soak(Scenario):
             "isr_shrinks": round(form.minutes),
             "truncated_records": 1,
         }
+
+
+def nothing_grew(run: Run) -> None:
+    """The last third of the checkpoints against the first."""
+    samples = run.measured.pop("footprints", [])
+    run.store("footprints.json", samples)
+    third = len(samples) // 3
+    if not third:
+        return
+    for name in sorted(samples[0]):
+        for what, factor, slack in (("rss_kb", 1.5, 65_536), ("files", 1.0, 32), ("threads", 1.0, 8)):
+            first = statistics.median(sample[name][what] for sample in samples[:third] if name in sample)
+            last = statistics.median(sample[name][what] for sample in samples[-third:] if name in sample)
+            run.check(last <= first * factor + slack, f"{what} of {name} grew from {first:g} to {last:g}")
+            run.measured[f"{name} {what}"] = f"{first:g} -> {last:g}"
 
 
 def _drawn(draw: random.Random) -> list[dict[str, Any]]:
@@ -131,7 +135,7 @@ async def _episode(run: Run, faults: list[Fault], step: Step) -> None:
     await run.sleep_until(began_s + step.args.get("gap_s", 0.0))
 
 
-async def _checkpoint(run: Run, *, reads: bool) -> None:
+async def checkpoint(run: Run, *, reads: bool) -> None:
     """Everything heals and is checked; a failure ends the soak, because later failures would only follow from it."""
     await run.heal()
     healed_s = time.monotonic()
@@ -144,7 +148,9 @@ async def _checkpoint(run: Run, *, reads: bool) -> None:
     if reads:
         await run.load.read_again()
         wrong += v1_history(run)
-    run.measured["footprints"].append({name: asdict(each) for name, each in footprints(run.cluster).items()})
+    run.measured.setdefault("footprints", []).append(
+        {name: asdict(each) for name, each in footprints(run.cluster).items()}
+    )
     run.counters["checkpoints"] += 1
     run.note(
         f"checkpoint {run.counters['checkpoints']}: in sync after {took_s:.1f} s, {len(run.load.sends)} sends so far"
