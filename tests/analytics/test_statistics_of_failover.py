@@ -110,30 +110,24 @@ def _losses(row: Any) -> tuple[int | None, int | None, int | None, int | None]:
     )
 
 
-def test_what_a_longer_live_replica_had_was_avoidable(histories: Any) -> None:
-    """20 lost; the replica that was not elected had 15 of them. The bytes lie between nearest positions."""
-    assert _losses(histories.rows("s07", "avoidable")[0]) == (20, 1_500, 2_500, 15)
-
-
-def test_what_a_fenced_replica_had_was_not_avoidable(histories: Any) -> None:
-    """Node 2 had 15 more, but was fenced: 0. Where no look knows bytes, how many were lost is not known."""
-    assert _losses(histories.rows("s07", "avoidable")[1]) == (20, None, None, 0)
-
-
-def test_without_the_decision_the_avoidable_part_is_not_known(histories: Any) -> None:
-    """Who was live is in the controller's decision alone: null, and not 0."""
-    assert _losses(histories.rows("s07", "avoidable")[2]) == (20, 1_500, 2_500, None)
-
-
-def test_without_the_election_the_avoidable_part_is_not_known(histories: Any) -> None:
-    """An election that was not reported may have been unclean: null, and not 0."""
-    assert _losses(histories.rows("s07", "avoidable")[4]) == (20, 1_500, 2_500, None)
-
-
-def test_what_an_epoch_lost_no_replica_has_for_the_next(histories: Any) -> None:
-    """Two unclean elections lose 10 each. Node 4 was seen at 95, of which the first left 90: 10 of the second's were
-    avoidable. What the second lost is not known in bytes, so there is no upper bound."""
-    assert _losses(histories.rows("s07", "avoidable")[3]) == (20, None, None, 10)
+@pytest.mark.parametrize(
+    ("partition", "losses"),
+    [
+        # The replica that was not elected had 15 of the 20. The bytes lie between nearest positions.
+        pytest.param(0, (20, 1_500, 2_500, 15), id="a longer live replica"),
+        # Node 2 had 15 more, but was fenced. Where no look knows bytes, how many were lost is not known.
+        pytest.param(1, (20, None, None, 0), id="a fenced replica"),
+        # Who was live is in the controller's decision alone; an election that was not reported may have been unclean.
+        pytest.param(2, (20, 1_500, 2_500, None), id="without the decision"),
+        pytest.param(4, (20, 1_500, 2_500, None), id="without the election"),
+        # Two unclean elections lose 10 each. Node 4 was seen at 95, of which the first left 90: 10 of the second's
+        # were avoidable. What the second lost is not known in bytes, so there is no upper bound.
+        pytest.param(3, (20, None, None, 10), id="two epochs"),
+    ],
+)
+def test_what_a_live_replica_had_was_avoidable(histories: Any, partition: int, losses: tuple[int | None, ...]) -> None:
+    """Of what an epoch lost, the part that a live replica had; null, and not 0, where that is not known."""
+    assert _losses(histories.rows("s07", "avoidable")[partition]) == losses
 
 
 def test_a_clean_election_loses_nothing_that_could_be_avoided(histories: Any) -> None:

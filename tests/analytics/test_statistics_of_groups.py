@@ -58,11 +58,15 @@ def test_partitions_of_a_cluster_are_added_up(histories: Any) -> None:
     assert rows[2].coverage == pytest.approx(95 / 120, rel=1e-12)
 
 
-def test_without_a_group_nothing_is_said(histories: Any) -> None:
-    """A partition that no group reads has a row, and no group and no lag in it."""
-    row = histories.row("s21", "lag")
+@pytest.mark.parametrize(
+    ("statistic", "figures"),
+    [("s21", ("mean_records", "behind_us")), ("s22", ("mean_us", "max_us")), ("s24", ("episodes", "total_us"))],
+)
+def test_without_a_group_nothing_is_said(histories: Any, statistic: str, figures: tuple[str, str]) -> None:
+    """A partition that no group reads has a row, and in it no group, lag, age or stuck member: null, and not 0."""
+    row = histories.row(statistic, "lag")
 
-    assert (row.group_id, row.mean_records, row.behind_us, row.coverage) == (None, None, None, 0.0)
+    assert (row.group_id, *(row[figure] for figure in figures), row.coverage) == (None, None, None, 0.0)
 
 
 def test_what_a_deposed_coordinator_says_of_an_offset_is_not_believed(histories: Any) -> None:
@@ -118,13 +122,6 @@ def test_a_record_that_a_new_leader_holds_goes_on_to_age(histories: Any) -> None
 
     assert (row.partition, row.max_us, row.at_least_us, row.coverage) == (1, 50 * S, None, 1.0)
     assert row.mean_us == pytest.approx((200e6 + 28 * 36e6) / 60, rel=1e-12)
-
-
-def test_without_a_group_nothing_is_said_s22(histories: Any) -> None:
-    """Without an offset the age is null, not 0."""
-    row = histories.row("s22", "lag")
-
-    assert (row.group_id, row.mean_us, row.max_us, row.coverage) == (None, None, None, 0.0)
 
 
 # S23: rebalances of consumer groups.
@@ -208,13 +205,6 @@ def test_a_window_has_its_part_of_the_time(histories: Any) -> None:
     found = [row.total_us for row in rows if row.member_id == "m-a"]
 
     assert found == [20 * S, 60 * S, 30 * S]
-
-
-def test_without_a_group_nothing_is_said_s24(histories: Any) -> None:
-    """No commits, no figure: not 0 stuck members."""
-    row = histories.row("s24", "lag")
-
-    assert (row.group_id, row.episodes, row.total_us, row.coverage) == (None, None, None, 0.0)
 
 
 def test_a_member_whose_assignment_is_repeated_is_known_to_have_it(histories: Any) -> None:

@@ -56,7 +56,7 @@ async def controller(
 
 
 @asynccontextmanager
-async def stub_of(process: ControllerProcess) -> AsyncIterator[Any]:
+async def stub_of(process: Any) -> AsyncIterator[Any]:
     """A stub for its service."""
     assert process.endpoint is not None
     channel: grpc.aio.Channel = open_channel(process.endpoint)
@@ -108,11 +108,11 @@ def port_of(endpoint: Endpoint | None) -> int:
     return endpoint.port
 
 
-def node_directory(parent: Path, node_id: int, seen: MetadataImage) -> Path:
+def node_directory(parent: Path, node_id: int, seen: MetadataImage, cluster_id: str = "c") -> Path:
     """A data directory in the state that a node leaves it in."""
     path = parent / f"node-{node_id}"
     path.mkdir(parents=True)
-    lines = ["version=1", f"node.id={node_id}", f"directory.id=dir-{node_id}", "cluster.id=c"]
+    lines = ["version=1", f"node.id={node_id}", f"directory.id=dir-{node_id}", f"cluster.id={cluster_id}"]
     (path / "meta.properties").write_text("\n".join(lines) + "\n")
     (path / "metadata.snapshot").write_bytes(image_to_bytes(seen))
     return path

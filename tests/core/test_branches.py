@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import permutations
 
-import pytest
 from controller_builders import CLUSTER, P0, TOPIC_ID
 from core_builders import TP, entries
 from hypothesis import given as given_comparison
@@ -330,9 +329,3 @@ def test_nothing_committed_is_lost_with_one_loss(
             chosen, _ = order[most_complete([history.info(*state) for state in order])]
 
             assert chosen[: len(history.committed)] == history.committed
-
-
-@pytest.mark.parametrize("epochs", [(), (0,), (0, 0, 2)])
-def test_one_log_is_its_own_choice(epochs: tuple[int, ...]) -> None:
-    """With a single report there is nothing to compare."""
-    assert most_complete([History(1).info(epochs, 0)]) == 0

@@ -47,16 +47,6 @@ def test_first_of_assignment_in_the_isr_is_elected_and_both_epochs_rise() -> Non
     assert after.partition_epoch == before.partition_epoch + 1
 
 
-def test_fencing_a_follower_keeps_the_leader_epoch() -> None:
-    """An ISR change without an election bumps the partition epoch only."""
-    controller = created(1, 2, 3)
-    before = controller.partition()
-    controller.fence(3)
-    after = controller.partition()
-    assert (after.leader_epoch, after.partition_epoch) == (before.leader_epoch, before.partition_epoch + 1)
-    assert set(after.isr) == {1, 2}
-
-
 def test_last_member_fenced_leaves_an_offline_partition_with_an_elr() -> None:
     """T40, off: ISR {}, ELR {L}, no leader, visible; the return of L elects it clean, and F only after it rejoined."""
     controller = created(1, 2, min_insync_replicas="1")

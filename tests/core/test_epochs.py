@@ -66,14 +66,6 @@ def test_conflicting_assignments(pairs: tuple[tuple[int, int], ...], kept: tuple
     assert assigned(*pairs).entries == entries(*kept)
 
 
-def test_answers_after_conflicting_assignments() -> None:
-    """T2: entries that were removed are unknown afterwards."""
-    older, lower = assigned((1, 5), (2, 6), (1, 7)), assigned((5, 11), (6, 12), (7, 13), (7, 12))
-
-    assert (end(older, 1, 8), end(older, 2, 8)) == ((1, 8), None)
-    assert (end(lower, 5), end(lower, 6)) == ((5, 12), (5, 12))
-
-
 @pytest.mark.parametrize(
     ("cut", "kept"), [(8, ((2, 6),)), (9, ((2, 6), (3, 8))), (6, ()), (12, ((2, 6), (3, 8), (4, 11)))]
 )

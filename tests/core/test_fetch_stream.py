@@ -70,17 +70,6 @@ def test_what_is_ripe_is_answered_at_once() -> None:
     assert cluster.cores[1].parked[1] == 1
 
 
-def test_an_unnamed_partition_is_served_nothing() -> None:
-    """An answered partition has no fetch until it is named again."""
-    cluster = leading()
-    request = name(cluster, TP)
-    cluster.produce(batch())
-    cluster.produce(batch())
-    cluster.advance(2000)
-
-    assert answers(cluster, request) == [([TP], True)]
-
-
 def test_naming_again_replaces() -> None:
     """Naming a partition again replaces its older fetch, which is closed empty when no partition is left in it."""
     cluster = leading(TP, TP1)

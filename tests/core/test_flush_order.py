@@ -244,28 +244,9 @@ def test_a_tick_without_news_looks_at_no_partition(monkeypatch: pytest.MonkeyPat
 # What a commit covers, also when the log was truncated while it ran (M55).
 
 
-def test_a_commit_covers_what_was_appended_when_it_was_issued() -> None:
-    """M55: records that arrive while a commit runs are covered by the next one."""
-    point = DurablePoint(Offset(0))
-
-    assert point.maybe_issue(Offset(5))
-    assert not point.maybe_issue(Offset(9))
-    point.complete(Offset(5))
-    assert point.point == 5
-    assert point.maybe_issue(Offset(9))
-
-
 def test_no_commit_without_need() -> None:
     """No commit is issued while everything is durable."""
     assert not DurablePoint(Offset(7)).maybe_issue(Offset(7))
-
-
-def test_a_cut_takes_away_at_once() -> None:
-    """M55: a truncation to t sets the durable point to at most t."""
-    point = DurablePoint(Offset(10))
-    point.truncated(Offset(6))
-
-    assert point.point == 6
 
 
 def test_a_cut_between_issue_and_completion_bounds_the_commit() -> None:

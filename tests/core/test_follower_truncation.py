@@ -253,18 +253,6 @@ def test_the_high_watermark_waits_for_the_cut(rules: Rules) -> None:
     assert cluster.cuts(2) == [3]
 
 
-def test_the_high_watermark_of_a_diverging_answer_is_ignored() -> None:
-    """TR13, KAFKA-14704: the HW of a diverging answer belongs to a log of which the follower's is not a prefix."""
-    cluster = following(*history((4, 14, 0)), hw=2, rules=FETCH)
-    found = cluster.effects[2]
-    before = len(found)
-    diverges(cluster, 4, 10, high_watermark=Offset(12), log_start_offset=Offset(3))
-
-    assert cluster.ends(2) == (10, 2)
-    assert cluster.log(2).log_start_offset == 0
-    assert [type(e) for e in found[before:] if isinstance(e, Truncate | AppendReplicated)] == [Truncate]
-
-
 @pytest.mark.parametrize(("epoch", "end"), [(20, 29), (24, 30)])
 @pytest.mark.parametrize("rules", BOTH, ids=["asked", "fetch"])
 def test_an_epoch_that_wrote_nothing_leaves_no_trace(epoch: int, end: int, rules: Rules) -> None:

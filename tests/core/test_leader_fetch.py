@@ -182,20 +182,6 @@ def test_unassigned_replica() -> None:
     assert cluster.remote(3) == 0
 
 
-def test_a_failed_read_counts_nothing() -> None:
-    """T11: neither a fenced fetch nor a diverging one moves the remote LEO."""
-    cluster = Cluster(1)
-    cluster.preload(1, history((5, 5, 0)))
-    cluster.push(1, partition_image(epoch=5))
-    cluster.fetch(0, by=2)
-    fenced = cluster.result(cluster.fetch(3, by=2, epoch=4))
-    parted = cluster.result(cluster.fetch(3, by=2, lfe=4))
-
-    assert code_of(fenced) is ErrorCode.FENCED_LEADER_EPOCH
-    assert diverging(parted) == (4, 0)
-    assert cluster.remote(2) == 0
-
-
 def test_a_fetch_of_a_newer_epoch_is_unknown_here() -> None:
     """TR4, TR5: a fetch of another leader epoch than the leader's is rejected and never counted."""
     cluster = leading(1, epoch=2)
@@ -330,14 +316,6 @@ def test_a_directory_put_back_twice_may_hold_more_than_last_time() -> None:
         assert cluster.remote(2) == offset
     cluster.produce(batch())
     assert code_of(cluster.result(cluster.fetch(7, by=2, honest=False))) is ErrorCode.INVALID_REQUEST
-
-
-def test_beyond_the_log_end_the_divergence_answer_is_better() -> None:
-    """T8: a claim beyond the leader's LEO is answered with the end of the epoch, not treated as a lie."""
-    cluster = leading(2)
-    cluster.fetch(0, by=2)
-
-    assert diverging(cluster.result(cluster.fetch(9, by=2, lfe=0))) == (0, 2)
 
 
 def test_a_restart_at_the_log_start_begins_the_count_anew() -> None:

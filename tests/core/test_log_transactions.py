@@ -119,12 +119,6 @@ def test_a_newer_coordinator_fences_the_older_one(reloaded: bool) -> None:
     assert log.ledger.transactions.state().aborted == ()
 
 
-def test_a_marker_of_a_lower_epoch_is_refused() -> None:
-    """T87: whether the epoch is known from a batch, or from the marker before it."""
-    assert Log().add(sent(epoch=5)).verdict(3) is OLD_EPOCH
-    assert Log().add(marker(A, 4), sent(epoch=5)).verdict(3) is OLD_EPOCH
-
-
 def test_a_transaction_that_a_later_marker_ended_is_over() -> None:
     """A coordinator whose own marker comes after one of a later epoch has nothing left to end, and must not ask for
     ever; while something is open there, it is not over."""

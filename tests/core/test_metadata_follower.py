@@ -202,16 +202,6 @@ def committed_log(records: int, committed: int) -> Cluster:
     return cluster
 
 
-def test_delete_records_stops_at_the_high_watermark() -> None:
-    """M10: the log start never passes the HW and never goes back."""
-    cluster = committed_log(6, 4)
-    for offset in (2, 1, 99, None):
-        cluster.delete_records(offset)
-
-    assert [e.offset for e in cluster.wished(1, AdvanceLogStart)] == [2, 4]
-    assert cluster.log(1).log_start_offset == 4
-
-
 def test_only_the_leader_deletes_records() -> None:
     """M10: a follower takes its log start only from the leader."""
     cluster = committed_log(6, 4)

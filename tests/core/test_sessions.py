@@ -33,15 +33,6 @@ def test_silence_for_a_session_timeout_fences() -> None:
     assert [(f["subject_node_id"], f["cause"]) for f in fenced] == [(1, "session_timeout")]
 
 
-def test_fenced_process_comes_back_with_its_next_heartbeat() -> None:
-    """A heartbeat unfences the same incarnation, but does not put it back into the ISR."""
-    controller = created(1, 2)
-    controller.pass_ms(10_000, 2)
-
-    assert not controller.heartbeat(1).is_fenced
-    assert controller.view()[1] == {2}
-
-
 def test_pause_of_the_controller_fences_nobody() -> None:
     """M59: a tick gap of 20 s extends every session; the nodes have one session time-out more."""
     controller = started(1)

@@ -5,41 +5,25 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import grpc
+from running_controller import registration as first_registration
+from running_controller import stop, stub_of
 
 from strandline.controller.settings import ControllerSettings, StoreKind
 from strandline.controller.several import SeveralProcess
 from strandline.core.errors import Refused
-from strandline.core.messages import MetadataImage
 from strandline.core.reigns.reign import State
 from strandline.etcd.client import Etcd
 from strandline.etcd.members import Members
 from strandline.etcd.operations import behind
-from strandline.rpc.channels import open_channel, target
-from strandline.rpc.convert.subscription import image_to_bytes
-from strandline.runtime.exit_codes import ExitCode
+from strandline.rpc.channels import target
 from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import controller_service_pb2_grpc as pb_grpc
 
 WITHIN_S = 20.0
 _LOOK_S = 0.01
-
-
-class Stopped(Exception):
-    """Replaces the end of the process."""
-
-    def __init__(self, code: ExitCode, line: str) -> None:
-        super().__init__(line)
-        self.code = code
-
-
-def stop(code: ExitCode, line: str) -> NoReturn:
-    """Raise instead of ending the test run."""
-    raise Stopped(code, line)
 
 
 def settings(members: Members, directory: Path, prefix: str, name: str, **given: Any) -> ControllerSettings:
@@ -133,16 +117,6 @@ async def several(members: Members, directory: Path, *names: str, **given: Any) 
             await cluster.stop(name)
 
 
-@asynccontextmanager
-async def stub_of(process: SeveralProcess) -> AsyncIterator[Any]:
-    """A stub for its service."""
-    assert process.endpoint is not None
-    async with AsyncExitStack() as stack:
-        channel: grpc.aio.Channel = open_channel(process.endpoint)
-        stack.push_async_callback(channel.close)
-        yield pb_grpc.ControllerServiceStub(channel)
-
-
 async def producer_id(process: SeveralProcess) -> int:
     """One decision that takes a transaction: a block of producer ids."""
     async with stub_of(process) as stub:
@@ -151,18 +125,4 @@ async def producer_id(process: SeveralProcess) -> int:
 
 def registration(node_id: int) -> pb.RegisterNodeRequest:
     """Another process of a node: a change of the state that is stored in one transaction."""
-    endpoint = {"host": "127.0.0.1", "port": 1}
-    return pb.RegisterNodeRequest(
-        node_id=node_id, incarnation_id=uuid.uuid4().hex, directory_id=f"d{node_id}",
-        endpoints={"client": endpoint, "internal": endpoint}, feature_levels={"min_level": 1, "max_level": 1},
-        roles=[1, 2],
-    )  # fmt: skip
-
-
-def node_directory(path: Path, seen: MetadataImage) -> Path:
-    """A data directory of a node, in the state that the node leaves it in."""
-    path.mkdir(parents=True)
-    lines = ["version=1", "node.id=1", "directory.id=dir-1", f"cluster.id={seen.cluster_id}"]
-    (path / "meta.properties").write_text("\n".join(lines) + "\n")
-    (path / "metadata.snapshot").write_bytes(image_to_bytes(seen))
-    return path
+    return first_registration(node_id, incarnation_id=uuid.uuid4().hex)

@@ -14,7 +14,8 @@ from pathlib import Path
 import grpc
 import pytest
 from etcd_members import READY_S, etcdctl, started
-from several_controllers import WITHIN_S, Several, node_directory, producer_id, registration, several, stub_of
+from running_controller import node_directory
+from several_controllers import WITHIN_S, Several, producer_id, registration, several, stub_of
 
 from strandline.controller.several import SeveralProcess
 from strandline.controller.store_health import remedy
@@ -234,7 +235,7 @@ async def test_a_store_with_a_damaged_head_is_recovered(members: Members, etcd: 
     async with several(members, tmp_path, "c1", part_bytes=200, log_snapshot_every=10) as group:
         active = await group.active()
         seen = replace(active.driver.core.state.snapshot(), to_node_epoch=NodeEpoch(1))
-        given = node_directory(tmp_path / "node-1", seen)
+        given = node_directory(tmp_path, 1, seen, seen.cluster_id)
         await _stored(group)
         await _damage(etcd, group, "head")
         access = EtcdAccess(members=tuple(members.endpoints), prefix=group.prefix)

@@ -10,7 +10,8 @@ from typing import Any
 import grpc
 import pytest
 from etcd_members import stopped
-from several_controllers import WITHIN_S, node_directory, producer_id, registration, settings, several, stop, stub_of
+from running_controller import node_directory
+from several_controllers import WITHIN_S, producer_id, registration, settings, several, stop, stub_of
 
 from strandline.client import Admin
 from strandline.controller import among, reigning
@@ -292,7 +293,7 @@ async def test_a_lost_store_is_recovered_from_the_nodes(
 ) -> None:
     """`controller recover` refuses while a controller holds the key, then replaces the store by what nodes know."""
     seen = MetadataImage(cluster_id="c", controller_epoch=7, metadata_offset=40, is_snapshot=True, rules=Rules())
-    node = node_directory(tmp_path / "node-1", seen)
+    node = node_directory(tmp_path, 1, seen, seen.cluster_id)
     async with several(members, tmp_path, "c1") as cluster:
         await cluster.active()
         where = [target(endpoint) for endpoint in members.endpoints]

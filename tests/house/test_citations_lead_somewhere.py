@@ -23,15 +23,6 @@ _IN_BRACKETS = re.compile(r"\(((?:promise )?[APLGF][0-9](?:, (?:[APLGF]|M|TR|T|I
 """Assumptions, promises, liveness, criteria and findings: short names, so only where they are a citation for sure."""
 _NAME = re.compile(r"[A-Z]{1,2}[0-9]{1,2}b?")
 _PAGE = re.compile(r"(?<![\w/*])((?:[\w.-]+/)*[A-Z]+\.md)(#[a-z0-9-]+)?")
-_SECTION = re.compile(
-    r"\([1-9]\.[0-9]{1,2}(?:, [^)]*)?\)"
-    r"|`[a-z]+(?:-[a-z]+)?`,? [1-9](?:\.[0-9]+)?\b"
-    r"|\b(?:state-events|protocol-fields|replication|reliability|performance)`? [1-9]\.[0-9]+"
-    r"|`(?:state-events|protocol-fields|edge-cases)`"
-    r"|^[\"' ]*[1-9]\.[0-9]{1,2}[:,] "
-    r"|\bclass [MX]\b(?!\w)"
-)
-"""A section by its number, as of pages that were never part of this repository; headings have anchors instead."""
 _MADE_UP = {"I99"}
 """Test data: an invariant that a scenario must not be able to name."""
 
@@ -98,10 +89,6 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
 
-def _numbered_sections(path: Path, text: str) -> set[str]:
-    return {match[0] for line in _spoken(path, text).splitlines() for match in _SECTION.finditer(line)}
-
-
 def test_every_rule_that_is_cited_is_a_row_of_a_page() -> None:
     """A number such as M54 is a row of PROTOCOL.md, ARCHITECTURE.md or RELIABILITY.md, P2 of PROMISES.md."""
     found = {str(path.relative_to(ROOT)): sorted(_dangling_names(path, path.read_text())) for path in _files()}
@@ -116,13 +103,6 @@ def test_every_page_that_is_cited_has_the_heading() -> None:
     assert {path: names for path, names in found.items() if names} == {}
 
 
-def test_no_section_is_cited_by_its_number() -> None:
-    """Headings of docs/ have no numbers, so a numbered section cannot be resolved."""
-    found = {str(path.relative_to(ROOT)): sorted(_numbered_sections(path, path.read_text())) for path in _files()}
-
-    assert {path: names for path, names in found.items() if names} == {}
-
-
 @pytest.mark.parametrize(
     ("find", "comment", "found"),
     [
@@ -132,13 +112,9 @@ def test_no_section_is_cited_by_its_number() -> None:
         (_dangling_pages, "# see PROTOCOL.md#the-wires", {"PROTOCOL.md#the-wires"}),
         (_dangling_pages, "# see PROTOCOL.md#the-wire", set()),
         (_dangling_pages, "# see WIRE.md", {"WIRE.md"}),
-        (_numbered_sections, "# as it must (`protocol-fields` 1.9)", {"`protocol-fields` 1.9"}),
-        (_numbered_sections, "# as it must (1.9)", {"(1.9)"}),
-        (_numbered_sections, "# by state-events 2.5 alone", {"state-events 2.5"}),
-        (_numbered_sections, "# 1.5 times as long, Kafka 4.1", set()),
     ],
 )
 def test_a_citation_that_leads_nowhere_is_seen(find: object, comment: str, found: set[str]) -> None:
-    """The three searches find what they look for, and accept correct text."""
+    """Both searches find what they look for, and accept correct text."""
     assert callable(find)
     assert find(Path("a.py"), comment + "\n") == found

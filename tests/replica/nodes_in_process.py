@@ -6,34 +6,22 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from controller_stub import ControllerStub
+from scripted_core import end
 
 from strandline.core.types import NodeId
 from strandline.node.node import ReplicaNode
 from strandline.node.settings import ReplicaSettings
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.rpc.channels import open_channel, target
-from strandline.runtime.exit_codes import ExitCode
 from strandline.storage.directory import DataDirectory
 from strandline.v1 import follower_service_pb2_grpc, partition_pb2
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 
 TOPIC, TOPIC_ID = "orders", "0b6c1c2e-6a52-4d4c-9d0e-5f5a3c1d7e10"
-
-
-class ProcessEnded(BaseException):
-    """Raised where a node's process would have ended."""
-
-    def __init__(self, code: ExitCode, line: str) -> None:
-        self.code = code
-        super().__init__(line)
-
-
-def _end(code: ExitCode, line: str) -> NoReturn:
-    raise ProcessEnded(code, line)
 
 
 def build_node(controller: ControllerStub, directory: Path, node_id: int = 1, **settings: Any) -> ReplicaNode:
@@ -47,7 +35,7 @@ def build_node(controller: ControllerStub, directory: Path, node_id: int = 1, **
         durability=chosen.durability,
         low_space_bytes=chosen.low_space_bytes,
     )
-    return ReplicaNode(chosen, opened, stop=_end)
+    return ReplicaNode(chosen, opened, stop=end)
 
 
 @asynccontextmanager

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from certificates import CLUSTER, Certificates, settings_of
+from scripted_core import ProcessEnded, end
 
 from strandline.client import Admin, DescribedLeader, DescribedPartition
 from strandline.controller.process import ControllerProcess
@@ -20,23 +21,9 @@ from strandline.core.types import NodeId
 from strandline.node.node import ReplicaNode
 from strandline.node.settings import ReplicaSettings
 from strandline.rpc.channels import target
-from strandline.runtime.exit_codes import ExitCode
 from strandline.storage.directory import DataDirectory
 
 SETTLE_S = 20.0
-
-
-class ProcessEnded(BaseException):
-    """Raised where a process would have ended."""
-
-    def __init__(self, code: ExitCode, line: str) -> None:
-        self.code = code
-        super().__init__(line)
-
-
-def end(code: ExitCode, line: str) -> NoReturn:
-    """Raise instead of ending the test run."""
-    raise ProcessEnded(code, line)
 
 
 @dataclass(slots=True)

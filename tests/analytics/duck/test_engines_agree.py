@@ -218,27 +218,6 @@ def tables_worked(spark: SparkSession, root_worked: Path) -> Iterator[Silver]:
     found.release()
 
 
-def test_a_type_that_is_not_known_ends_what_is_known(oracle_worked: Oracle) -> None:
-    """Known up to the newer version's change at 30 s and again from 50 s on; a remark changes nothing."""
-    (row,) = [row for row in oracle_worked.rows(ALL["s10"]) if row["cluster_id"] == "newer_types"]
-
-    assert row["under_replicated_us"] == 40_000_000
-    assert row["coverage"] == pytest.approx(40 / 60, rel=1e-12)
-
-
-def test_an_unknown_loss_is_not_zero(oracle_worked: Oracle) -> None:
-    """Partitions 0 to 4: unknown, at least 20, none for nothing came before, no epoch at all, at least 20 by a cut."""
-    rows = sorted(
-        (row for row in oracle_worked.rows(ALL["s07"]) if row["cluster_id"] == "unknown_losses"),
-        key=lambda row: row["partition"],
-    )
-
-    assert [row["committed_lost_records"] for row in rows] == [None, 20, 0, None, 20]
-    assert [row["epochs_unknown"] for row in rows] == [1, 1, 0, 0, 2]
-    assert [row["committed_cut_records"] for row in rows] == [None, 20, 0, 0, 38]
-    assert [row["own_hw_unknown"] for row in rows] == [1, 1, 0, 0, 0]
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_both_engines_give_the_same_rows_worked(name: str, tables_worked: Silver, oracle_worked: Oracle) -> None:
     """Integers exactly, fractions to nine digits, for every partition of every history."""

@@ -77,18 +77,6 @@ def test_fencing_at_the_last_epoch_uses_32767_and_then_a_new_producer_id() -> No
     assert alone.init() == (100, 1)
 
 
-def test_a_fenced_producer_may_not_end_what_was_aborted_for_another() -> None:
-    """A producer that asks without an identity takes over: the producer before is fenced in everything it does."""
-    alone = IdsAlone()
-    old = alone.begun()
-    alone.init()
-
-    assert code(alone.end(old, commit=False)) == "PRODUCER_FENCED"
-    assert code(alone.add(P0, by=old)) == "PRODUCER_FENCED"
-    alone.answer()
-    assert code(alone.end(old, commit=False)) == "PRODUCER_FENCED"
-
-
 def test_a_copy_that_arrives_in_the_next_transaction_aborts_nothing() -> None:
     """A late copy of a request with an identity is fenced once a transaction of the identity after it is open."""
     alone = IdsAlone()

@@ -57,11 +57,6 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._by_request)
 
-    @property
-    def open_scopes(self) -> int:
-        """How many scopes have a write that is not committed."""
-        return len(self._open)
-
     def wrote(self, scope: Scope, end: Offset) -> None:
         """A write of ``scope`` ends at ``end``, the log's end now; None: one that is of no scope."""
         self._last_end = end
