@@ -36,10 +36,23 @@ from strandline import transport
 from strandline.rpc.channels import MAX_MESSAGE_BYTES
 from strandline.transport import flow, headers, serving
 from strandline.transport.options import options_of
+from strandline.transport.outgoing import Outgoing
 
 CANCEL = struct.pack(">I", 8)
 CALM = 11
 LARGE = ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)
+
+
+async def test_the_values_of_a_settings_frame_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of thousands of window sizes in one frame the last holds, and each stream is visited once for it."""
+    moved: list[int] = []
+    monkeypatch.setattr(Outgoing, "more_for", lambda _self, _stream, by: moved.append(by))
+    values = b"".join(struct.pack(">HI", 4, 65_535 + number) for number in range(2_000))
+    sent = (call(1, path=b"/it/Never"), call(3, path=b"/it/Never"), frame(SETTINGS, values), frame(PING, bytes(8)))
+    async with served() as port, connected(port, *sent) as peer:
+        await peer.until(PING)
+
+    assert moved == [1_999, 1_999]
 
 
 async def test_an_answer_leaves_in_frames_and_windows_of_the_peer() -> None:

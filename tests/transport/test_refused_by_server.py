@@ -269,14 +269,15 @@ async def test_what_is_no_grpc_is_answered_as_http(sent: bytes, status: str) -> 
     ("sent", "outcome"),
     [
         (call(flags=0), CALM),
+        (call()[:-1], CALM),
         (frame(SETTINGS), TIMEOUT),
     ],
-    ids=["a header block", "SETTINGS"],
+    ids=["a header block", "a frame", "SETTINGS"],
 )
 async def test_what_is_not_completed_in_time_ends_the_connection(
     sent: bytes, outcome: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A header block has 60 s, the acknowledgement of SETTINGS 10 s; here less."""
+    """A frame and a header block have 60 s, the acknowledgement of SETTINGS 10 s; here less."""
     monkeypatch.setattr(connection, "INCOMPLETE_S" if outcome == CALM else "SETTINGS_S", 0.05)
 
     async with served() as port:

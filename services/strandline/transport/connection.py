@@ -28,7 +28,7 @@ _UPDATES_PER_FRAME = 10
 """WINDOW_UPDATE frames of the peer for each frame of ours; beyond that they do nothing."""
 SETTINGS_S = 10.0
 INCOMPLETE_S = 60.0
-"""How long a peer may take to acknowledge SETTINGS, and to complete a header block or a message."""
+"""How long a peer may take to acknowledge SETTINGS, and to complete a frame, a header block or a message."""
 _BUSY_S = 0.02
 """A timer that is so late says that the loop did something else."""
 _LINGER_S = 0.25
@@ -67,6 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self._buffers = flow.OF_THREAD.buffers
         self._buffer: memoryview | None = None
         self._rest = b""
+        self._rest_since_s = 0.0
         self._uncredited = 0
         self._our_window = _OUR_WINDOW
         self._updates = 0
@@ -132,12 +133,16 @@ class Connection(asyncio.BufferedProtocol):
         buffer = self._buffer
         assert buffer is not None, "the loop asked for it"
         self.heard_s = self.loop.time()
-        end = len(self._rest) + nbytes
+        had, end = len(self._rest), len(self._rest) + nbytes
         self._rest, self._buffer = b"", None
         try:
             if not self.is_ending:
                 at = self._cut(buffer, end)
                 self._rest = bytes(buffer[at:end])
+                if self._rest:
+                    if at or not had:
+                        self._rest_since_s = self.heard_s
+                    self.watch_partial()
         except ConnectionFailed as failed:
             self.fail(failed.code, str(failed))
         finally:
@@ -414,10 +419,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._settled:
             self.calm.count("SETTINGS frames", _STREAM_ERROR_COST)
-        values = tuple(frames.settings_of(payload, from_server=self.is_client))
+        # The last value of each: thousands of windows in one frame would be as many walks over all streams.
+        values = dict(frames.settings_of(payload, from_server=self.is_client))
         # Before the DATA that a larger window allows: a peer may wait for it first.
         self.outgoing.control(frames.frame(frames.SETTINGS, frames.ACK, 0))
-        for key, value in values:
+        for key, value in values.items():
             self._set(key, value)
         if not self._settled:
             self._settled = True
@@ -541,12 +547,15 @@ class Connection(asyncio.BufferedProtocol):
         act(*args)
 
     def watch_partial(self) -> None:
-        """A message has begun and is not complete."""
+        """A message or a frame has begun and is not complete."""
         if "partial" not in self._timers:
             self.after("partial", INCOMPLETE_S, self._look_at_partial)
 
     def _look_at_partial(self) -> None:
-        now_s, oldest_s = self.loop.time(), None
+        now_s, oldest_s = self.loop.time(), self._rest_since_s if self._rest else None
+        if oldest_s is not None and now_s - oldest_s >= INCOMPLETE_S - 1:
+            self.fail(Code.ENHANCE_YOUR_CALM, "a frame is not complete")
+            return
         for stream in tuple(self.streams.values()):
             since_s = stream.partial_since_s
             if not since_s or stream.is_deaf:
