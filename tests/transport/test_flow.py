@@ -7,6 +7,7 @@ import gzip
 import random
 import struct
 import threading
+import tracemalloc
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -34,7 +35,7 @@ from raw_frames import (
 
 from strandline import transport
 from strandline.rpc.channels import MAX_MESSAGE_BYTES
-from strandline.transport import flow, headers, serving
+from strandline.transport import flow, headers, serving, stream
 from strandline.transport.options import options_of
 from strandline.transport.outgoing import Outgoing
 
@@ -143,6 +144,19 @@ async def test_every_cut_of_a_conversation_means_the_same() -> None:
         answer = await peer.answer(1)
 
     assert answer == message(b"abc") + message(b"") + message(b"packed" * 50) + message(b"xyz" * 40)
+
+
+async def test_a_message_in_many_parts_takes_little_more_than_its_bytes() -> None:
+    """50,000 frames of one byte each are kept as a few objects: an object for each would take 40 times as much."""
+    size = 50_000
+    begun = call(path=b"/it/Unread") + frame(DATA, struct.pack(">BI", 0, size + 1), 0, 1)
+    tracemalloc.start()
+    async with served() as port, connected(port, begun, frame(DATA, b"x", 0, 1) * size, frame(PING, bytes(8))) as peer:
+        await peer.until(PING)
+        kept = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, stream.__file__)])
+    tracemalloc.stop()
+
+    assert size <= sum(one.size for one in kept.statistics("filename")) <= 3 * size
 
 
 async def test_a_hundred_large_messages_at_once_all_arrive() -> None:

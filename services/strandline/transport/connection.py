@@ -74,8 +74,8 @@ class Connection(asyncio.BufferedProtocol):
         self._data: tuple[Stream | None, int] | None = None
         self._data_left = self._skip = 0
         self._reader = headers.Reader()
-        self._block: list[bytes] | None = None
-        self._block_stream = self._block_flags = self._block_bytes = 0
+        self._block: bytearray | None = None
+        self._block_stream = self._block_flags = 0
         self._block_fault: StreamFailed | None = None
         self._over: OrderedDict[int, bool] = OrderedDict()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -252,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._block is not None and (kind != frames.CONTINUATION or number != self._block_stream):
             raise ConnectionFailed(Code.PROTOCOL_ERROR, "another frame inside a header block")
         if kind in (frames.HEADERS, frames.CONTINUATION):
-            if self._block_bytes + size > headers.MAX_BLOCK_BYTES:
+            if len(self._block or b"") + size > headers.MAX_BLOCK_BYTES:
                 raise ConnectionFailed(Code.ENHANCE_YOUR_CALM, "a header block is larger than 64 KiB")
         elif size > _LARGEST_CONTROL and kind <= frames.CONTINUATION:
             raise ConnectionFailed(Code.FRAME_SIZE_ERROR, "a frame is longer than one of its type can be")
@@ -335,7 +335,7 @@ class Connection(asyncio.BufferedProtocol):
         if flags & frames.WITH_PRIORITY and frames.depends_on(payload, flags) == number:
             self._block_fault = StreamFailed(Code.PROTOCOL_ERROR, "a stream depends on itself")
         self._block_stream, self._block_flags = number, flags
-        self._block = []
+        self._block = bytearray()
         self._block_part(flags, frames.without_padding(payload, flags))
 
     def _continuation(self, flags: int, number: int, payload: bytes) -> None:
@@ -347,14 +347,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _block_part(self, flags: int, part: bytes) -> None:
         assert self._block is not None, "a block is open"
-        self._block.append(part)
-        self._block_bytes += len(part)
+        self._block += part
         if not flags & frames.END_HEADERS:
             if "block" not in self._timers:
                 self.after("block", INCOMPLETE_S, self.fail, Code.ENHANCE_YOUR_CALM, "a header block is not complete")
             return
         self.cancel_timer("block")
-        block, self._block, self._block_bytes = b"".join(self._block), None, 0
+        block, self._block = bytes(self._block), None
         self._block_done(self._block_stream, self._reader.read(block), bool(self._block_flags & frames.END_STREAM))
 
     def _block_done(self, number: int, fields: Sequence[Field], ended: bool) -> None:

@@ -19,6 +19,7 @@ from strandline.transport.outgoing import Outgoing
 
 _AT_ONCE = 32
 """Messages that a task may read, or write, without waiting once: then others have their turn."""
+_SMALL = 1 << 10
 
 
 class Ended(Exception):
@@ -80,7 +81,7 @@ class Stream:
         self._head = b""
         self._size = self._missing = 0
         self._packed = False
-        self._parts: list[bytes | memoryview] = []
+        self._parts: list[bytes | bytearray | memoryview] = []
         self.partial_since_s = 0.0
         self._asks = False
         self.peer_ended = self.we_ended = self.is_closed = self.is_deaf = False
@@ -112,7 +113,7 @@ class Stream:
             self._missing -= take
             if self._missing:
                 self._hold(take)
-                self._parts.append(bytes(view[at:end]))
+                self._keep(view[at:end])
             elif self._parts:
                 self._parts.append(view[at:end])
                 self._complete(b"".join(self._parts), take)
@@ -122,6 +123,15 @@ class Stream:
             at = end
         if self._missing:
             self._ask()
+
+    def _keep(self, part: memoryview) -> None:
+        """Keep a part of a message. Small ones are joined: an object for each would take many times its bytes."""
+        if len(part) >= _SMALL:
+            self._parts.append(bytes(part))
+        elif self._parts and type(last := self._parts[-1]) is bytearray:
+            last += part
+        else:
+            self._parts.append(bytearray(part))
 
     def _begin(self, view: memoryview, at: int, size: int) -> int:
         """Read a message's prefix; returns where the message begins, -1 if not even the prefix is complete."""
