@@ -14,7 +14,7 @@ from strandline.core.log.effects import AnswerOffsets
 from strandline.core.messages import OffsetAnswer, OffsetLookup
 from strandline.core.types import Offset, TopicPartition
 from strandline.runtime.calls import Calls
-from strandline.runtime.outbox import Outbox
+from strandline.runtime.outbox import Backlog, Outbox
 from strandline.runtime.threads import MOST_MS, Aside, Lookups, giving_way
 
 
@@ -135,6 +135,21 @@ async def test_what_is_dropped_gives_its_room_back() -> None:
     outbox.clear()
 
     assert (len(outbox), outbox.room_bytes()) == (0, 100)
+
+
+def test_streams_of_a_node_share_what_may_wait() -> None:
+    """Beyond the shared limit a stream gets records only when none of its own wait; what is dropped is free again."""
+    shared = Backlog(100)
+    slow, other = Outbox[int](max_bytes=500, shared=shared), Outbox[int](max_bytes=500, shared=shared)
+    slow.put(1, 90)
+    before = (slow.room_bytes(), other.room_bytes())
+    other.put(1, 20)
+    full = (slow.room_bytes(), other.room_bytes(), Outbox[int](max_bytes=500, shared=shared).room_bytes())
+    slow.clear()
+
+    assert before == (410, 500)
+    assert full == (0, 0, 500)
+    assert (other.room_bytes(), shared.held_bytes) == (480, 20)
 
 
 TPS = [TopicPartition("id", index) for index in range(4)]

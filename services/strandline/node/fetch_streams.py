@@ -38,7 +38,7 @@ class FetchPump:
     def __init__(self, host: Host, context: Context) -> None:
         self._host = host
         self._context = context
-        self._outbox: Outbox[pb.FetchStreamResponse | bytes] = Outbox()
+        self._outbox: Outbox[pb.FetchStreamResponse | bytes] = Outbox(shared=host.backlog)
         self._stream_id = host.driver.calls.new_id()
         # Requests that the core has not answered in full, or closed because their partitions were named again.
         self._outstanding: set[int] = set()
@@ -56,6 +56,7 @@ class FetchPump:
             driver = self._host.driver
             for request_id in self._outstanding:
                 driver.calls.drop(request_id)
+            self._outbox.clear()
             driver.step(FetchForgotten(driver.clock(), self._stream_id))
 
     async def _read_all(self) -> None:

@@ -14,6 +14,7 @@ from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.messages import Endpoint, MetadataImage, NodeImage, PartitionImage, TopicImage
 from strandline.core.types import NodeEpoch, NodeId, Offset, TopicPartition
 from strandline.runtime.driver import Driver
+from strandline.runtime.outbox import Backlog
 from strandline.runtime.ports import Core
 from strandline.runtime.threads import Aside
 
@@ -148,6 +149,8 @@ class Host:
     """Where batches are expanded that producers send."""
     unpacking: Aside = field(default_factory=lambda: Aside("unpacking"))
     """Where batches are made of single records, and records taken out of batches, one by one or by time."""
+    backlog: Backlog = field(default_factory=Backlog)
+    """What streams of fetches have waiting."""
 
     def close(self) -> None:
         """Begin nothing more beside the event loop."""

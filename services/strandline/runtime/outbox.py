@@ -1,7 +1,8 @@
 """Messages that wait to leave on a stream: in the order they became ready, one writer, a bounded backlog.
 
 Invariant: putting never waits and never calls back, so it is safe inside a step; what the backlog may hold
-in bytes is asked before records are read for it, so a slow reader costs no memory.
+in bytes is asked before records are read for it, so a slow reader costs no memory. Nor do many of them: where the
+streams of a node hold `SHARED_BYTES`, records are read only for those of which nothing waits.
 """
 
 from __future__ import annotations
@@ -17,13 +18,23 @@ Make = Callable[[], Awaitable[_Message]]
 
 MAX_BACKLOG_BYTES = 32 << 20
 """Bytes of answers one stream may have waiting for its reader."""
+SHARED_BYTES = 256 << 20
+
+
+class Backlog:
+    """Bytes of answers that wait for their readers, of all streams of a node."""
+
+    def __init__(self, limit_bytes: int = SHARED_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
 
 
 class Outbox(Generic[_Message]):
     """Answers of one stream that wait to be written."""
 
-    def __init__(self, max_bytes: int = MAX_BACKLOG_BYTES) -> None:
+    def __init__(self, max_bytes: int = MAX_BACKLOG_BYTES, shared: Backlog | None = None) -> None:
         self._max_bytes = max_bytes
+        self._shared = shared or Backlog()
         self._backlog_bytes = 0
         self._messages: deque[tuple[_Message | None, Make[_Message] | None, int]] = deque()
         self._closed = False
@@ -35,6 +46,8 @@ class Outbox(Generic[_Message]):
 
     def room_bytes(self) -> int:
         """How many more bytes of records may be read for this stream."""
+        if self._backlog_bytes and self._shared.held_bytes >= self._shared.limit_bytes:
+            return 0
         return self._max_bytes - self._backlog_bytes
 
     def put(self, message: _Message, size_bytes: int = 0) -> None:
@@ -47,8 +60,12 @@ class Outbox(Generic[_Message]):
 
     def _queue(self, message: _Message | None, make: Make[_Message] | None, size_bytes: int) -> None:
         self._messages.append((message, make, size_bytes))
-        self._backlog_bytes += size_bytes
+        self._hold(size_bytes)
         self._stir()
+
+    def _hold(self, size_bytes: int) -> None:
+        self._backlog_bytes += size_bytes
+        self._shared.held_bytes += size_bytes
 
     async def until_waiting(self) -> None:
         """Return when something waits to be written; not while `write_all` runs."""
@@ -58,9 +75,9 @@ class Outbox(Generic[_Message]):
         self._wake = None
 
     def clear(self) -> None:
-        """Drop what waits."""
+        """Drop what waits, and what is being written: its reader is gone."""
         self._messages.clear()
-        self._backlog_bytes = 0
+        self._hold(-self._backlog_bytes)
 
     async def until_shorter_than(self, count: int) -> None:
         """Return when fewer than ``count`` answers wait: a caller that does not read is not read either."""
@@ -86,7 +103,7 @@ class Outbox(Generic[_Message]):
                 if make is not None:
                     message = await make()
                 await write(message)  # type: ignore[arg-type]  # one of the two is there
-                self._backlog_bytes -= size_bytes
+                self._hold(-size_bytes)
                 self._written.set()
             if self._closed:
                 return
