@@ -237,6 +237,30 @@ async def test_the_process_ends_who_holds_most(monkeypatch: pytest.MonkeyPatch) 
     assert answer == message(b"on")
 
 
+async def test_the_process_ends_who_reads_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When what peers do not take is above the process's limit, the connection that most waits for ends."""
+    monkeypatch.setattr(flow.OF_THREAD.leaving, "limit", 150_000)
+
+    def asked(*sizes: int) -> bytes:
+        calls = ((2 * number + 1, message(bytes(size))) for number, size in enumerate(sizes))
+        return b"".join(call(n) + frame(DATA, whole, END_STREAM, n) for n, whole in calls)
+
+    closed = setting(s4=0, s5=1 << 20)
+    async with (
+        served() as port,
+        connected(port, asked(40_000), settings=closed) as modest,
+        connected(port, asked(16_000, *[15_000] * 5), settings=closed) as greedy,
+        connected(port, asked(40_000), settings=closed),
+    ):
+        said = await greedy.until(GOAWAY)
+        modest.send(frame(WINDOW, struct.pack(">I", 1 << 20), 0, 1), frame(WINDOW, struct.pack(">I", 1 << 20)))
+        answer = await modest.answer(1)
+
+    assert said.code == CALM
+    assert answer == message(bytes(40_000))
+    assert (flow.OF_THREAD.leaving.held, flow.OF_THREAD.leaving.ending, flow.OF_THREAD.leaving.holders) == (0, 0, set())
+
+
 async def test_paused_readers_stop_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as the process's limit is not reached, what some hold takes no credit from messages of others."""
     monkeypatch.setattr(flow.OF_THREAD.process, "limit", 1_600_000)

@@ -48,7 +48,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, options: Options) -> None:
         self.loop = asyncio.get_running_loop()
         self.options = options
-        self.outgoing = Outgoing(self.loop)
+        self.outgoing = Outgoing(self.loop, self._leaving_over_budget)
         self.arriving = flow.Arriving(flow.OF_THREAD.process)
         self.calm = flow.Calm(self.loop.time)
         self.streams: dict[int, Stream] = {}
@@ -187,6 +187,7 @@ class Connection(asyncio.BufferedProtocol):
             self.stream_lost(stream)
         self.arriving.process.ending -= self._shed
         self._shed = 0
+        self.outgoing.gone()
         self.ended()
 
     # ---- frames
@@ -609,6 +610,9 @@ class Connection(asyncio.BufferedProtocol):
         """This connection holds most of what waits in the process, which has no more room."""
         self._shed = held
         self.loop.call_soon(self.fail, Code.ENHANCE_YOUR_CALM, "the process has no room for what waits here")
+
+    def _leaving_over_budget(self) -> None:
+        self.loop.call_soon(self.fail, Code.ENHANCE_YOUR_CALM, "the process has no room for what is not read here")
 
     def block_of(self, block: bytes) -> bytes:
         """A header block for this peer: one that has set a table size is assured that our table is empty."""

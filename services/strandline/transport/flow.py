@@ -16,6 +16,8 @@ from typing import Protocol
 from strandline.transport.frames import Code, ConnectionFailed
 
 PROCESS_BYTES = 256 << 20
+LEAVING_BYTES = 512 << 20
+"""Of messages that the windows of their peers, or their sockets, do not take yet."""
 CONNECTION_BYTES = 32 << 20
 FIRST_WINDOW = 128 << 10
 """What a stream may send before anybody has looked at it; a hundred of them leave two thirds to reserve."""
@@ -38,7 +40,7 @@ class Holder(Protocol):
 
 
 class Process:
-    """The bytes of arriving messages of one process, for all servers and channels of its loop."""
+    """The bytes of messages, arriving or leaving, of one process, for all servers and channels of its loop."""
 
     def __init__(self, limit: int = PROCESS_BYTES) -> None:
         self.limit = limit
@@ -182,6 +184,7 @@ class _OfThread(threading.local):
 
     def __init__(self) -> None:
         self.process = Process()
+        self.leaving = Process(LEAVING_BYTES)
         self.buffers = Buffers()
 
 

@@ -1,7 +1,8 @@
 """What leaves a connection: frames as large as the peer and its windows allow, streams in turns, nothing joined.
 
 Invariant: a stream's bytes leave in their order, its end after them; a message leaves this queue only when the socket
-takes it, so what waits is at most one message for each task that writes, and `HIGH_BYTES`.
+takes it, so what waits is at most one message for each task that writes, and `HIGH_BYTES`; over all connections it is
+`flow.LEAVING_BYTES`, above which the one that holds most ends.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from strandline.transport import frames
+from strandline.transport import flow, frames
 from strandline.transport.frames import DEFAULT_FRAME, DEFAULT_WINDOW, MAX_WINDOW, Code, ConnectionFailed, StreamFailed
 
 HIGH_BYTES, LOW_BYTES = 256 << 10, 64 << 10
@@ -43,8 +44,12 @@ class Sender(Protocol):
 class Outgoing:
     """The sending half of one connection."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, over: Callable[[], None]) -> None:
+        """``over`` is called when this connection holds most of what waits, and the process has no more room."""
         self._loop = loop
+        self._over = over
+        self._leaving = flow.OF_THREAD.leaving
+        self.held = self._shed = 0
         self._transport: asyncio.Transport | None = None
         self._writes: Callable[[Sequence[bytes | memoryview]], None] = self._gather
         self._gathered: list[bytes | memoryview] = []
@@ -61,6 +66,7 @@ class Outgoing:
     def connected(self, transport: asyncio.Transport) -> None:
         """Begin to write."""
         self._transport = transport
+        self._leaving.holders.add(self)
         transport.set_write_buffer_limits(HIGH_BYTES, LOW_BYTES)
         if type(transport).__module__.startswith("uvloop"):
             # It hands several buffers to one system call. What asyncio does with them depends on its release: joined,
@@ -122,7 +128,7 @@ class Outgoing:
             if flags:
                 stream.sent_end()
             return True
-        stream.outbox.append(content)
+        self._hold(stream, content)
         if flags:
             stream.ending = frames.data_head(0, flags, stream.number)
         self._line_up(stream)
@@ -133,7 +139,7 @@ class Outgoing:
         """Send bytes that are no gRPC message, and end the stream."""
         # Behind the place of a message's prefix.
         stream.at = 5
-        stream.outbox.append(content)
+        self._hold(stream, content)
         stream.ending = frames.data_head(0, frames.END_STREAM, stream.number)
         self._line_up(stream)
         self._take_turns()
@@ -146,6 +152,32 @@ class Outgoing:
         else:
             self.control(ending)
             stream.sent_end()
+
+    def _hold(self, stream: Sender, content: bytes) -> None:
+        stream.outbox.append(content)
+        self._release(-len(content))
+        if self._leaving.held > self._leaving.limit:
+            self._leaving.shed()
+
+    def _release(self, size: int) -> None:
+        self.held -= size
+        self._leaving.held -= size
+
+    def forget(self, stream: Sender) -> None:
+        """Drop what a stream has waiting."""
+        self._release(sum(map(len, stream.outbox)))
+        stream.outbox.clear()
+
+    def over_budget(self, held: int) -> None:
+        """As `flow.Holder` has it."""
+        self._shed = held
+        self._over()
+
+    def gone(self) -> None:
+        """The connection is over, and its streams hold nothing any more."""
+        self._leaving.holders.discard(self)
+        self._leaving.ending -= self._shed
+        self._shed = 0
 
     def _line_up(self, stream: Sender) -> None:
         if not stream.in_line and stream.send_window > 0:
@@ -179,7 +211,7 @@ class Outgoing:
             stream.at = at + size
             return
         stream.at = 0
-        stream.outbox.popleft()
+        self._release(len(stream.outbox.popleft()))
         if not stream.outbox:
             stream.drained()
             if stream.ending:

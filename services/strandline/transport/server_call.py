@@ -241,7 +241,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
             stream.connection.forget(stream, by_peer=False)
             stream.close()
         else:
-            stream.outbox.clear()
+            stream.connection.outgoing.forget(stream)
             stream.drained()
             self.finish(code, details)
         if self.task is not None:

@@ -322,7 +322,7 @@ class Stream:
     def close(self) -> None:
         """The stream is over for both sides: forget what waits to be sent, and what was reserved."""
         self.is_closed = True
-        self.outbox.clear()
+        self.connection.outgoing.forget(self)
         self.ending = b""
         self.drained()
         self.wake()
