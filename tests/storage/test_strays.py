@@ -81,9 +81,10 @@ def test_a_crash_before_the_rename_keeps_the_stray(tmp_path: Path, monkeypatch: 
     logs.sync_saves()
     (tmp_path / "t-0" / "left.behind").write_text("x")
     logs.set_aside(TP)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr("strandline.storage.strays.rename_directory", power_fails)
-        logs.sync_saves()
+        with pytest.raises(KeyboardInterrupt):
+            logs.sync_saves()
     logs.close(clean=False)
     again = opened(tmp_path)
     (kept,) = strays(tmp_path)

@@ -61,9 +61,10 @@ class Fetcher:
     def _is_held(self, follower: FollowerReplica, now_ms: int) -> bool:
         """Whether a reassignment adds this replica, and its bytes have to wait (C80)."""
         if not follower.image.adding or follower.state is not FetchState.FETCHING or not follower.lags:
-            return False
+            return follower.held.note(False, now_ms)
         rate = self._rate_of(follower)
-        return rate is not None and self._throttle.holds(follower.log.tp, rate, now_ms)
+        is_held = rate is not None and self._throttle.holds(follower.log.tp, rate, now_ms)
+        return follower.held.note(is_held, now_ms)
 
     def _rate_of(self, follower: FollowerReplica) -> int | None:
         return rate_of(follower.image, self._state.node_id, follower.image.isr)
