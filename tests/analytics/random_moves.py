@@ -54,7 +54,8 @@ class _Moves:
         while self.now < self.end:
             self.now += self.dice.choice([1, SECOND, 7 * SECOND, 20 * SECOND])
             self.meta += 1
-            deed = self.dice.choice((self.submit, self.join, self.join, self.join, self.lag, self.end_one, self.fetch))
+            deeds = (self.submit, self.join, self.join, self.join, self.lag, self.end_one, self.fetch, self.snapshot)
+            deed = self.dice.choice(deeds)
             deed(self.dice.choice(self.partitions))
         return self.rows, [row for row in self.rows if self.dice.random() < 0.03]
 
@@ -81,7 +82,8 @@ class _Moves:
     def step(self, one: _Partition, phase: str, target: list[int], was: list[int]) -> None:
         removing = [] if phase == "queued" else [node for node in was if node not in target]
         self.decide(one, "REASSIGNMENT", phase=phase, replicas=one.replicas, adding_replicas=one.adding,
-                    removing_replicas=removing, target_replicas=target, min_isr=2)  # fmt: skip
+                    removing_replicas=removing, target_replicas=target, min_isr=2,
+                    original_replicas=one.original if one.target else [])  # fmt: skip
 
     def submit(self, one: _Partition) -> None:
         """A target: it starts at once, waits for its turn, or takes the place of the one that runs."""
@@ -135,4 +137,11 @@ class _Moves:
         for node in one.replicas:
             if node != one.leader and self.dice.random() < 0.9:
                 self.by(one.leader, "FETCH_STATS", one, interval_ms=10_000, replica_id=node, n_fetch=3,
-                        bytes=self.dice.randrange(10_000))  # fmt: skip
+                        bytes=self.dice.randrange(10_000),
+                        throttled_ms=self.dice.choice([0, 0, 700]))  # fmt: skip
+
+    def snapshot(self, one: _Partition) -> None:
+        """The whole state again, as at the beginning of an hour; of a move that runs with its original replicas."""
+        original, adding = (one.original, one.adding) if one.target else ([], [])
+        self.decide(one, "STATE_SNAPSHOT", new_leader=one.leader, new_isr=one.isr, replicas=one.replicas, min_isr=2,
+                    original_replicas=original, adding_replicas=adding)  # fmt: skip

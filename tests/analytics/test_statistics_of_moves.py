@@ -83,6 +83,20 @@ def test_what_a_move_copied_is_what_leaders_sent_to_its_replicas(histories: Any)
     assert [row.copied_bytes for row in histories.rows("s28", "moves")] == [7_200, None, None, None]
 
 
+def test_throttled_time_is_what_leaders_and_replicas_report(histories: Any) -> None:
+    """2 s by the leader and 4.5 s by a replica that held itself back; 0.8 s of after the end are none of the move's."""
+    assert [row.throttled_us for row in histories.rows("s28", "moves")] == [6_500_000, None, None, None]
+
+
+def test_a_record_that_begins_inside_a_move_misses_no_added_replica(histories: Any) -> None:
+    """A snapshot names the original replicas: all that is missed is replica 2 for 15 s."""
+    (row,) = histories.rows("s10", "inside_move")
+    (changes,) = histories.rows("s08", "inside_move")
+
+    assert [(row.full_us // S, row.under_replicated_us // S)] == [(45, 15)]
+    assert (changes.shrinks, changes.expands) == (1, 0)
+
+
 def test_a_move_waited_for_the_replica_that_joined_last(histories: Any) -> None:
     """Node 6 joined partition 0 last; the end of that move made room on nodes 2 and 6 for partition 3."""
     rows = histories.rows("s28", "moves")

@@ -11,7 +11,7 @@ Rows = list[dict[str, Any]]
 NODES = ("node_id", "replica_id", "subject_node_id", "old_leader", "new_leader", "fetch_leader_id")
 NODE_LISTS = (
     "old_isr", "new_isr", "elr", "replicas", "proposed_isr", "blocking_replicas", "eligible_set", "live_set",
-    "fenced_set", "adding_replicas", "removing_replicas", "target_replicas",
+    "fenced_set", "adding_replicas", "removing_replicas", "target_replicas", "original_replicas",
 )  # fmt: skip
 MOMENTS = (
     "ts_wall_us", "hw_next_append_us", "last_fetch_us", "last_caught_up_us", "first_us", "last_us", "held_since_us",

@@ -33,9 +33,11 @@ def moving(
     return replace(image, adding=(NodeId(ADDED),), original=(NodeId(LEADER), NodeId(MEMBER)), throttle_bytes_per_s=rate)
 
 
-def copying(*throttled: int, streams: bool = True, tps: tuple[TopicPartition, ...] = (TP,)) -> Cluster:
+def copying(
+    *throttled: int, streams: bool = True, tps: tuple[TopicPartition, ...] = (TP,), timings: NodeTimings = SMALL
+) -> Cluster:
     """A cluster in which 2 begins to copy; ``throttled``: the nodes that were sent the rate."""
-    cluster = Cluster(LEADER, ADDED, MEMBER, timings=SMALL, streams=streams)
+    cluster = Cluster(LEADER, ADDED, MEMBER, timings=timings, streams=streams)
     for tp in tps:
         for node in (LEADER, MEMBER):
             cluster.preload(node, history((0, BATCHES, 0)), hw=BATCHES, tp=tp)
@@ -180,6 +182,22 @@ def test_a_replica_that_comes_back_keeps_the_rate_of_its_node() -> None:
 
     assert least <= (cluster.now - began) / 1_000 <= least + 2
     assert cluster.log(MEMBER).leo == BATCHES + 1
+
+
+@pytest.mark.parametrize("side", [LEADER, ADDED])
+def test_the_time_for_which_a_copy_was_held_is_reported(side: int) -> None:
+    """The side that keeps the rate reports each wait once, in FETCH_STATS: together all the time that the copy took."""
+    cluster = copying(side, timings=replace(SMALL, sample_min_ms=1_000, sample_max_ms=10_000))
+    took = seconds_to_copy(cluster)
+    cluster.advance(11_000, tick_ms=500, settle=True)
+    stats = {node: [emit.event for emit in cluster.emitted(node, "FETCH_STATS")] for node in (LEADER, ADDED)}
+    held = {node: sum(one.throttled_ms for one in found) for node, found in stats.items()}
+    other = LEADER + ADDED - side
+
+    assert 0.8 * took <= held[side] / 1_000 <= took
+    assert held[other] == 0
+    assert {one.replica_id for one in stats[side] if one.throttled_ms} == {ADDED}
+    assert len([one for one in stats[side] if one.throttled_ms]) <= 2 + took / 10
 
 
 @pytest.mark.parametrize(("behind", "is_sent"), [(0, True), (1, True), (2, False)])

@@ -13,6 +13,7 @@ from controller_builders import P0, TOPIC, TOPIC_ID, Controller
 from strandline.core import types
 from strandline.core.control import events, messages
 from strandline.core.control.state import ControllerTimings
+from strandline.core.control.step_parts import committed_snapshot
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import PartitionImage
 from strandline.core.types import NodeId, Role, TopicPartition
@@ -480,6 +481,26 @@ def test_every_epoch_of_a_submission_is_reported() -> None:
 
     assert [event.phase for event in own] == ["started", "started", "queued", "started"]
     assert [event.partition_epoch for event in own] == list(range(epoch - 3, epoch + 1))
+
+
+def test_what_a_move_waits_for_and_began_from_is_reported() -> None:
+    """A queued one names the full nodes, one that starts who is not in sync, with the original replicas; a snapshot of
+    the partition names these, too."""
+    controller = moving(0, 1, 2)
+    reassign(controller, 4, 1, 2)
+    queue(controller, 6, 3)
+    own = [emit.event for emit in controller.emitted if type(emit.event).__name__ == "Reassignment"]
+    started = next(event for event in own if event.phase == "started" and event.waiting_for)
+    queued = next(event for event in own if event.phase == "queued")
+    snapshot = committed_snapshot(controller.partition())
+
+    assert started.waiting_for == tuple(f"{node}: is not in the ISR yet" for node in sorted(started.adding_replicas))
+    assert started.original_replicas and not queued.original_replicas
+    assert queued.waiting_for == ("3: takes part in 5 running reassignments, as many as may run at a time",)
+    assert (snapshot.original_replicas, snapshot.adding_replicas) == (
+        controller.partition().original,
+        controller.partition().adding,
+    )
 
 
 def test_what_is_dropped_is_named() -> None:

@@ -118,5 +118,5 @@ def test_spark_gets_every_column() -> None:
     assert spark_ddl().startswith("schema_version INT, cluster_id STRING, event_type STRING, node_id INT,")
     assert spark_ddl().endswith(
         "marker_offset BIGINT, held_ms BIGINT, "
-        "adding_replicas ARRAY<INT>, removing_replicas ARRAY<INT>, target_replicas ARRAY<INT>"
+        "removing_replicas ARRAY<INT>, target_replicas ARRAY<INT>, waiting_for ARRAY<STRING>"
     )

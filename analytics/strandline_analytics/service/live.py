@@ -26,7 +26,7 @@ LOOK_TYPE = "REPLICA_SAMPLE"
 COLUMNS = tuple(
     "cluster_id event_type node_id incarnation seq ts_wall_us topic topic_id partition leader_epoch partition_epoch "
     "meta_offset replica_id leo leader_leo hw last_caught_up_us expected_state new_isr elr new_leader new_leader_epoch "
-    "min_isr replicas topic_deleted phase adding_replicas".split()
+    "min_isr replicas topic_deleted phase adding_replicas original_replicas".split()
 )
 """The columns that this file reads."""
 
@@ -124,6 +124,8 @@ class _Fold:
                 self._decided.take(name, place, row[name])
         if row["event_type"] == "REASSIGNMENT" and row["phase"] != "queued":
             self._decided.take("adding", place, row["adding_replicas"] if row["phase"] == "started" else ())
+        elif row["event_type"] == "STATE_SNAPSHOT" and row["original_replicas"]:
+            self._decided.take("adding", place, row["adding_replicas"])
         self._decided.take("topic_deleted", place, bool(row["topic_deleted"]))
         self._partition_epoch = max(self._partition_epoch, place[0])
         epoch = row["leader_epoch"] if row["new_leader_epoch"] is None else row["new_leader_epoch"]

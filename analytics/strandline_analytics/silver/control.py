@@ -28,7 +28,7 @@ _REPORTED = (
     "old_isr", "new_isr", "removed", "added", "elr", "cause", "initiator",
     "old_leader", "new_leader", "old_leader_epoch", "new_leader_epoch", "reason", "election_type", "eligible_set",
     "replicas", "min_isr", "lag_time_max_ms", "topic_created", "topic_deleted",
-    "phase", "adding_replicas", "removing_replicas",
+    "phase", "adding_replicas", "removing_replicas", "original_replicas",
 )  # fmt: skip
 """What the control plane reports; most columns of an event are of other types."""
 
@@ -48,7 +48,7 @@ def control_rows(transitions: DataFrame) -> DataFrame:
 
     Rows of one partition epoch are one decision and happen at once: at the time of the first of them. ``lost_before``
     says how many partition epochs are missing between a row and the one before it. ``is_moving``: a reassignment runs
-    from this row on, and adds the replicas ``adding``.
+    from this row on, and adds the replicas ``adding``; a record that begins inside one learns that from its snapshot.
 
     A row of a type that this version does not know, of a partition epoch of its own, is among them with nothing but its
     place: ``is_unread``, and counted in its ``lost_before``.
@@ -84,8 +84,11 @@ def control_rows(transitions: DataFrame) -> DataFrame:
 def _step() -> Column:
     """Of a row: whether a reassignment runs from it on, and what it adds; null where the row says nothing of it."""
     # A queued one has changed no replicas yet.
-    begins_or_ends = (F.col("event_type") == "REASSIGNMENT") & (F.col("phase") != "queued")
-    runs, adding = F.when(begins_or_ends, F.col("phase") == "started"), F.col("adding_replicas")
+    is_step = (F.col("event_type") == "REASSIGNMENT") & (F.col("phase") != "queued")
+    # A snapshot from inside a move names its original replicas.
+    is_inside = (F.col("event_type") == "STATE_SNAPSHOT") & (F.size("original_replicas") > 0)
+    begins_or_ends = is_step | F.coalesce(is_inside, F.lit(False))
+    runs, adding = F.when(is_step, F.col("phase") == "started").otherwise(is_inside), F.col("adding_replicas")
     # What was lost may have been its end.
     of_row = F.struct(F.coalesce(runs, F.lit(False)).alias("is_moving"), adding.alias("adding"))
     return F.when(begins_or_ends | (F.col("lost_before") > 0), of_row)
@@ -127,7 +130,8 @@ def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
         return F.last(name, ignorenulls=True).over(so_far)
 
     following = F.lead("t").over(_order())
-    rows = rows.withColumn("replicas", F.when(~F.col("is_moving"), F.col("replicas")))
+    original = F.when(F.col("is_moving") & (F.size("original_replicas") > 0), F.col("original_replicas"))
+    rows = rows.withColumn("replicas", F.when(~F.col("is_moving"), F.col("replicas")).otherwise(original))
     # What a row that is not understood has changed is not known from then on, and known before it.
     unseen = F.col("lost_before") - F.col("is_unread").cast("int")
     holes = F.sum((F.col("lost_before") > 0).cast("int")).over(so_far)

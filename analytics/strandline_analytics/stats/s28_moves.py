@@ -1,8 +1,9 @@
-"""S28: moves of replicas: how long they waited for their turn and ran, what they copied, and which nodes held them up.
+"""S28: moves of replicas: how long they waited for their turn and ran, what they copied, and what held them up.
 
 A move is a reassignment of a partition, from its first target to the step that ends it; a later target that replaces
 one is part of it. What was copied is what leaders report to have sent to the replicas that it adds, each report for ten
-seconds, so that records of just after its end may be in it.
+seconds, so that records of just after its end may be in it. For how long the throttle held copies back is in the same
+reports, and in those of the replicas themselves.
 """
 
 from __future__ import annotations
@@ -61,7 +62,11 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
         F.max(length).alias("max_us"),
     )
     rows = ran.join(ends, by, "full")
-    copied = scope.place(_copied(silver, found), "ts_wall_us").groupBy(*by).agg(F.sum("bytes").alias("copied_bytes"))
+    copied = (
+        scope.place(_copied(silver, found), "ts_wall_us")
+        .groupBy(*by)
+        .agg(F.sum("bytes").alias("copied_bytes"), (F.sum("throttled_ms") * 1_000).alias("throttled_us"))
+    )
     last = scope.place(_last_to_join(silver, found.where("outcome = 'completed'")), "t1")
     turns = scope.place(_turns(silver))
     for figures in (copied, _by_node(last, by, "waited_for"), _by_node(turns, by, "queued_for")):
@@ -84,7 +89,7 @@ def _times() -> tuple[Column, ...]:
 def _copied(silver: Silver, found: DataFrame) -> DataFrame:
     """Reports of fetches by replicas that a move adds, whose interval overlaps its run, each once."""
     rows = silver.written_samples("FETCH_STATS").where("partition IS NOT NULL").dropDuplicates(list(IDENTITY))
-    rows = rows.select(*_KEY, "node_id", "replica_id", "ts_wall_us", "interval_ms", "bytes")
+    rows = rows.select(*_KEY, "node_id", "replica_id", "ts_wall_us", "interval_ms", "bytes", "throttled_ms")
     rows = in_controller_time(rows, silver.clocks, "node_id", "ts_wall_us")
     runs = found.where("started_us IS NOT NULL").select(*_KEY, "topic", "adding", "started_us", "t1")
     rows = rows.withColumn("_from", F.col("ts_wall_us") - F.col("interval_ms") * 1_000)
@@ -148,6 +153,10 @@ STATISTIC = Statistic(
         Value("max_us", "bigint", "us", "longest"),
         Value(
             "copied_bytes", "bigint", "bytes", "sent to the replicas that they add, by the leaders' reports",
+            counts=True, over="running_us",
+        ),
+        Value(
+            "throttled_us", "bigint", "us", "for which the throttle held copies back, the sum of all replicas",
             counts=True, over="running_us",
         ),
         Value("waited_for", "map<int,bigint>", "moves", "node -> completed moves whose last replica to join was on it"),

@@ -152,11 +152,14 @@ def _reported(held: Held | None, story: Story, t: int, lost: int) -> Held:
         news["isr_reported_at"] = holes
     # What was lost may have been its end.
     adding = None if held is None or lost else held.adding
+    original = story.get("original_replicas", ())
     if story["event_type"] == "REASSIGNMENT" and story["phase"] != "queued":
         adding = tuple(story["adding_replicas"]) if story["phase"] == "started" else None
+    elif story["event_type"] == "STATE_SNAPSHOT" and original:
+        adding = tuple(story.get("adding_replicas", ()))
     news["adding"] = adding
-    if "replicas" in story and adding is None:
-        news["replicas"] = tuple(story["replicas"])
+    if "replicas" in story and (adding is None or original):
+        news["replicas"] = tuple(story["replicas"] if adding is None else original)
     if "min_isr" in story:
         news["min_isr"] = story["min_isr"]
     if "topic_deleted" in story:

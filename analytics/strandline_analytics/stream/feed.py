@@ -40,7 +40,7 @@ FIELDS = (
     "event_type", "node_id", "incarnation", "seq", "ts_wall_us", "topic", "leader_epoch", "partition_epoch",
     "meta_offset", "new_leader", "old_isr", "new_isr", "min_isr", "replicas", "topic_deleted", "sample_id",
     "interval_ms", "replica_id", "durable_leo", "leader_leo", "hw", "in_maximal_isr", "old_hw", "new_hw", "first_us",
-    "last_us", "cause", "phase", "adding_replicas",
+    "last_us", "cause", "phase", "adding_replicas", "original_replicas",
 )  # fmt: skip
 
 UNUSED_TYPES = ("FETCH_STATS", "LOCAL_SAMPLE", "GROUP_OFFSETS")

@@ -30,10 +30,7 @@ def nodes_text(nodes: Iterable[int]) -> str:
 
 def _isr_change(event: Event) -> str:
     old, new = set(event.get("old_isr") or ()), set(event.get("new_isr") or ())
-    if old == new:
-        # A member's new process, its proof, or another ELR.
-        return f"ISR {nodes_text(new)} unchanged"
-    reported = f"ISR {nodes_text(old)} -> {nodes_text(new)}"
+    reported = f"ISR {nodes_text(old)} -> {nodes_text(new)}" if old != new else f"ISR {nodes_text(new)} stays"
     if gone := sorted(old - new):
         reported += f", {_list(gone)} removed"
     if came := sorted(new - old):
@@ -137,7 +134,9 @@ def _reassignment(event: Event) -> str:
         return "the queued move cancelled"
     was = (event.get("replicas") or ()) if event.get("phase") == "queued" else {*target, *removing} - {*adding}
     moved = f"from {nodes_text(was)} to {nodes_text(target)}"
-    return f"the move {moved if {*was} != {*target} else f'to the order {list(target)}'} {event.get('phase')}"
+    waits = "; ".join(f"node {wait}" for wait in event.get("waiting_for") or ())
+    said = f"the move {moved if {*was} != {*target} else f'to the order {list(target)}'} {event.get('phase')}"
+    return f"{said}, and waits: {waits}" if waits else said
 
 
 def _partition_failed(event: Event) -> str:

@@ -63,8 +63,10 @@ def states(events: Sequence[Event], end_us: int) -> list[State]:
             isr, is_reported = tuple(sorted(row.get("new_isr"))), True
         if row.event_type == "REASSIGNMENT" and row.get("phase") != "queued":
             is_moving = row.get("phase") == "started"
+        original = tuple(row.get("original_replicas") or ())
+        is_moving = is_moving or (row.event_type == "STATE_SNAPSHOT" and bool(original))
         # Until it ends, those that it adds are not missed (`silver.control`).
-        replicas = replicas if is_moving else tuple(row.get("replicas") or ()) or replicas
+        replicas = (original if is_moving else tuple(row.get("replicas") or ())) or replicas
         min_isr = row.get("min_isr") if row.get("min_isr") is not None else min_isr
         epoch = row.leader_epoch if row.leader_epoch is not None else epoch
         following = rows[number + 1] if number + 1 < len(rows) else None

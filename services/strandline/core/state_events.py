@@ -214,6 +214,7 @@ class FetchStats(NamedTuple):
     n_error: Mapping[str, int]
     max_gap_us: int
     bytes: int
+    throttled_ms: int
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
 
@@ -283,6 +284,9 @@ class StateSnapshot(NamedTuple):
     log_start: Offset | None = None
     start_offset: Offset | None = None
     meta_offset: int | None = None
+    original_replicas: tuple[NodeId, ...] = ()
+    """While a reassignment runs: the replicas before it, of which none is new."""
+    adding_replicas: tuple[NodeId, ...] = ()
 
 
 @_in(TRANSITIONS)
@@ -458,6 +462,8 @@ class Reassignment(NamedTuple):
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
     meta_offset: int | None = None
+    original_replicas: tuple[NodeId, ...] = ()
+    waiting_for: tuple[str, ...] = ()
 
 
 StateEvent = (

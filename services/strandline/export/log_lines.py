@@ -70,7 +70,15 @@ _CARRIED: dict[str, tuple[str, ...]] = {
     "MEMBER_CHANGE": ("group_id", "member_id", "instance_id", "phase", "member_epoch", "assigned", "revoking"),
     "COORDINATOR_LOAD": ("bytes", "n_keys", "load_ms"),
     "TRANSACTION_CHANGE": ("transactional_id", "producer_id", "producer_epoch", "old_state", "new_state", "timeout_ms"),
-    "REASSIGNMENT": ("phase", "replicas", "adding_replicas", "removing_replicas", "target_replicas", "min_isr"),
+    "REASSIGNMENT": (
+        "phase",
+        "replicas",
+        "adding_replicas",
+        "removing_replicas",
+        "target_replicas",
+        "min_isr",
+        "waiting_for",
+    ),
     "TRANSACTION_OPEN": ("producer_id", "producer_epoch", "first_offset", "hw", "held_since_us"),
 }
 """Beside the place, what a line of each type carries; a type that is not here has no line."""

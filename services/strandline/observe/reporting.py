@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 
 from strandline.core.log.effects import Effect, Emit
+from strandline.core.log.follower import FollowerReplica
 from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.observer import NodeObserver
 from strandline.core.log.state import NodeState
@@ -56,6 +57,8 @@ class Reporting(NodeObserver):
         self._led: dict[TopicPartition, _Led] = {}
         self._lso = LsoHolders(state.timings.transaction_max_timeout_ms)
         self._local: dict[TopicPartition, tuple[int, Offset, Offset]] = {}
+        # Of followers that a throttle held back: when that was reported last, and for how long in all.
+        self._held: dict[TopicPartition, tuple[int, int]] = {}
         self._waiting: dict[TopicPartition, None] = {}
         # Which partition is looked at next, and when; every partition of this node is here once.
         self._looks: deque[tuple[int, TopicPartition]] = deque()
@@ -213,7 +216,7 @@ class Reporting(NodeObserver):
             if led.look != samples.look_of(leader) or now_ms - led.sampled_ms >= self._max_ms:
                 self._sample(leader, now_ms, out)
             if now_ms - led.fetches.since_ms >= samples.COUNT_MS:
-                out += [Emit(tp, stats) for stats in led.fetches.take(now_ms, *samples.leader_epochs(leader))]
+                out += [Emit(tp, stats) for stats in led.fetches.take(leader, now_ms)]
             return True
         return self._look_at_follower(tp, now_ms, out)
 
@@ -221,12 +224,23 @@ class Reporting(NodeObserver):
         follower = self._state.followers.get(tp)
         if follower is None:
             self._local.pop(tp, None)
+            self._held.pop(tp, None)
             return False
         reported_ms, leo, hw = self._local.get(tp, (now_ms - self._max_ms, Offset(0), Offset(0)))
         if (leo, hw) != (follower.log.leo, follower.log.hw) or now_ms - reported_ms >= self._max_ms:
             self._local[tp] = (now_ms, follower.log.leo, follower.log.hw)
             out.append(samples.local_sample(follower, self._max_ms))
+        self._report_throttle(follower, now_ms, out)
         return True
+
+    def _report_throttle(self, follower: FollowerReplica, now_ms: int, out: list[Effect]) -> None:
+        total_ms = follower.held.total_ms(now_ms)
+        reported_ms, before_ms = self._held.get(follower.log.tp, (now_ms - samples.COUNT_MS, 0))
+        # A new leader epoch counts from 0 on.
+        since_ms = total_ms - before_ms if total_ms >= before_ms else total_ms
+        if since_ms and now_ms - reported_ms >= samples.COUNT_MS:
+            self._held[follower.log.tp] = (now_ms, total_ms)
+            out.append(samples.throttled(follower, self._state.node_id, since_ms))
 
     def _sample(
         self,

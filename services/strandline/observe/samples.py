@@ -12,6 +12,7 @@ from strandline.core.control.step_parts import committed_snapshot
 from strandline.core.errors import ErrorCode
 from strandline.core.log.effects import Emit
 from strandline.core.log.follower import FollowerReplica
+from strandline.core.log.isr import FollowerProgress
 from strandline.core.log.leader import LeaderReplica
 from strandline.core.messages import NodeImage
 from strandline.core.state_events import FetchStats, LocalSample, Member, Moment, ReplicaSample
@@ -107,6 +108,22 @@ def local_sample(follower: FollowerReplica, interval_ms: int) -> Emit:
     return Emit(follower.log.tp, seen)
 
 
+def throttled(follower: FollowerReplica, node_id: NodeId, throttled_ms: int) -> Emit:
+    """For how long the throttle of a move held a follower's own fetches back, in the last `COUNT_MS` or since then."""
+    stats = FetchStats(
+        interval_ms=max(COUNT_MS, throttled_ms),
+        replica_id=node_id,
+        n_fetch=0,
+        n_error={},
+        max_gap_us=0,
+        bytes=0,
+        throttled_ms=throttled_ms,
+        leader_epoch=follower.leader_epoch,
+        partition_epoch=follower.image.partition_epoch,
+    )
+    return Emit(follower.log.tp, stats)
+
+
 def leader_snapshot(leader: LeaderReplica) -> Emit:
     """What a leader knows of its partition as a whole."""
     known = committed_snapshot(leader.image)._replace(
@@ -164,8 +181,9 @@ class FetchCounts:
             self._counts[replica] = _Count()
         return self._counts[replica]
 
-    def take(self, now_ms: int, leader_epoch: LeaderEpoch, partition_epoch: PartitionEpoch) -> list[FetchStats]:
-        """One FETCH_STATS for each follower that fetched; counting starts again at 0."""
+    def take(self, leader: LeaderReplica, now_ms: int) -> list[FetchStats]:
+        """One FETCH_STATS for each follower that fetched or was held back; counting starts again at 0."""
+        leader_epoch, partition_epoch = leader_epochs(leader)
         interval_ms, self.since_ms = now_ms - self.since_ms, now_ms
         rows = [
             FetchStats(
@@ -175,6 +193,7 @@ class FetchCounts:
                 n_error=count.errors,
                 max_gap_us=count.max_gap_ms * 1_000,
                 bytes=count.bytes,
+                throttled_ms=count.throttled_ms(leader.progress.get(replica), now_ms),
                 leader_epoch=leader_epoch,
                 partition_epoch=partition_epoch,
             )
@@ -182,20 +201,27 @@ class FetchCounts:
         ]
         for count in self._counts.values():
             count.begin_anew()
-        return [row for row in rows if row.n_fetch or row.n_error]
+        return [row for row in rows if row.n_fetch or row.n_error or row.throttled_ms]
 
 
 class _Count:
-    __slots__ = ("bytes", "errors", "last_ms", "max_gap_ms", "n_fetch")
+    __slots__ = ("_held_ms", "bytes", "errors", "last_ms", "max_gap_ms", "n_fetch")
 
     def __init__(self) -> None:
         # The gap of a fetch to the one before it counts, whichever interval that one was in.
         self.last_ms: int | None = None
+        # What was reported already of the time for which a throttle held it back.
+        self._held_ms = 0
         self.begin_anew()
 
     def begin_anew(self) -> None:
         self.n_fetch = self.max_gap_ms = self.bytes = 0
         self.errors: dict[str, int] = {}
+
+    def throttled_ms(self, follower: FollowerProgress | None, now_ms: int) -> int:
+        """For how long a throttle held it back since this was asked last."""
+        before, self._held_ms = self._held_ms, 0 if follower is None else follower.held.total_ms(now_ms)
+        return max(0, self._held_ms - before)
 
     def fetched(self, now_ms: int) -> None:
         if self.last_ms is not None:

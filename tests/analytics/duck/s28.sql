@@ -30,7 +30,7 @@ WITH steps AS (
     $RANK(whole, 50) AS p50_us, $RANK(whole, 95) AS p95_us, max(whole) AS max_us
   FROM lengths GROUP BY $BY
 ), fetched AS (
-  SELECT $KEY, node_id, replica_id, ts_wall_us, interval_ms, bytes FROM raw_samples
+  SELECT $KEY, node_id, replica_id, ts_wall_us, interval_ms, bytes, throttled_ms FROM raw_samples
   WHERE event_type = 'FETCH_STATS' AND partition IS NOT NULL
   QUALIFY row_number() OVER (PARTITION BY cluster_id, node_id, incarnation, seq) = 1
 ), timed AS (
@@ -41,7 +41,7 @@ WITH steps AS (
     WHERE r.cluster_id = timed.cluster_id AND r.topic_id = timed.topic_id AND r.partition = timed.partition
       AND list_contains(r.added, timed.replica_id) AND timed.t > r.started_us AND timed.t - interval_ms * 1000 < r.t1)
 ), copied AS (
-  SELECT $BY, sum(bytes)::BIGINT AS copied_bytes FROM sent JOIN windows ON $WITHIN GROUP BY $BY
+  SELECT $BY, sum(bytes)::BIGINT AS copied_bytes, (sum(throttled_ms) * 1000)::BIGINT AS throttled_us FROM sent JOIN windows ON $WITHIN GROUP BY $BY
 ), joins AS (
   SELECT $KEY, partition_epoch, unnest(list_filter(new_isr, lambda r: NOT list_contains(old_isr, r))) AS node
   FROM distinct_changes
@@ -65,7 +65,7 @@ WITH steps AS (
 ), queued AS (
   SELECT $BY, map_from_entries(list((node, n) ORDER BY node)) AS queued_for FROM turned GROUP BY $BY
 )
-SELECT $BY, completed, cancelled, unfinished, queued_us, running_us, p50_us, p95_us, max_us, copied_bytes, waited_for,
-  queued_for
+SELECT $BY, completed, cancelled, unfinished, queued_us, running_us, p50_us, p95_us, max_us, copied_bytes, throttled_us,
+  waited_for, queued_for
 FROM ran FULL JOIN ended USING ($BY) FULL JOIN copied USING ($BY) FULL JOIN waited USING ($BY)
 FULL JOIN queued USING ($BY)

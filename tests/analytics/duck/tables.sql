@@ -59,6 +59,8 @@ WITH named AS (
   -- its end.
   SELECT *, last_value(CASE
       WHEN event_type = 'REASSIGNMENT' AND phase <> 'queued' THEN {'runs': phase = 'started', 'adding': adding_replicas}
+      -- A record that begins inside a reassignment.
+      WHEN event_type = 'STATE_SNAPSHOT' AND len(original_replicas) > 0 THEN {'runs': true, 'adding': adding_replicas}
       WHEN lost_before > 0 THEN {'runs': false, 'adding': NULL::INTEGER[]} END IGNORE NULLS) OVER (PARTITION BY $KEY
     ORDER BY partition_epoch, meta_offset, ts_wall_us, seq ROWS UNBOUNDED PRECEDING) AS step
   FROM placed
@@ -91,7 +93,8 @@ WITH counted AS (
     coalesce(last_value(CASE WHEN new_isr IS NOT NULL THEN holes END IGNORE NULLS) OVER so_far = holes, false)
       AS isr_is_reported,
     -- While a reassignment runs, the original ones.
-    last_value(CASE WHEN NOT is_moving THEN replicas END IGNORE NULLS) OVER so_far AS replicas,
+    last_value(CASE WHEN NOT is_moving THEN replicas WHEN len(original_replicas) > 0 THEN original_replicas END
+      IGNORE NULLS) OVER so_far AS replicas,
     last_value(min_isr IGNORE NULLS) OVER so_far AS reported_min_isr,
     last_value(lag_time_max_ms IGNORE NULLS) OVER so_far * 1000 AS lag_time_max_us,
     coalesce(last_value(topic_deleted IGNORE NULLS) OVER so_far, false) AS is_deleted,

@@ -314,8 +314,8 @@ class Draft:
         return before is None or _CONTENT(changed) != _CONTENT(before)
 
     def _partition_events(self, after: PartitionImage, is_reported: bool) -> Iterator[Emit]:
-        """``is_reported``: by an event of this step. An epoch of which nothing is reported is a hole to statistics, so
-        a new process of a member, or its proof (M64), is reported as an ISR that stays."""
+        """``is_reported``: by an event of this step. An epoch without one is a hole to statistics, so a new process of
+        a member, or its proof (M64), is an ISR that stays."""
         before = self.base.partition(after.tp)
         is_silent = not is_reported and before is not None and after.leader_epoch == before.leader_epoch
         reason = self._reasons[after.tp]

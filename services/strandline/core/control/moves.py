@@ -17,11 +17,13 @@ from strandline.core.control.leadership import DRAINING, shed_leaderships
 from strandline.core.control.placement import Placement
 from strandline.core.control.reassignment import (
     REASSIGN,
+    Load,
     Reassignments,
     cancel,
     elect_among,
     min_isr_with,
     report,
+    waits_of_running,
 )
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import PartitionImage
@@ -48,8 +50,8 @@ def alter_reassignments(
         found = _twice(wanted) if twice else _take(draft, placement, request, wanted, number)
         results.append((wanted, found))
     reassignments.settle(draft)
-    reported = draft.emitted(Reassignment)
-    return messages.PartitionsReassigned(results=tuple(_result(draft, reported, *each) for each in results))
+    reported, load = draft.emitted(Reassignment), reassignments.load(draft)
+    return messages.PartitionsReassigned(results=tuple(_result(draft, reported, load, *each) for each in results))
 
 
 def _bad_throttle(request: messages.AlterPartitionReassignments) -> Refusal | None:
@@ -67,6 +69,7 @@ def _twice(wanted: messages.ReassignPartition) -> Refusal:
 def _result(
     draft: Draft,
     reported: Collection[TopicPartition],
+    load: Load,
     wanted: messages.ReassignPartition,
     found: Refusal | TopicPartition,
 ) -> messages.ReassignedPartition:
@@ -78,8 +81,12 @@ def _result(
     before = draft.base.partition(found)
     if wanted.target is not None and partition != before and found not in reported:
         # Every epoch of a partition is reported, or statistics find a hole there.
-        phase = "queued" if partition.queued_target else "started" if partition.original else "cancelled"
-        report(draft, partition, phase, of=before if phase == "cancelled" else None)
+        if partition.queued_target:
+            report(draft, partition, "queued", load.waits(partition))
+        elif partition.original:
+            report(draft, partition, "started", waits_of_running(draft, partition))
+        else:
+            report(draft, partition, "cancelled", of=before)
     ref = messages.TopicRef(draft.base.topics[found.topic_id].name, found.topic_id)
     return messages.ReassignedPartition(ref, wanted.partition, None, messages.state_of(partition))
 

@@ -95,7 +95,7 @@ class Reassignments:
     def _start_queued(self, draft: Draft) -> bool:
         """Start what has room; returns whether a later step has to go on."""
         everything = list(self.open(draft))
-        load = _Load(self._per_node, everything)
+        load = Load(self._per_node, everything)
         starts = 0
         for partition in sorted((each for each in everything if each.queued_target), key=_place_in_queue):
             is_full = bool(load.full_nodes(partition))
@@ -104,7 +104,7 @@ class Reassignments:
             if is_full:
                 continue
             begun = draft.put_partition(started(partition), cause=REASSIGN)
-            report(draft, begun, "started")
+            report(draft, begun, "started", waits_of_running(draft, begun))
             maybe_complete(draft, begun)
             starts += 1
             if starts == _STARTS_PER_STEP:
@@ -113,17 +113,16 @@ class Reassignments:
 
     def waits(self, draft: Draft) -> Iterator[tuple[PartitionImage, tuple[ReassignmentWait, ...]]]:
         """What every reassignment waits for, by node."""
-        everything = list(self.open(draft))
-        load = _Load(self._per_node, everything)
-        why = f"takes part in {self._per_node} running reassignments, as many as may run at a time"
-        for partition in everything:
-            if partition.original:
-                yield partition, waits_of_running(draft, partition)
-            else:
-                yield partition, tuple(ReassignmentWait(node_id, why) for node_id in load.full_nodes(partition))
+        load = self.load(draft)
+        for partition in self.open(draft):
+            yield partition, waits_of_running(draft, partition) if partition.original else load.waits(partition)
+
+    def load(self, draft: Draft) -> Load:
+        """What runs on each node."""
+        return Load(self._per_node, self.open(draft))
 
 
-class _Load:
+class Load:
     """How many running reassignments add a replica to each node, and how many take one from it."""
 
     def __init__(self, per_node: int, partitions: Iterable[PartitionImage]) -> None:
@@ -140,6 +139,11 @@ class _Load:
             self._in[node_id] += 1
         for node_id in removing:
             self._out[node_id] += 1
+
+    def waits(self, queued: PartitionImage) -> tuple[ReassignmentWait, ...]:
+        """What a queued one waits for."""
+        why = f"takes part in {self._per_node} running reassignments, as many as may run at a time"
+        return tuple(ReassignmentWait(node_id, why) for node_id in self.full_nodes(queued))
 
     def full_nodes(self, queued: PartitionImage) -> list[NodeId]:
         """The nodes that this one has to wait for. One that takes the place of a running one uses its room again."""
@@ -277,7 +281,13 @@ def min_isr_with(draft: Draft, partition: PartitionImage, replicas: tuple[NodeId
     return effective_min_isr(draft.configs(partition.tp.topic_id), len(replicas))
 
 
-def report(draft: Draft, partition: PartitionImage, phase: str, of: PartitionImage | None = None) -> None:
+def report(
+    draft: Draft,
+    partition: PartitionImage,
+    phase: str,
+    waits: Iterable[ReassignmentWait] = (),
+    of: PartitionImage | None = None,
+) -> None:
     """Report a phase; ``of``: the partition before it ended, which names what was added and removed."""
     move = of or partition
     is_queued = phase == "queued" or not move.original
@@ -290,5 +300,7 @@ def report(draft: Draft, partition: PartitionImage, phase: str, of: PartitionIma
         min_isr=Number(partition.min_isr),
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
+        original_replicas=partition.original,
+        waiting_for=tuple(f"{wait.node_id}: {wait.why}" for wait in waits),
     )
     draft.emit(partition.tp, event)

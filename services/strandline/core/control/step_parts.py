@@ -222,4 +222,6 @@ def committed_snapshot(image: PartitionImage) -> StateSnapshot:
         replicas=image.replicas,
         leader_epoch=image.leader_epoch,
         partition_epoch=image.partition_epoch,
+        original_replicas=image.original,
+        adding_replicas=image.adding,
     )

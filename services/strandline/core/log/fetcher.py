@@ -61,9 +61,13 @@ class Fetcher:
     def _is_held(self, follower: FollowerReplica, now_ms: int) -> bool:
         """Whether this replica is being added or has come back, and its bytes have to wait (C80)."""
         rate = self._rate_of(follower)
-        if rate is None or follower.state is not FetchState.FETCHING or not follower.lags:
-            return False
-        return self._throttle.holds(follower.log.tp, rate, now_ms)
+        is_held = (
+            rate is not None
+            and follower.state is FetchState.FETCHING
+            and follower.lags
+            and self._throttle.holds(follower.log.tp, rate, now_ms)
+        )
+        return follower.held.note(is_held, now_ms) if follower.image.adding else is_held
 
     def _rate_of(self, follower: FollowerReplica) -> int | None:
         image, node_id = follower.image, self._state.node_id

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from strandline.core.errors import ErrorCode
 from strandline.core.log.effects import Effect, Emit
+from strandline.core.log.move_throttle import HeldTime
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.log.saving_order import NodeTimings
 from strandline.core.log.truncation import FirstMove, cut_for, rule_for
@@ -68,6 +69,7 @@ class FollowerReplica:
         "backoff_ms",
         "barrier_seen",
         "damaged_count",
+        "held",
         "image",
         "leader_hw",
         "log",
@@ -101,6 +103,7 @@ class FollowerReplica:
         # Where a leader that knows no FetchProducerSnapshot lets this log begin again.
         self.log_start_found: Offset | None = None
         self._restart_reason = _RESTART
+        self.held = HeldTime()
         self.state = FetchState.WAITING
 
     @property

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from strandline.core.log.move_throttle import HeldTime
 from strandline.core.messages import NodeImage, ProposedIsr
 from strandline.core.types import IsrJoin, NodeEpoch, NodeId, Offset, PartitionEpoch
 
@@ -29,6 +30,7 @@ class FollowerProgress:
     __slots__ = (
         "barrier_seen",
         "claim_limit",
+        "held",
         "last_caught_up_ms",
         "last_fetch_leader_leo",
         "last_fetch_ms",
@@ -58,6 +60,7 @@ class FollowerProgress:
         self.claim_limit = claim_limit
         # The newest read barrier of this leader epoch that the follower has repeated; 0: none (G10).
         self.barrier_seen = 0
+        self.held = HeldTime()
 
     def fetched(self, fetch_offset: Offset, leader_leo: Offset, node_epoch: NodeEpoch, now_ms: int) -> bool:
         """Count a fetch that passed all checks. Returns whether the remote LEO changed (M15)."""

@@ -19,6 +19,28 @@ def rate_of(image: PartitionImage, node_id: NodeId, isr: Collection[NodeId]) -> 
     return image.throttle_bytes_per_s if node_id in image.adding and node_id not in isr else None
 
 
+class HeldTime:
+    """How long the copy of one replica has waited for its rate."""
+
+    __slots__ = ("_since_ms", "_total_ms")
+
+    def __init__(self) -> None:
+        self._since_ms: int | None = None
+        self._total_ms = 0
+
+    def note(self, is_held: bool, now_ms: int) -> bool:
+        """It was looked at, and waits or not; returns ``is_held``."""
+        if not is_held:
+            self._total_ms, self._since_ms = self.total_ms(now_ms), None
+        elif self._since_ms is None:
+            self._since_ms = now_ms
+        return is_held
+
+    def total_ms(self, now_ms: int) -> int:
+        """All its waits so far."""
+        return self._total_ms + (0 if self._since_ms is None else now_ms - self._since_ms)
+
+
 class MoveThrottle:
     """For each rate one bucket, which all reassignments of that rate share, and the partitions that wait for it."""
 

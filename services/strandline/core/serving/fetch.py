@@ -169,9 +169,12 @@ class FetchServing:
     def _is_held(self, part: FetchPartition, leader: LeaderReplica, node_id: NodeId, now_ms: int) -> bool:
         """Whether this replica is added by a reassignment whose bytes have to wait (C80)."""
         rate = rate_of(leader.image, node_id, leader.isr.maximal)
-        if rate is None or leader.log.is_near_hw(part.fetch_offset):
-            return False
-        return self._throttle.holds(part.tp, rate, now_ms)
+        is_held = (
+            rate is not None
+            and not leader.log.is_near_hw(part.fetch_offset)
+            and self._throttle.holds(part.tp, rate, now_ms)
+        )
+        return leader.progress[node_id].held.note(is_held, now_ms)
 
     def sent(self, leader: LeaderReplica, node_id: NodeId, size_bytes: int, now_ms: int) -> None:
         """An answer carried so much of this partition to this replica."""
