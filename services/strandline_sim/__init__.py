@@ -3,10 +3,6 @@
 Importing it adds the historic rules to those that a core can run under.
 """
 
-from strandline.core.log import isr, truncation
-from strandline.core.serving import fetch
-from strandline_sim.runs.historic_rules import HISTORIC_HW, HISTORIC_JOINS, HISTORIC_TRUNCATION
+from strandline_sim.runs import historic_rules
 
-truncation.inject(HISTORIC_TRUNCATION)
-fetch.inject(HISTORIC_HW)
-isr.inject(HISTORIC_JOINS)
+historic_rules.install()

@@ -443,21 +443,9 @@ def _scripted(name: str) -> Callable[[FakeController, Any, Any], Awaitable[Any]]
 
 
 for _name in (
-    "CreateTopics",
-    "DeleteTopics",
-    "AlterTopicConfigs",
-    "DescribeConfigs",
-    "CreatePartitions",
-    "ElectLeaders",
-):
-    setattr(FakeController, _name, _scripted(_name))
-for _name in (
-    "ShutdownNode",
-    "UnregisterNode",
-    "AlterPartitionReassignments",
-    "ListPartitionReassignments",
-    "DrainNode",
-):
+    "CreateTopics", "DeleteTopics", "AlterTopicConfigs", "DescribeConfigs", "CreatePartitions", "ElectLeaders",
+    "ShutdownNode", "UnregisterNode", "AlterPartitionReassignments", "ListPartitionReassignments", "DrainNode",
+):  # fmt: skip
     setattr(FakeController, _name, _scripted(_name))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cluster_of_cores import Cluster
-from core_builders import TP, batch, history, metadata, node_epoch, partition_image
+from core_builders import TP, batch, fetch_part, fetch_request, history, metadata, node_epoch, partition_image
 
 from strandline.core import messages
 from strandline.core.log import events
@@ -86,3 +86,13 @@ def test_records_of_no_epoch_are_not_appended() -> None:
     cluster.step(2, events.FetchAnswered(cluster.now, NodeId(1), number, (wrong,)))
 
     assert cluster.ends(2) == (0, 0)
+
+
+def test_a_fetch_that_names_a_partition_twice_is_answered_once() -> None:
+    """The wire refuses it; a core that is given it all the same keeps nothing of it."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(epoch=5))
+    cluster.step(1, events.FetchArrived(0, 77, fetch_request(fetch_part(0), fetch_part(0), replica=None, wait=0)))
+
+    assert [answer.done for answer in cluster.fetched[77]] == [True]
+    assert cluster.cores[1].parked[1] == 0

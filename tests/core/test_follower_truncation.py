@@ -440,7 +440,10 @@ def test_a_fenced_lookup_stops_the_partition() -> None:
     assert cluster.ends(2) == (3, 3)
 
 
-@pytest.mark.parametrize("answers", [(), (OffsetAnswer(TP),), (OffsetAnswer(TP), OffsetAnswer(TP, Offset(0)))])
+@pytest.mark.parametrize(
+    "answers",
+    [(), (OffsetAnswer(TP),), *((OffsetAnswer(TP, end), OffsetAnswer(TP, Offset(0))) for end in (None, Offset(-1)))],
+)
 def test_a_lookup_that_says_nothing_is_no_answer(answers: tuple[OffsetAnswer, ...]) -> None:
     """M39: a malformed answer to the lookup truncates nothing and stops no process."""
     cluster = following(*history((5, 3, 0)), hw=3, rules=FETCH)

@@ -17,7 +17,6 @@ from controller_stub import ControllerStub, topic
 from nodes_in_process import TOPIC, TOPIC_ID, batch, fetch, produce, values_of
 
 from strandline.cli.ask.node import Incarnation, running_node
-from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.types import NodeId, Truncation
 from strandline.rpc.channels import open_channel, parse_endpoint, target
 from strandline.rpc.convert.subscription import image_from_bytes, image_to_bytes
@@ -146,18 +145,6 @@ async def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
     assert taken in lines.splitlines()[-1]
 
 
-async def test_a_superseded_process_ends_and_does_not_register_again(tmp_path: Path) -> None:
-    """STALE_BROKER_EPOCH on a heartbeat: a separate exit code, one registration."""
-    async with a_controller() as controller:
-        controller.stale.add(1)
-        async with started(controller, tmp_path / "n") as node:
-            code, lines = await node.ended()
-
-    assert code == ExitCode.FENCED
-    assert "STALE_BROKER_EPOCH" in lines.splitlines()[-1]
-    assert len(controller.registered) == 1
-
-
 async def test_the_endpoint_names_the_process_and_its_epoch(tmp_path: Path) -> None:
     """A reader of the file can distinguish this process from any other, and name it to the controller."""
     async with a_controller() as controller, started(controller, tmp_path / "n") as node:
@@ -165,17 +152,6 @@ async def test_the_endpoint_names_the_process_and_its_epoch(tmp_path: Path) -> N
 
         assert written["started_ticks"] == started_ticks(node.process.pid)
         assert running_node(tmp_path / "n") == Incarnation(node_id=1, node_epoch=written["node_epoch"])
-
-
-async def test_a_final_refusal_ends_the_process(tmp_path: Path) -> None:
-    """Another cluster's controller: a separate exit code and the controller's own message."""
-    async with a_controller() as controller:
-        controller.refuse_registration = Refusal(ErrorCode.INCONSISTENT_CLUSTER_ID, "this is cluster x")
-        async with started(controller, tmp_path / "n") as node:
-            code, lines = await node.ended()
-
-    assert code == ExitCode.REFUSED
-    assert "this is cluster x" in lines.splitlines()[-1]
 
 
 async def test_a_directory_of_historic_rules_is_refused(tmp_path: Path) -> None:

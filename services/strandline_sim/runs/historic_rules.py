@@ -6,11 +6,12 @@ traces, is in RELIABILITY.md#exhaustive-search.
 
 from __future__ import annotations
 
-from strandline.core.log.isr import FollowerProgress, Joins
+from strandline.core.log import truncation
+from strandline.core.log.effects import Effect
+from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.truncation import AskedTruncation, Cut, EpochCache, FirstMove, cut_for
-from strandline.core.messages import FetchResult
-from strandline.core.serving.fetch import AnswerHw, Counted
-from strandline.core.types import EpochEnd, FetchHw, IsrJoin, Offset, Truncation
+from strandline.core.serving.fetch import FetchServing, Received
+from strandline.core.types import EpochEnd, FetchHw, IsrJoin, NodeId, Offset, Truncation
 
 
 class Kip279Truncation(AskedTruncation):
@@ -59,17 +60,6 @@ class HighWatermarkTruncation(Kip279Truncation):
         return FirstMove.CUT_TO_HW
 
 
-def updated_hw(results: list[FetchResult], counted: list[Counted]) -> list[FetchResult]:
-    """`fetch-hw=updated`: an immediate answer carries the HW that this fetch itself has moved (D1)."""
-    hw_of = {one.leader.log.tp: one.leader.log.hw for one in counted}
-    return [r._replace(high_watermark=hw_of.get(r.tp, r.high_watermark)) for r in results]
-
-
-def joins_at_hw(follower: FollowerProgress, leader_leo: Offset, now_ms: int, lag_max_ms: int) -> bool:
-    """`isr-join=hw`: at the HW is enough, and the next check of the lag may remove it again (T42)."""
-    return True
-
-
 HISTORIC_TRUNCATION: dict[Truncation, AskedTruncation] = {
     Truncation.KIP_279: Kip279Truncation(),
     Truncation.KIP_101: Kip101Truncation(),
@@ -77,6 +67,32 @@ HISTORIC_TRUNCATION: dict[Truncation, AskedTruncation] = {
 }
 """One strategy for each historic value of the rule; stateless, shared by all partitions."""
 
-HISTORIC_HW: dict[FetchHw, AnswerHw] = {FetchHw.UPDATED: updated_hw}
+_answer, _may_join = FetchServing.answer, LeaderReplica._may_join
 
-HISTORIC_JOINS: dict[IsrJoin, Joins] = {IsrJoin.HW: joins_at_hw}
+
+def answer_by_rule(serving: FetchServing, received: Received, out: list[Effect]) -> None:
+    """`fetch-hw=updated`: an immediate answer carries the HW that this fetch itself has moved (D1)."""
+    if serving._state.rules.fetch_hw is FetchHw.UPDATED:
+        hw_of = {one.leader.log.tp: one.leader.log.hw for one in received.counted}
+        results = [r._replace(high_watermark=hw_of.get(r.tp, r.high_watermark)) for r in received.results]
+        received = received._replace(results=results)
+    _answer(serving, received, out)
+
+
+def may_join_by_rule(leader: LeaderReplica, node_id: NodeId, now_ms: int) -> bool:
+    """`isr-join=hw`: at the HW is enough, and the next check of the lag may remove it again (T42)."""
+    follower = leader.progress.get(node_id)
+    if follower is None or leader._rules.isr_join is IsrJoin.CAUGHT_UP:
+        return _may_join(leader, node_id, now_ms)
+    caught_up_ms, follower.last_caught_up_ms = follower.last_caught_up_ms, now_ms
+    try:
+        return _may_join(leader, node_id, now_ms)
+    finally:
+        follower.last_caught_up_ms = caught_up_ms
+
+
+def install() -> None:
+    """Add the historic rules to those that a core of this process can run under."""
+    truncation.inject(HISTORIC_TRUNCATION)
+    FetchServing.answer = answer_by_rule  # type: ignore[method-assign, assignment]
+    LeaderReplica._may_join = may_join_by_rule  # type: ignore[method-assign, assignment]

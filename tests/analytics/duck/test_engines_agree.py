@@ -103,31 +103,15 @@ def test_the_simulated_cluster_is_among_them(oracle: Oracle) -> None:
 @pytest.mark.parametrize(
     ("name", "column"),
     [("s21", "ahead_us"), ("s22", "estimated_us"), ("s22", "at_least_us"), ("s23", "rebalances"), ("s23", "unfinished"),
-     ("s24", "episodes"), ("s25", "refused"), ("s25", "unowned")],
+     ("s24", "episodes"), ("s25", "refused"), ("s25", "unowned"),
+     ("s26", "committed"), ("s26", "aborted"), ("s26", "undecided"), ("s26", "longest_us"), ("s27", "committed"),
+     ("s27", "aborted_by_producer"), ("s27", "timed_out"), ("s27", "fenced"), ("s27", "refused_markers"),
+     ("s28", "completed"), ("s28", "cancelled"), ("s28", "unfinished"), ("s28", "queued_us"), ("s28", "running_us"),
+     ("s28", "p50_us"), ("s28", "copied_bytes"), ("s28", "waited_for"), ("s28", "queued_for")],
 )  # fmt: skip
-def test_everything_about_groups_occurs(name: str, column: str, oracle: Oracle) -> None:
+def test_everything_about_groups_transactions_and_moves_occurs(name: str, column: str, oracle: Oracle) -> None:
     """What the random histories are for is in them, or two engines would agree about nothing."""
     assert any(row[column] for row in oracle.rows(ALL[name]))
-
-
-@pytest.mark.parametrize(
-    ("name", "column"),
-    [("s26", "committed"), ("s26", "aborted"), ("s26", "undecided"), ("s26", "longest_us"), ("s27", "committed"),
-     ("s27", "aborted_by_producer"), ("s27", "timed_out"), ("s27", "fenced"), ("s27", "refused_markers")],
-)  # fmt: skip
-def test_everything_about_transactions_occurs(name: str, column: str, oracle: Oracle) -> None:
-    """As for groups."""
-    assert any(row[column] for row in oracle.rows(ALL[name]))
-
-
-@pytest.mark.parametrize(
-    "column",
-    ["completed", "cancelled", "unfinished", "queued_us", "running_us", "p50_us", "copied_bytes", "waited_for",
-     "queued_for"],
-)  # fmt: skip
-def test_everything_about_moves_occurs(column: str, oracle: Oracle) -> None:
-    """As for groups."""
-    assert any(row[column] for row in oracle.rows(ALL["s28"]))
 
 
 @contextmanager

@@ -14,33 +14,31 @@ from strandline.core.errors import Refusal
 from strandline.core.log import isr
 from strandline.core.log.effects import Effect
 from strandline.core.log.events import AlterPartitionAnswered
-from strandline.core.log.isr import FollowerProgress, IsrState, Joins
+from strandline.core.log.isr import FollowerProgress, IsrState
 from strandline.core.log.proposals import IsrChannel
 from strandline.core.messages import AlterPartitionAnswer, IsrMember, PartitionImage, ProposedIsr
 from strandline.core.types import NodeId, Offset, TopicPartition
 
 
 @mutant(isr, "may_join", "r07_joins_below_the_start")
-def _without_positions(
-    real: Real, follower: FollowerProgress, *, hw: Offset, leader_leo: Offset, joins: Joins, **given: Any
-) -> bool:
+def _without_positions(real: Real, follower: FollowerProgress, *, hw: Offset, leader_leo: Offset, **given: Any) -> bool:
     """R7a: the ISR grows without any position (M44).
 
     A follower may join the ISR below the high watermark and below the start of the leader's epoch.
     """
-    return follower.remote_leo is not None and joins(follower, leader_leo, given["now_ms"], given["lag_max_ms"])
+    return follower.remote_leo is not None and follower.is_caught_up(leader_leo, given["now_ms"], given["lag_max_ms"])
 
 
 @mutant(isr, "may_join", "r07_joins_below_the_start")
 def _without_epoch_start(
-    real: Real, follower: FollowerProgress, *, hw: Offset, leader_leo: Offset, joins: Joins, **given: Any
+    real: Real, follower: FollowerProgress, *, hw: Offset, leader_leo: Offset, **given: Any
 ) -> bool:
     """R7b: the ISR grows before the true high watermark is known (KAFKA-7128; TR4b, TR6).
 
     A follower may join the ISR at the leader's high watermark, though below the start of its epoch.
     """
     leo = follower.remote_leo
-    return leo is not None and leo >= hw and joins(follower, leader_leo, given["now_ms"], given["lag_max_ms"])
+    return leo is not None and leo >= hw and follower.is_caught_up(leader_leo, given["now_ms"], given["lag_max_ms"])
 
 
 @mutant(alter_partition, "_check_epochs", "r08_proposal_of_another_state")

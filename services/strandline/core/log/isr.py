@@ -10,12 +10,12 @@ have applied either (KIP-497). At most one change is pending; only the controlle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from strandline.core.log.move_throttle import HeldTime
 from strandline.core.messages import NodeImage, ProposedIsr
-from strandline.core.types import IsrJoin, NodeEpoch, NodeId, Offset, PartitionEpoch
+from strandline.core.types import NodeEpoch, NodeId, Offset, PartitionEpoch
 
 # ---- progress
 # What a leader knows of one follower: its remote LEO, and since when it is caught up (M5, M43).
@@ -191,45 +191,21 @@ def must_leave(follower: FollowerProgress, *, leader_leo: Offset, now_ms: int, l
     return not follower.is_caught_up(leader_leo, now_ms, lag_max_ms)
 
 
-Joins = Callable[[FollowerProgress, Offset, int, int], bool]
-"""A value of the rule ``isr_join``: (follower, leader's LEO, now in ms, lag time in ms) -> whether it keeps pace."""
-
-
-def keeps_pace(follower: FollowerProgress, leader_leo: Offset, now_ms: int, lag_max_ms: int) -> bool:
-    """`caught-up`: a follower that does not keep pace would leave again (T42)."""
-    return follower.is_caught_up(leader_leo, now_ms, lag_max_ms)
-
-
-_JOINS: dict[IsrJoin, Joins] = {IsrJoin.CAUGHT_UP: keeps_pace}
-
-
-def inject(rules: Mapping[IsrJoin, Joins]) -> None:
-    """Add rules that are part of no server (`sim.historic_rules`)."""
-    _JOINS.update(rules)
-
-
-def joins_by(rule: IsrJoin) -> Joins:
-    """What is behind a value of the rule ``isr_join``."""
-    assert rule in _JOINS, f"isr-join={rule} is a rule of history, which only the simulator has"
-    return _JOINS[rule]
-
-
 def may_join(
     follower: FollowerProgress,
     *,
     hw: Offset,
     leader_leo: Offset,
     epoch_start_offset: Offset,
-    joins: Joins,
     now_ms: int,
     lag_max_ms: int,
 ) -> bool:
     """Whether a follower's position allows it into the ISR (M44).
 
-    At the HW is not enough: until the leader's own epoch begins it does not know the true HW
-    (KAFKA-7128, TR6). ``joins`` is `joins_by` of the cluster's rule.
+    At the HW is not enough: until the leader's own epoch begins it does not know the true HW (KAFKA-7128, TR6), and
+    a follower that does not keep pace would leave again (T42).
     """
     leo = follower.remote_leo
     if leo is None or leo < hw or leo < epoch_start_offset:
         return False
-    return joins(follower, leader_leo, now_ms, lag_max_ms)
+    return follower.is_caught_up(leader_leo, now_ms, lag_max_ms)

@@ -28,7 +28,6 @@ class LeaderReplica:
         "_asks_first",
         "_checks_lineage",
         "_claim_limits",
-        "_joins",
         "_nodes",
         "_rules",
         "_timings",
@@ -63,7 +62,6 @@ class LeaderReplica:
         self.log = log
         self._nodes = nodes
         self._rules = rules
-        self._joins = isr.joins_by(rules.isr_join)
         self._checks_lineage = rule_for(rules.truncation).checked
         self._asks_first = rule_for(rules.truncation).asks_first
         self._timings = timings
@@ -297,7 +295,6 @@ class LeaderReplica:
                 hw=self.log.hw,
                 leader_leo=self.log.leo,
                 epoch_start_offset=self.epoch_start_offset,
-                joins=self._joins,
                 now_ms=now_ms,
                 lag_max_ms=self._timings.replica_lag_time_max_ms,
             )

@@ -1,14 +1,13 @@
 """Answers fetches: at once, when enough bytes have arrived, or when the wait is over.
 
-Invariants: a replica's fetch moves the remote LEO only after every check passed (M32); an immediate
-answer carries the HW from before that move unless `fetch-hw` says otherwise, a parked one is read again
-on completion (D1, M23); a consumer never gets a record at or above the HW of the replica it asked (M9), and if it
-reads committed records, none at or above that replica's LSO (X14, X15).
+Invariants: a replica's fetch moves the remote LEO only after every check passed (M32); an immediate answer carries the
+HW from before that move, a parked one is read again on completion (D1, M23); a consumer never gets a record at or above
+the HW of the replica it asked (M9), and if it reads committed records, none at or above that replica's LSO (X14, X15).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from strandline.core.errors import ErrorCode, Refusal
@@ -20,7 +19,7 @@ from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.log.state import NodeState
 from strandline.core.messages import FetchPartition, FetchRequest, FetchResult, ReadRange, ReplicaState
 from strandline.core.serving.parked_fetches import News, ParkedFetch, ParkedFetches
-from strandline.core.types import AbortedTransaction, FetchHw, NodeId, Offset, TopicPartition
+from strandline.core.types import AbortedTransaction, NodeId, Offset, TopicPartition
 
 
 class Counted(NamedTuple):
@@ -39,31 +38,11 @@ class Received(NamedTuple):
     counted: list[Counted]
 
 
-AnswerHw = Callable[[list[FetchResult], list[Counted]], list[FetchResult]]
-"""A value of the rule ``fetch_hw``: (results, what was counted) -> results with the HW that an answer carries."""
-
-
-def snapshot_hw(results: list[FetchResult], counted: list[Counted]) -> list[FetchResult]:
-    """`snapshot`: the HW from before this fetch was counted (D1)."""
-    return results
-
-
-_HW: dict[FetchHw, AnswerHw] = {FetchHw.SNAPSHOT: snapshot_hw}
-
-
-def inject(rules: Mapping[FetchHw, AnswerHw]) -> None:
-    """Add rules that are part of no server (`sim.historic_rules`)."""
-    _HW.update(rules)
-
-
 class FetchServing:
     """Fetch requests of one node, from replicas and consumers, on unary calls and on streams."""
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
-        fetch_hw = state.rules.fetch_hw
-        assert fetch_hw in _HW, f"fetch-hw={fetch_hw} is a rule of history, which only the simulator has"
-        self._answer_hw = _HW[fetch_hw]
         self._checked = state.truncation.checked
         self.parked = ParkedFetches()
         self._throttle = MoveThrottle()
@@ -94,8 +73,7 @@ class FetchServing:
 
     def answer(self, received: Received, out: list[Effect]) -> None:
         """Answer a fetch that was looked at, or park it."""
-        fetch, results, counted = received
-        results = self._answer_hw(results, counted)
+        fetch, results, _ = received
         if fetch.max_wait_ms <= 0 or not fetch.partitions:
             self._answer(fetch, results, out)
             return

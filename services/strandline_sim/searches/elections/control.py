@@ -31,7 +31,6 @@ from strandline.core.types import (
     Rules,
     TopicPartition,
 )
-from strandline_sim.runs.historic_rules import joins_at_hw
 from strandline_sim.searches.elections import world
 
 TP = TopicPartition("t", 0)
@@ -154,14 +153,14 @@ def is_counted(reign: world.LeaderMemory, node: int, leader_leo: int) -> bool:
     counted = reign.counted[node]
     if not counted.by_present_process:
         return False
-    progress = FollowerProgress(NodeId(node), None, Offset(0))
+    # The model has no time: whoever was counted kept pace.
+    progress = FollowerProgress(NodeId(node), 0, Offset(0))
     progress.remote_leo = Offset(counted.leo)
     return may_join(
         progress,
         hw=Offset(reign.high_watermark),
         leader_leo=Offset(leader_leo),
         epoch_start_offset=Offset(reign.epoch_start),
-        joins=joins_at_hw,
         now_ms=0,
         lag_max_ms=0,
     )
