@@ -107,7 +107,7 @@ def test_the_simulated_cluster_is_among_them(oracle: Oracle) -> None:
      ("s26", "committed"), ("s26", "aborted"), ("s26", "undecided"), ("s26", "longest_us"), ("s27", "committed"),
      ("s27", "aborted_by_producer"), ("s27", "timed_out"), ("s27", "fenced"), ("s27", "refused_markers"),
      ("s28", "completed"), ("s28", "cancelled"), ("s28", "unfinished"), ("s28", "queued_us"), ("s28", "running_us"),
-     ("s28", "p50_us"), ("s28", "copied_bytes"), ("s28", "waited_for"), ("s28", "queued_for")],
+     ("s28", "p50_us"), ("s28", "copied_bytes"), ("s28", "throttled_us"), ("s28", "waited_for"), ("s28", "queued_for")],
 )  # fmt: skip
 def test_everything_about_groups_transactions_and_moves_occurs(name: str, column: str, oracle: Oracle) -> None:
     """What the random histories are for is in them, or two engines would agree about nothing."""
