@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
+import sys
 import time
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
+import yaml
 from client_load import Load
 from running_cluster import Probe, until
 from settled_logs import assert_settled
@@ -14,6 +20,8 @@ from strandline.client import Admin, Producer
 from strandline_sim.checks.history import SendOutcome
 
 CLUSTER = {"nodes": 6}
+_JOB = Path(__file__).resolve().parents[2] / "deploy/kubernetes/components/scale-in/drain.yaml"
+_COMMAND_S = 60.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -88,3 +96,55 @@ async def test_a_drained_node_ends_without_leaderships(probe: Probe, topic: str)
     assert drained.remaining_leaders == 0
     assert drained.remaining_replicas - emptied.remaining_replicas == 1
     assert not (await probe.node(1)).draining
+
+
+async def _strandline(probe: Probe, *words: str) -> tuple[int | None, str]:
+    """A command of an operator: its exit code and what it wrote on stderr."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "strandline.cli", *words),
+        env={**os.environ, "STRANDLINE_BOOTSTRAP": probe.local.bootstrap},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        _, complained = await asyncio.wait_for(process.communicate(), _COMMAND_S)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode, complained.decode()
+
+
+def _commands_of_job(settings: Mapping[str, str]) -> list[list[str]]:
+    """The containers of the Job of the component scale-in in their order, as a kubelet starts them."""
+    pod = yaml.safe_load(_JOB.read_text())["spec"]["template"]["spec"]
+    return [
+        [re.sub(r"\$\((\w+)\)", lambda found: settings[found[1]], word) for word in box["args"]]
+        for box in (*pod["initContainers"], *pod["containers"])
+    ]
+
+
+async def test_a_node_is_scaled_in_as_on_kubernetes(probe: Probe, topic: str) -> None:
+    """After the commands of the component's Job the node holds nothing: it is stopped and removed, and acks=all were
+    never refused."""
+    await probe.create_topic(topic, assignment=[1, 2, 6])
+    async with Load(probe=probe, topic=topic, partitions=1) as load:
+        await load.acked(20)
+        ended = [await _strandline(probe, *words) for words in _commands_of_job({"NODE": "6", "THROTTLE": "50MB"})]
+        held = [one for one in await _held(probe) if one[2] == 6]
+        await probe.local.nodes[6].stop(15_000)
+        await until(lambda: probe.is_fenced(6), "the session of node 6 has ended")
+        removed = await _strandline(probe, "node", "remove", "6")
+        await load.acked(20)
+        await load.finish()
+    known = [node.node_id for node in (await probe.metadata()).nodes]
+
+    assert [code for code, _ in (*ended, removed)] == [0, 0, 0], (ended, removed)
+    assert held == []
+    assert 6 not in known
+    assert load.outcomes[SendOutcome.DEFINITE] == load.outcomes[SendOutcome.INDEFINITE] == 0
+
+
+async def _held(probe: Probe) -> list[tuple[str, int, int]]:
+    async with Admin(probe.local.bootstrap) as admin:
+        return [(one.topic, one.partition, one.node_id) for one in await admin.describe_replicas()]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from client_load import Load
 from raw_records import append, batch, produce
-from running_cluster import CALL_S, SESSION_TIMEOUT_MS, Probe
+from running_cluster import CALL_S, SESSION_TIMEOUT_MS, Probe, until
 from settled_logs import assert_settled
 
 from strandline.cli.local.local_cluster import flags
@@ -20,6 +20,7 @@ from strandline.cli.local.processes import ServiceDied
 from strandline.client import Admin, Consumer, Producer
 from strandline.client.cluster.metadata import Cluster, parse_bootstrap
 from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
+from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import HIGHEST, LOWEST
 from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import controller_service_pb2 as pb
@@ -294,3 +295,37 @@ async def test_a_rolling_upgrade_raises_the_level_when_the_last_node_has_it(
     levels = f"feature levels {_NOW + 1}-{_NOW + 1} of node 9 do not overlap {LOWEST}-{_NOW} of the controller"
     assert levels in node[1]
     assert f"the cluster is at feature level {_NOW}, beyond {_BEFORE}, the highest of this release" in controller
+
+
+async def restarted_as(probe: Probe, node_id: int, highest: int) -> int:
+    """Restarts a node as a release with this highest level; returns the cluster's level once it is back."""
+    release(probe, LOWEST, highest)
+    await probe.local.nodes[node_id].stop(15_000)
+    await probe.restart(node_id)
+    await until(lambda: probe.is_unfenced(node_id), f"node {node_id} is back")
+    return (await probe.metadata()).feature_level
+
+
+@pytest.mark.timeout(120)
+async def test_moves_begin_when_the_last_node_is_upgraded(probe: Probe, topic: str) -> None:
+    """While node 3 runs the release before, a move is refused with UNSUPPORTED_VERSION that names it; once it is
+    upgraded, the same move ends."""
+    await probe.create_topic(topic, assignment=[1])
+    level = await restarted_as(probe, 3, _BEFORE)
+    async with Admin(probe.local.bootstrap) as admin:
+        with pytest.raises(Refused) as refused:
+            await admin.alter_partition_reassignments({(topic, 0): (2,)})
+        upgraded = await restarted_as(probe, 3, _NOW)
+        (taken,) = await admin.alter_partition_reassignments({(topic, 0): (2,)})
+
+        async def moved() -> bool:
+            return not await admin.list_partition_reassignments()
+
+        await until(moved, "the move has ended")
+    after = await probe.partition(topic)
+
+    assert (level, upgraded) == (_BEFORE, _NOW)
+    assert refused.value.refusal.code is ErrorCode.UNSUPPORTED_VERSION
+    assert refused.value.refusal.message.endswith("upgrade first nodes of an older release: 3")
+    assert taken.refusal is None
+    assert (list(after.replicas), list(after.isr)) == ([2], [2])

@@ -108,6 +108,7 @@ class Wipe(Fault):
         service = cluster.service(self.node)
         service.kill()
         async with Probe(cluster) as probe:
+            await probe.active()
 
             async def look() -> bool:
                 topics = (await probe.metadata()).topics
