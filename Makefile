@@ -61,6 +61,7 @@ ifeq ($(WHAT),)
 	@echo "==> seeds";             $(FAST) && export PYTHONPATH && $(BIN)/strandline sim run --seeds 0..2000
 	@echo "==> every small state"; $(BIN)/strandline sim exhaust --all
 	@echo "==> elections after losses"; $(BIN)/strandline sim elections --records 1 --epochs 1
+	@echo "==> reassignments"; $(BIN)/strandline sim reassignments --epochs 1 --replicas 1 --target 1
 	@echo "==> reigns"; $(BIN)/strandline sim reigns --transactions 1 --campaigns 1 --endings 1
 	@$(BIN)/strandline sim reigns --takings 1 --late 1 --states 150000
 	@echo "==> rebalances"; $(BIN)/strandline sim rebalances --epochs 2 --restarts 1

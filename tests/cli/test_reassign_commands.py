@@ -227,6 +227,16 @@ def test_a_drained_node_is_removed_once_it_is_empty_and_stopped(admin: MemoryAdm
     assert admin.ongoing == []
 
 
+def test_a_drain_with_removal_prints_json_alone_on_stdout(admin: MemoryAdmin) -> None:
+    """With -o json stdout is one document, and how far it is goes to stderr."""
+    admin.ongoing = [[ongoing(0)], [ongoing(0)], []]
+    ran = run("node", "drain", "3", "--remove", "--yes", "-o", "json")
+
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.stdout)["moves"]
+    assert "removed node 3" in ran.stderr
+
+
 def test_a_drain_that_cannot_end_is_refused_with_2_before_anything(admin: MemoryAdmin) -> None:
     """Three nodes for three replicas: the refusal names the partitions, and the node is not set aside."""
     admin.image = image(partition(0), partition(1))

@@ -14,7 +14,7 @@ from strandline.core.control.election import Elected, HasRoom, IsActive
 from strandline.core.messages import PartitionImage
 from strandline_sim.searches.elections import ElectionBounds, search
 from strandline_sim.searches.elections.model import successors
-from strandline_sim.searches.elections.world import REPLICAS, ElectionState, canonical, renumbered, start
+from strandline_sim.searches.elections.world import NODES, ElectionState, canonical, renumbered, start
 
 RUN = CliRunner()
 
@@ -57,7 +57,7 @@ def test_a_trace_is_a_way_from_the_start(monkeypatch: pytest.MonkeyPatch) -> Non
     result = search(ElectionBounds(records=1, max_leader_epoch=2))
     before = start()
     for name, after in result.trace:
-        assert (name, after) in list(successors(before, 1))
+        assert (name, after) in list(successors(before, ElectionBounds(records=1)))
         before = after
     assert result.trace
 
@@ -65,14 +65,19 @@ def test_a_trace_is_a_way_from_the_start(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_numbers_of_replicas_change_nothing() -> None:
     """A state and its renumberings have one representative."""
     for state in _some_states(400):
-        assert {canonical(renumbered(state, list(order))) for order in permutations(REPLICAS)} == {canonical(state)}
+        assert {canonical(renumbered(state, list(order))) for order in permutations(NODES)} == {canonical(state)}
 
 
 def _some_states(count: int) -> list[ElectionState]:
     """States near the start, every ninth one, so that losses and elections are among them."""
     seen, frontier = {start()}, [start()]
     while len(seen) < 9 * count:
-        frontier = [after for state in frontier for _, after in successors(state, 2) if after not in seen]
+        frontier = [
+            after
+            for state in frontier
+            for _, after in successors(state, ElectionBounds(records=2))
+            if after not in seen
+        ]
         seen.update(frontier)
         frontier = frontier[: 3 * count]
     return list(seen)[::9]

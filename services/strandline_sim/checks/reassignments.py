@@ -14,10 +14,10 @@ def reassignment_fault(before: PartitionImage | None, after: PartitionImage) -> 
     places = {*after.isr, *after.elr, *(() if after.leader is None else (after.leader,))}
     if strangers := sorted(places - replicas):
         return f"nodes {strangers} lead, or are in ISR or ELR, and are no replicas"
-    if before is None or not before.original or after.original or replicas == set(before.original):
+    if before is None or after.original or replicas == (original := set(before.original or before.replicas)):
         # Nothing ended, or it was cancelled, which an operator may force.
         return None
-    if missing := sorted(replicas.intersection(before.adding) - set(after.isr)):
+    if missing := sorted(replicas - original - set(after.isr)):
         return f"a reassignment ended although nodes {missing}, which it added, are not in the ISR"
     if len(after.isr) < (needed := min(after.min_isr, len(replicas))):
         return f"a reassignment ended with {len(after.isr)} of {needed} copies in sync"

@@ -18,6 +18,7 @@ from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFaile
 
 if TYPE_CHECKING:
     from strandline_sim.searches.breadth_first import Progress, Result
+    from strandline_sim.searches.elections.world import ElectionState
     from strandline_sim.searches.exhaust.variants import Model
 
 
@@ -62,15 +63,40 @@ def elections(
 ) -> None:
     """Search elections after losses, the production controller deciding: does a leader ever lack what was committed?"""
     from strandline_sim.searches.elections import ElectionBounds, search
-    from strandline_sim.searches.elections.world import ElectionState
-
-    def shown(step: tuple[str, ElectionState]) -> str:
-        name, state = step
-        logs = " ".join(str(list(replica.log)) for replica in state.replicas)
-        return f"{name:70} logs {logs}, committed {list(state.committed)}"
 
     bounds = ElectionBounds(records, epochs)
-    show(bounds, lambda progress: search(bounds, max_states=states, progress=progress), shown)
+    show(bounds, lambda progress: search(bounds, max_states=states, progress=progress), _election_step)
+
+
+def _election_step(step: tuple[str, ElectionState]) -> str:
+    name, state = step
+    logs = " ".join(str(list(replica.log)) for replica in state.replicas)
+    return f"{name:70} logs {logs}, committed {list(state.committed)}"
+
+
+# ---- reassignments
+# `strandline sim reassignments`: search every order of targets, cancels, elections and lost answers of one partition.
+#
+# Invariant: exit code 1 means that I25 does not hold, or that a leader lacked a committed record.
+
+
+def reassignments(
+    records: Annotated[int, typer.Option("--records", min=1, help="Total number of appends.")] = 1,
+    epochs: Annotated[int, typer.Option("--epochs", min=0, metavar="E", help="Leader epochs 0..E.")] = 1,
+    replicas: Annotated[int, typer.Option("--replicas", min=1, max=3, help="Of the 3 nodes, at the start.")] = 2,
+    target: Annotated[
+        list[int] | None, typer.Option("--target", min=1, max=3, help="Replicas of a target; repeatable; default 2.")
+    ] = None,
+    min_isr: Annotated[int, typer.Option("--min-isr", min=1, help="min.insync.replicas.")] = 1,
+    raised: Annotated[int, typer.Option("--raised", min=0, help="What min.insync.replicas may become.")] = 0,
+    lost: Annotated[int, typer.Option("--lost-answers", min=0, help="Answers to proposals that are lost.")] = 0,
+    states: Annotated[int | None, typer.Option("--states", min=1, help="Stop after about this many states.")] = None,
+) -> None:
+    """Search reassignments, the production controller deciding: is a place, a copy or a committed record ever lost?"""
+    from strandline_sim.searches.elections import moving, search
+
+    bounds = moving(records, epochs, replicas, tuple(target or (2,)), min_isr, raised_min_isr=raised, lost_answers=lost)
+    show(bounds, lambda progress: search(bounds, max_states=states, progress=progress), _election_step)
 
 
 # ---- reigns

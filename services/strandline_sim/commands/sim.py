@@ -32,6 +32,7 @@ app = typer.Typer(
 )
 app.command("exhaust")(searches.exhaust)
 app.command("elections")(searches.elections)
+app.command("reassignments")(searches.reassignments)
 app.command("reigns")(searches.reigns)
 app.command("rebalances")(searches.rebalances)
 app.command("transactions")(searches.transactions)

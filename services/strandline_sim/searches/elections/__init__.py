@@ -21,8 +21,18 @@ What is the model's (`world`), and what that cuts off:
 - One loss: a tail of any length, or the whole directory as it was at any earlier moment, in the same process or an
   earlier one, and possibly noticed at the start, when the node registers as unclean.
 - The controller restarts at any time; it forgets what was reported and nothing else.
+
+With reassignments (`moving`) the same world answers another question: is a place, a copy or a committed record ever
+lost (I25, P1)? Then no replica loses records, and besides:
+
+- Targets are submitted, replaced and cancelled at any time; each step of the controller also ends what may end, with
+  `core.moves` and `core.reassignment`. There is always room, so nothing waits for its turn.
+- A proposal for an ISR may be decided late, or its answer lost; the leader waits with its maximal ISR until it learns
+  what was decided. A proposal that is outdated then arrives no more.
+- Who is a replica no more drops its log at once, or when it returns. A removed leader that hears of nothing is left
+  out, as any zombie; so is a store that loses an answer, which is `sim.reigns`'.
 """
 
-from strandline_sim.searches.elections.model import ElectionBounds, Result, search
+from strandline_sim.searches.elections.model import ElectionBounds, Result, moving, search
 
-__all__ = ["ElectionBounds", "Result", "search"]
+__all__ = ["ElectionBounds", "Result", "moving", "search"]

@@ -1,23 +1,35 @@
 """What the controller decides in the searched world, with the production code.
 
 Invariant: each function is one step of the controller's core on a `ClusterState` made from the searched state, read
-back from its draft; nothing about elections, ISR, ELR or who is proven is decided here. The order of assignment is the
-search's free choice, so a decision has as many outcomes as the orders make.
+back from its draft; nothing about elections, ISR, ELR, replicas or who is proven is decided here. The order of
+assignment is the search's free choice, so a decision has as many outcomes as the orders make.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
-from itertools import permutations
+from itertools import permutations, product
 
 from strandline.core import messages
 from strandline.core.control.alter_partition import Attempts, alter_partitions
 from strandline.core.control.draft import Draft
 from strandline.core.control.leadership import fence, held_back, take_reports, unfence
+from strandline.core.control.messages import (
+    AlterPartitionReassignments,
+    AlterTopicConfigs,
+    ConfigChange,
+    ReassignPartition,
+    TopicRef,
+)
+from strandline.core.control.moves import alter_reassignments
 from strandline.core.control.nodes import Sessions, register
+from strandline.core.control.reassignment import Reassignments
 from strandline.core.control.state import ClusterHeader, ClusterState, EpochSkips, NodeRecord
 from strandline.core.control.step_parts import ReplicaReports
+from strandline.core.control.topic_configs import MIN_ISR
+from strandline.core.control.topics import alter_configs
 from strandline.core.log.isr import FollowerProgress, may_join
 from strandline.core.types import (
     HIGHEST,
@@ -31,17 +43,20 @@ from strandline.core.types import (
     Rules,
     TopicPartition,
 )
+from strandline_sim.checks.reassignments import reassignment_fault
 from strandline_sim.searches.elections import world
 
 TP = TopicPartition("t", 0)
+TOPIC = TopicRef(topic_id=TP.topic_id)
 _HERE = messages.Endpoint("h", 1)
 _ROLES = frozenset({Role.LEADER, Role.FOLLOWER})
 _PRESENT, _EARLIER, _NEXT = "present", "earlier", "next"
+_PARTITION_EPOCH = 1
 _NEW_EPOCH = 100
 """Above the node epochs of all that is there."""
 
 Order = tuple[int, ...]
-_ORDERS: tuple[Order, ...] = tuple(permutations(world.REPLICAS))
+_ORDERS: tuple[Order, ...] = tuple(permutations(world.NODES))
 Statuses = tuple[world.Status, ...]
 Reports = tuple[world.Report | None, ...]
 
@@ -53,7 +68,7 @@ def returned(
     """A new process of a node registers, and sends its first heartbeat. ``is_known``: to its directory is the process
     that registered last."""
     sessions = Sessions(9_000, 2_000)
-    for each in world.REPLICAS:
+    for each in world.NODES:
         if statuses[each] is not world.Status.GONE:
             sessions.grant(NodeId(each), 0)
     request = messages.RegisterNode(
@@ -86,8 +101,8 @@ def ended(
     partition: world.Partition, statuses: Statuses, reports: Reports, due: tuple[int, ...]
 ) -> tuple[frozenset[world.Partition], frozenset[int]]:
     """The sessions of these dead nodes are due: the partition then, and whose sessions ended."""
-    silent = {NodeId(n) for n in world.REPLICAS if statuses[n] is world.Status.DEAD}
-    asked = _draft(partition, statuses, reports, world.REPLICAS)
+    silent = {NodeId(n) for n in world.NODES if statuses[n] is world.Status.DEAD}
+    asked = _draft(partition, statuses, reports, world.NODES)
     ending = {NodeId(n) for n in due} - held_back(asked, {NodeId(n) for n in due}, silent)
 
     def decide(draft: Draft) -> None:
@@ -118,34 +133,73 @@ def reported(
         cluster_id="c", node_id=NodeId(node), node_epoch=_node_epoch(node), logs=(_info(partition, report),)
     )
     found = set()
-    for order in _ORDERS:
+    for order in _orders_of(partition):
         collected = _collected(partition, reports, order)
         draft = _of_one_reign(_cluster(partition, statuses, order), collected)
         take_reports(draft, collected, request)
-        found.add(_read(draft))
+        found.add(_read(draft, partition))
     return frozenset(found)
 
 
 @cache
 def altered(
-    partition: world.Partition, statuses: Statuses, members: tuple[int, ...], proven: frozenset[int]
-) -> world.Partition | None:
-    """The leader proposes an ISR with the epochs of ``proven`` members; None if the controller refuses."""
-    draft = _draft(partition, statuses, world.NO_REPORTS, world.REPLICAS)
+    partition: world.Partition,
+    statuses: Statuses,
+    members: tuple[int, ...],
+    proven: frozenset[int],
+    *,
+    is_outdated: bool = False,
+) -> frozenset[world.Partition]:
+    """The leader proposes an ISR with the epochs of ``proven`` members; nothing if the controller refuses.
+
+    ``is_outdated``: the partition has changed since it was proposed.
+    """
+    epoch = PartitionEpoch(_PARTITION_EPOCH - is_outdated)
     new_isr = tuple(messages.IsrMember(NodeId(n), _node_epoch(n) if n in proven else None) for n in members)
-    proposal = messages.ProposedIsr(TP, LeaderEpoch(partition.leader_epoch), PartitionEpoch(0), new_isr)
     request = messages.AlterPartitionRequest(
         cluster_id="c",
         controller_epoch=1,
         node_id=NodeId(partition.leader),
         node_epoch=_node_epoch(partition.leader),
         request_sequence=1,
-        partitions=(proposal,),
+        partitions=(messages.ProposedIsr(TP, LeaderEpoch(partition.leader_epoch), epoch, new_isr),),
     )
-    answer = alter_partitions(draft, Attempts(), request)
-    if answer.refusal is not None or answer.partitions[0].refusal is not None:
-        return None
-    return _read(draft)
+    found = set()
+    for order in _orders_of(partition) if partition.move.original else _ORDERS[:1]:
+        draft = _draft(partition, statuses, world.NO_REPORTS, order)
+        answer = alter_partitions(draft, Attempts(), request)
+        if answer.refusal is None and answer.partitions[0].refusal is None:
+            found.add(_read(draft, partition))
+    return frozenset(found)
+
+
+@cache
+def reassigned(
+    partition: world.Partition, statuses: Statuses, reports: Reports, target: frozenset[int] | None
+) -> frozenset[world.Partition]:
+    """A reassignment is submitted, or the one that runs is cancelled; nothing if the controller refuses."""
+    found = set()
+    for order in _orders(target or partition.move.original, frozenset(world.NODES)):
+        draft = _draft(partition, statuses, reports, order)
+        nodes = None if target is None else tuple(NodeId(n) for n in order if n in target)
+        wanted = ReassignPartition(TOPIC, TP.partition, nodes)
+        request = AlterPartitionReassignments(partitions=(wanted,))
+        if alter_reassignments(draft, _ongoing(draft), request).results[0].refusal is None:
+            found.add(_read(draft, partition, was_cancelled=target is None))
+    return frozenset(found)
+
+
+@cache
+def configured(
+    partition: world.Partition, statuses: Statuses, reports: Reports, min_isr: int
+) -> frozenset[world.Partition]:
+    """The topic's min.insync.replicas is set."""
+    change = ConfigChange(TOPIC, ((MIN_ISR, str(min_isr)),))
+
+    def decide(draft: Draft) -> None:
+        alter_configs(draft, AlterTopicConfigs(topics=(change,)))
+
+    return _outcomes(partition, statuses, reports, decide)
 
 
 def is_counted(reign: world.LeaderMemory, node: int, leader_leo: int) -> bool:
@@ -168,18 +222,30 @@ def is_counted(reign: world.LeaderMemory, node: int, leader_leo: int) -> bool:
 
 def forget() -> None:
     """Drop what earlier searches learned: the core may have been patched since."""
-    for each in (returned, ended, suspected, reported, altered):
+    for each in (returned, ended, suspected, reported, altered, reassigned, configured):
         each.cache_clear()
+
+
+@cache
+def _orders(first: frozenset[int], nodes: frozenset[int]) -> tuple[Order, ...]:
+    """Every order of these nodes that begins with these ``first`` ones."""
+    return tuple((*front, *rest) for front, rest in product(permutations(first), permutations(nodes - first)))
+
+
+def _orders_of(partition: world.Partition) -> tuple[Order, ...]:
+    """Every order of the replicas: while a reassignment runs, the target is in front (C70)."""
+    move = partition.move
+    return _orders(move.replicas - move.removing, move.replicas)
 
 
 def _outcomes(
     partition: world.Partition, statuses: Statuses, reports: Reports, decide: Callable[[Draft], None]
 ) -> frozenset[world.Partition]:
     found = set()
-    for order in _ORDERS:
+    for order in _orders_of(partition):
         draft = _draft(partition, statuses, reports, order)
         decide(draft)
-        found.add(_read(draft))
+        found.add(_read(draft, partition))
     return frozenset(found)
 
 
@@ -198,22 +264,32 @@ def _of_one_reign(cluster: ClusterState, reports: ReplicaReports) -> Draft:
 @cache
 def _cluster(partition: world.Partition, statuses: Statuses, order: Order) -> ClusterState:
     header = ClusterHeader(cluster_id="c", controller_epoch=1, feature_level=HIGHEST, next_node_epoch=_NEW_EPOCH)
-    topic = messages.TopicImage(name="t", topic_id=TP.topic_id, partitions=(_image(partition, order),))
+    topic = messages.TopicImage(
+        name="t",
+        topic_id=TP.topic_id,
+        configs=((MIN_ISR, str(partition.move.wanted_min_isr)),),
+        partitions=(_image(partition, order),),
+    )
     return ClusterState(
-        header=header, nodes={NodeId(n): _record(n, statuses[n]) for n in world.REPLICAS}, topics={TP.topic_id: topic}
+        header=header, nodes={NodeId(n): _record(n, statuses[n]) for n in world.NODES}, topics={TP.topic_id: topic}
     )
 
 
+@cache
 def _image(partition: world.Partition, order: Order) -> messages.PartitionImage:
+    ordered = [tuple(NodeId(n) for n in order if n in nodes) for nodes in partition.move[:4]]
     return messages.PartitionImage(
         tp=TP,
-        replicas=tuple(NodeId(n) for n in order),
+        replicas=ordered[0],
+        adding=ordered[1],
+        removing=ordered[2],
+        original=ordered[3],
         isr=tuple(NodeId(n) for n in partition.isr),
         elr=tuple(NodeId(n) for n in partition.elr),
         leader=None if partition.leader == world.NOBODY else NodeId(partition.leader),
         leader_epoch=LeaderEpoch(partition.leader_epoch),
-        partition_epoch=PartitionEpoch(0),
-        min_isr=world.MIN_ISR,
+        partition_epoch=PartitionEpoch(_PARTITION_EPOCH),
+        min_isr=partition.move.min_isr,
         unproven=tuple(NodeId(n) for n in partition.unproven),
     )
 
@@ -232,7 +308,7 @@ def _record(node: int, status: world.Status) -> NodeRecord:
 
 
 def _node_epoch(node: int) -> NodeEpoch:
-    return NodeEpoch(node + len(world.REPLICAS))
+    return NodeEpoch(node + len(world.NODES))
 
 
 def _collected(partition: world.Partition, reports: Reports, order: Order) -> ReplicaReports:
@@ -260,7 +336,16 @@ def _info(partition: world.Partition, report: world.Report) -> messages.ReplicaL
     )
 
 
-def _read(draft: Draft) -> world.Partition:
+def _ongoing(draft: Draft) -> Reassignments:
+    ongoing = Reassignments(per_node=1)
+    ongoing.begin(draft.base)
+    return ongoing
+
+
+def _read(draft: Draft, was: world.Partition, *, was_cancelled: bool = False) -> world.Partition:
+    """The partition at the end of a step, which ends the reassignment if it may end."""
+    if (found := draft.partition(TP)) is not None and found.original:
+        _ongoing(draft).settle(draft)
     found = draft.partition(TP)
     assert found is not None
     return world.Partition(
@@ -269,4 +354,26 @@ def _read(draft: Draft) -> world.Partition:
         tuple(sorted(found.isr)),
         tuple(sorted(found.elr)),
         tuple(sorted(found.unproven)),
+        _moved(draft, found, was.move, was_cancelled),
+    )
+
+
+def _moved(draft: Draft, after: messages.PartitionImage, was: world.Move, was_cancelled: bool) -> world.Move:
+    wanted = int(dict(draft.configs(TP.topic_id))[MIN_ISR])
+    settled = was.settled if after.original else frozenset(after.replicas)
+    fault = reassignment_fault(draft.base.partition(TP), after) or ""
+    if was_cancelled and settled != was.settled:
+        fault = f"a cancel leaves replicas {sorted(settled)} instead of {sorted(was.settled)}"
+    elif after.min_isr != min(wanted, len(settled)):
+        fault = f"min ISR is {after.min_isr} with {len(settled)} replicas that are not being added"
+    return world.Move(
+        replicas=frozenset(after.replicas),
+        adding=frozenset(after.adding),
+        removing=frozenset(after.removing),
+        original=frozenset(after.original),
+        settled=settled,
+        min_isr=after.min_isr,
+        wanted_min_isr=wanted,
+        # States that differ in the numbers of nodes are one, so these are no part of one.
+        fault=re.sub(r"\[.*?\]", "[...]", fault),
     )

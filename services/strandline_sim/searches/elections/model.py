@@ -16,11 +16,14 @@ from strandline_sim.searches.elections import control
 from strandline_sim.searches.elections.world import (
     NO_REPORTS,
     NOBODY,
-    REPLICAS,
+    NODES,
     ElectionState,
+    LeaderMemory,
+    Move,
     Partition,
     Replica,
     Report,
+    Sent,
     Status,
     appended,
     canonical,
@@ -30,20 +33,22 @@ from strandline_sim.searches.elections.world import (
     lost_committed,
     raised,
     start,
+    too_few_copies,
     took_office,
     with_counted,
     with_replica,
+    without_strays,
 )
 
 Step = tuple[str, ElectionState]
 
 
-def successors(state: ElectionState, records: int) -> Iterator[Step]:
-    """What can follow; ``records`` appends are made in all."""
-    for name, after in _leading(state, records):
+def successors(state: ElectionState, bounds: ElectionBounds) -> Iterator[Step]:
+    """Everything that can follow."""
+    for name, after in _leading(state, bounds):
         for each in copies(state, after):
             yield name, each
-    for node in REPLICAS:
+    for node in NODES:
         match state.replicas[node].status:
             case Status.ACTIVE:
                 yield f"node {node} dies", _left(state, node, Status.DEAD)
@@ -52,11 +57,12 @@ def successors(state: ElectionState, records: int) -> Iterator[Step]:
             case Status.DEAD | Status.GONE:
                 yield from _returning(state, node)
     yield from _ending(state)
+    yield from _reassigning(state, bounds)
     if state.reports != NO_REPORTS:
         yield "the controller restarts", state._replace(reports=NO_REPORTS)
 
 
-def _leading(state: ElectionState, records: int) -> Iterator[Step]:
+def _leading(state: ElectionState, bounds: ElectionBounds) -> Iterator[Step]:
     partition, reign = state.partition, state.reign
     leader = partition.leader
     if leader == NOBODY or state.replicas[leader].status is not Status.ACTIVE:
@@ -64,19 +70,56 @@ def _leading(state: ElectionState, records: int) -> Iterator[Step]:
     if reign is None:
         yield f"node {leader} takes office", took_office(state)
         return
-    if state.appends < records:
+    if state.appends < bounds.records:
         yield f"node {leader} appends", appended(state)
-    for node in REPLICAS:
+    for node in partition.move.replicas:
         if node != leader and state.replicas[node].status is Status.ACTIVE:
             for after in fetched(state, node):
                 yield f"node {node} fetches", after
+    if reign.sent is not None:
+        yield from _answering(state, reign, reign.sent)
+        return
     leo = len(state.replicas[leader].log)
-    counted = [n for n in REPLICAS if n != leader and control.is_counted(reign, n, leo)]
+    counted = [n for n in NODES if n != leader and n in partition.move.replicas and control.is_counted(reign, n, leo)]
     known = {leader, *counted, *(n for n in partition.isr if n not in partition.unproven)}
     for members in _proposals(partition, counted):
-        decided = control.altered(partition, _statuses(state), members, frozenset(known & set(members)))
-        if decided is not None and decided != partition:
-            yield f"node {leader} proposes ISR {list(members)}", raised(state._replace(partition=decided))
+        proven = frozenset(known & set(members))
+        for decided in control.altered(partition, _statuses(state), members, proven):
+            if decided != partition:
+                yield f"node {leader} proposes ISR {list(members)}", _decided(state, decided)
+        if state.lost_answers < bounds.lost_answers and members != partition.isr:
+            sent = reign._replace(sent=Sent(tuple(sorted(members)), proven, partition.isr))
+            waiting = state._replace(reign=sent, lost_answers=state.lost_answers + 1)
+            yield f"node {leader} proposes ISR {list(members)}, unanswered", waiting
+
+
+def _answering(state: ElectionState, reign: LeaderMemory, sent: Sent) -> Iterator[Step]:
+    """A proposal whose answer is lost arrives; its sender learns what was decided. An outdated one may never arrive."""
+    partition = state.partition
+    if not sent.is_taken:
+        decided = control.altered(partition, _statuses(state), sent.members, sent.proven, is_outdated=sent.is_outdated)
+        taken = state._replace(reign=reign._replace(sent=sent._replace(is_taken=True)))
+        yield from _each(f"the proposal of ISR {list(sent.members)} arrives", taken, decided or (partition,))
+    if sent.is_taken or sent.is_outdated:
+        knowing = state._replace(reign=reign._replace(sent=None))
+        yield f"node {partition.leader} learns what was decided", raised(knowing)
+
+
+def _reassigning(state: ElectionState, bounds: ElectionBounds) -> Iterator[Step]:
+    """Targets are submitted, a running one is cancelled, and once min.insync.replicas is raised."""
+    if bounds.move is None:
+        return
+    partition, known = state.partition, (_statuses(state), state.reports)
+    for size in bounds.target_sizes:
+        for target in map(frozenset, combinations(NODES, size)):
+            if target != partition.move.replicas - partition.move.removing:
+                after = control.reassigned(partition, *known, target)
+                yield from _each(f"a reassignment to {sorted(target)}", state, after)
+    if partition.move.original:
+        yield from _each("a cancel", state, control.reassigned(partition, *known, None))
+    if partition.move.wanted_min_isr < bounds.raised_min_isr:
+        after = control.configured(partition, *known, bounds.raised_min_isr)
+        yield from _each(f"min.insync.replicas becomes {bounds.raised_min_isr}", state, after)
 
 
 def _proposals(partition: Partition, counted: list[int]) -> Iterator[tuple[int, ...]]:
@@ -99,7 +142,7 @@ def _suspecting(state: ElectionState, node: int) -> Iterator[Step]:
 
 def _ending(state: ElectionState) -> Iterator[Step]:
     """Sessions of dead nodes end, in any company."""
-    dead = [n for n in REPLICAS if state.replicas[n].status is Status.DEAD]
+    dead = [n for n in NODES if state.replicas[n].status is Status.DEAD]
     for count in range(1, len(dead) + 1):
         for due in combinations(dead, count):
             outcomes, ending = control.ended(state.partition, _statuses(state), state.reports, due)
@@ -122,6 +165,9 @@ def _reporting(state: ElectionState, node: int) -> Iterator[Step]:
 def _returning(state: ElectionState, node: int) -> Iterator[Step]:
     """A node starts again: with what it had, or once in a history with less, which it notices or not."""
     replica = state.replicas[node]
+    if node not in state.partition.move.replicas:
+        # What it had is a stray (C78).
+        replica = replica._replace(log=(), reconciled=0)
     yield from _returned(state, node, replica, "")
     if state.has_lost:
         return
@@ -170,10 +216,16 @@ def _each(name: str, state: ElectionState, outcomes: Iterable[Partition]) -> Ite
 
 
 def _decided(state: ElectionState, after: Partition) -> ElectionState:
-    """The controller's decision reaches everybody; a new leader epoch ends a reign and all reports."""
+    """The controller's decision reaches everybody but a leader that waits for an answer; a new leader epoch ends a
+    reign and all reports."""
+    if not after.move.fault and too_few_copies(state, after):
+        after = after._replace(move=after.move._replace(fault="too few replicas hold what was committed"))
+    reign = state.reign
     if after.leader_epoch != state.partition.leader_epoch:
         state = state._replace(reign=None, reports=NO_REPORTS)
-    return raised(state._replace(partition=after))
+    elif reign is not None and reign.sent is not None and after != state.partition:
+        state = state._replace(reign=reign._replace(sent=reign.sent._replace(is_outdated=True)))
+    return raised(without_strays(state, state._replace(partition=after)))
 
 
 def _statuses(state: ElectionState) -> tuple[Status, ...]:
@@ -186,15 +238,46 @@ def _statuses(state: ElectionState) -> tuple[Status, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ElectionBounds:
-    """How large the searched world is: three replicas, min ISR 2, one loss, and these."""
+    """How large the searched world is: three nodes and these."""
 
     records: int = 2
     """Appends in all."""
     max_leader_epoch: int = 2
     """Leader epochs 0..this one; an epoch in which nobody leads is one, too."""
+    move: Move | None = None
+    """The replicas of the start, which reassignments change, without a loss; None: three, min ISR 2, and one loss."""
+    target_sizes: tuple[int, ...] = (2,)
+    """How many replicas a target may have."""
+    raised_min_isr: int = 0
+    """What min.insync.replicas may become; 0: it stays."""
+    lost_answers: int = 0
+    """How often the controller's answer to a proposal is lost, or the proposal late."""
 
     def __str__(self) -> str:
-        return f"3 replicas, {self.records} records, epochs 0..{self.max_leader_epoch}, one loss"
+        world = f"{self.records} records, epochs 0..{self.max_leader_epoch}"
+        if self.move is None:
+            return f"3 replicas, {world}, one loss"
+        replicas, min_isr = len(self.move.replicas), self.move.min_isr
+        answers = f", {self.lost_answers} lost answers" if self.lost_answers else ""
+        raised = f" to {self.raised_min_isr}" if self.raised_min_isr else ""
+        sizes = " or ".join(map(str, self.target_sizes))
+        return f"{replicas} replicas of 3 nodes, targets of {sizes}, min ISR {min_isr}{raised}, {world}{answers}"
+
+
+def moving(
+    records: int,
+    max_leader_epoch: int,
+    replicas: int,
+    target_sizes: tuple[int, ...],
+    min_isr: int,
+    *,
+    raised_min_isr: int = 0,
+    lost_answers: int = 0,
+) -> ElectionBounds:
+    """Bounds of a search of reassignments; ``min_isr`` is the topic's setting."""
+    nodes = frozenset(range(replicas))
+    move = Move(nodes, settled=nodes, min_isr=min(min_isr, replicas), wanted_min_isr=min_isr)
+    return ElectionBounds(records, max_leader_epoch, move, target_sizes, raised_min_isr, lost_answers)
 
 
 Result = breadth_first.Result[ElectionState, tuple[str, ElectionState]]
@@ -214,10 +297,10 @@ class _Elections(breadth_first.Model[ElectionState, tuple[str, ElectionState], E
         self.bounds: ElectionBounds = bounds
 
     def start(self) -> ElectionState:
-        return start()
+        return start(self.bounds.move)
 
     def successors(self, world: ElectionState) -> Iterator[tuple[tuple[str, ElectionState], ElectionState]]:
-        for name, after in successors(world, self.bounds.records):
+        for name, after in successors(world, self.bounds):
             if after.partition.leader_epoch <= self.bounds.max_leader_epoch:
                 yield (name, after), after
 
@@ -228,6 +311,7 @@ class _Elections(breadth_first.Model[ElectionState, tuple[str, ElectionState], E
         return key
 
     def check(self, world: ElectionState) -> None:
-        """P1, and that replicas that are all there can elect."""
+        """P1, I25, and that replicas that are all there can elect."""
+        assert not world.partition.move.fault, world.partition.move.fault
         assert not lost_committed(world), "the leader lacks a committed record"
         assert not is_stuck(world), "all replicas reported and nobody leads"

@@ -10,7 +10,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-REPLICAS = (0, 1, 2)
+NODES = (0, 1, 2)
+ALL = frozenset(NODES)
 MIN_ISR = 2
 NOBODY = -1
 
@@ -37,6 +38,23 @@ class Replica(NamedTuple):
     status: Status
 
 
+class Move(NamedTuple):
+    """Which nodes are replicas, and what a reassignment changes about that; orders are free, so these are sets."""
+
+    replicas: frozenset[int] = ALL
+    adding: frozenset[int] = frozenset()
+    removing: frozenset[int] = frozenset()
+    original: frozenset[int] = frozenset()
+    """As it is stored; empty: no reassignment runs."""
+    settled: frozenset[int] = ALL
+    """The replicas when none ran last, remembered here and not by the controller."""
+    min_isr: int = MIN_ISR
+    wanted_min_isr: int = MIN_ISR
+    """The topic's setting."""
+    fault: str = ""
+    """What the decision that led here broke of I25."""
+
+
 class Partition(NamedTuple):
     """What the controller has committed."""
 
@@ -45,6 +63,7 @@ class Partition(NamedTuple):
     isr: tuple[int, ...]
     elr: tuple[int, ...]
     unproven: tuple[int, ...]
+    move: Move
 
 
 class Counted(NamedTuple):
@@ -54,12 +73,30 @@ class Counted(NamedTuple):
     by_present_process: bool = False
 
 
+class Sent(NamedTuple):
+    """An ISR that was proposed while its sender hears nothing from the controller."""
+
+    members: tuple[int, ...]
+    proven: frozenset[int]
+    believed: tuple[int, ...]
+    """The committed ISR as the leader knows it."""
+    is_taken: bool = False
+    """Whether the controller has decided on it."""
+    is_outdated: bool = False
+    """Whether the partition has changed since."""
+
+
 class LeaderMemory(NamedTuple):
     """What only the leader knows, and loses with its process."""
 
     epoch_start: int
     high_watermark: int
     counted: tuple[Counted, ...]
+    sent: Sent | None = None
+
+    def waited_for(self, isr: tuple[int, ...]) -> frozenset[int]:
+        """Whom the high watermark waits for: the ISR, or the maximal one while a proposal is unanswered (M16)."""
+        return frozenset(isr if self.sent is None else (*self.sent.believed, *self.sent.members))
 
 
 class Report(NamedTuple):
@@ -94,23 +131,26 @@ class ElectionState(NamedTuple):
     """Appends so far."""
     backup: Backup | None
     has_lost: bool
+    lost_answers: int = 0
+    """Of the controller to proposals, so far."""
 
 
-NO_REPORTS: tuple[Report | None, ...] = tuple(None for _ in REPLICAS)
-UNHEARD = tuple(Counted() for _ in REPLICAS)
+NO_REPORTS: tuple[Report | None, ...] = tuple(None for _ in NODES)
+UNHEARD = tuple(Counted() for _ in NODES)
 
 
-def start() -> ElectionState:
-    """Node 0 leads all three; nothing was written."""
+def start(move: Move | None = None) -> ElectionState:
+    """Node 0 leads all replicas; nothing was written. With a reassignment (``move``) no record is ever lost."""
+    move = move or Move()
     return ElectionState(
-        Partition(0, 0, REPLICAS, (), ()),
+        Partition(0, 0, tuple(sorted(move.replicas)), (), (), move),
         LeaderMemory(0, 0, UNHEARD),
-        tuple(Replica((), 0, Status.ACTIVE) for _ in REPLICAS),
+        tuple(Replica((), 0, Status.ACTIVE) for _ in NODES),
         NO_REPORTS,
         (),
         0,
         None,
-        False,
+        move != Move(),
     )
 
 
@@ -163,10 +203,13 @@ def _agreement(one: Log, other: Log) -> int:
 def raised(state: ElectionState) -> ElectionState:
     """The leader's high watermark moves as far as its ISR was counted, and what is below it is committed (M18)."""
     partition, reign = state.partition, state.reign
-    if reign is None or len(partition.isr) < MIN_ISR:
+    if reign is None:
+        return state
+    if len(partition.isr if reign.sent is None else reign.sent.believed) < partition.move.min_isr:
         return state
     log = state.replicas[partition.leader].log
-    high_watermark = min(len(log) if n == partition.leader else reign.counted[n].leo for n in partition.isr)
+    waited_for = reign.waited_for(partition.isr)
+    high_watermark = min(len(log) if n == partition.leader else reign.counted[n].leo for n in waited_for)
     if high_watermark <= reign.high_watermark:
         return state
     committed = max(state.committed, log[:high_watermark], key=len)
@@ -181,7 +224,7 @@ def copies(before: ElectionState, after: ElectionState, *, of_an_earlier_process
     if before.backup is not None or after.has_lost:
         return [after]
     found = [after]
-    for node in REPLICAS:
+    for node in NODES:
         log, reconciled, _ = before.replicas[node]
         is_earlier = node == of_an_earlier_process
         if is_earlier or (log, reconciled) != after.replicas[node][:2]:
@@ -202,9 +245,28 @@ def is_stuck(state: ElectionState) -> bool:
     partition = state.partition
     if partition.leader != NOBODY or not (partition.isr or partition.elr):
         return False
-    return all(r.status is Status.ACTIVE for r in state.replicas) and all(
-        report is not None and report.is_current for report in state.reports
+    reports = [state.reports[n] for n in partition.move.replicas]
+    return all(state.replicas[n].status is Status.ACTIVE for n in partition.move.replicas) and all(
+        report is not None and report.is_current for report in reports
     )
+
+
+def too_few_copies(before: ElectionState, after: Partition) -> bool:
+    """Whether a reassignment ends here with a committed record on fewer replicas than I25 asks for."""
+    was, now = before.partition.move, after.move
+    if now.original or now.replicas == was.settled:
+        return False
+    end = len(before.committed)
+    copies = [node for node in now.replicas if before.replicas[node].log[:end] == before.committed]
+    return len(copies) < min(now.min_isr, len(now.replicas))
+
+
+def without_strays(before: ElectionState, after: ElectionState) -> ElectionState:
+    """A node that runs and is a replica no more drops its log; one that does not, when it returns (C78)."""
+    for node in before.partition.move.replicas - after.partition.move.replicas:
+        if (replica := after.replicas[node]).status is Status.ACTIVE:
+            after = with_replica(after, node, replica._replace(log=(), reconciled=0))
+    return after
 
 
 def canonical(state: ElectionState) -> ElectionState:
@@ -214,13 +276,13 @@ def canonical(state: ElectionState) -> ElectionState:
     the states that a change of numbers makes equal.
     """
     state = state if state.reign is None else state._replace(reign=_without_stale(state, state.reign))
-    order = sorted(REPLICAS, key=lambda node: _facts(state, node))
-    return state if order == list(REPLICAS) else renumbered(state, order)
+    order = sorted(NODES, key=lambda node: _facts(state, node))
+    return state if order == list(NODES) else renumbered(state, order)
 
 
 def _without_stale(state: ElectionState, reign: LeaderMemory) -> LeaderMemory:
     """What was heard of a follower below the high watermark raises nothing and lets nobody join."""
-    isr = state.partition.isr
+    isr = reign.waited_for(state.partition.isr)
     counted = tuple(
         Counted()
         if heard.leo < reign.high_watermark
@@ -234,6 +296,7 @@ def _without_stale(state: ElectionState, reign: LeaderMemory) -> LeaderMemory:
 
 def _facts(state: ElectionState, node: int) -> tuple[object, ...]:
     partition, report, backup = state.partition, state.reports[node], state.backup
+    sent = None if state.reign is None else state.reign.sent
     return (
         node != partition.leader,
         state.replicas[node],
@@ -243,25 +306,41 @@ def _facts(state: ElectionState, node: int) -> tuple[object, ...]:
         () if report is None else report,
         () if state.reign is None else state.reign.counted[node],
         backup is not None and backup.node == node,
+        [node in nodes for nodes in partition.move[:5]],
+        [] if sent is None else [node in nodes for nodes in sent[:3]],
     )
 
 
 def renumbered(state: ElectionState, order: list[int]) -> ElectionState:
     """The state in which replica ``order[n]`` has the number ``n``."""
     new = {old: number for number, old in enumerate(order)}
-    leader, epoch, isr, elr, unproven = state.partition
+    leader, epoch, isr, elr, unproven, move = state.partition
     partition = Partition(
         new.get(leader, NOBODY),
         epoch,
         tuple(sorted(new[n] for n in isr)),
         tuple(sorted(new[n] for n in elr)),
         tuple(sorted(new[n] for n in unproven)),
+        _renumbered_move(move, new),
     )
     reign, backup = state.reign, state.backup
     return state._replace(
         partition=partition,
-        reign=None if reign is None else reign._replace(counted=tuple(reign.counted[old] for old in order)),
+        reign=None if reign is None else _renumbered_reign(reign, new, order),
         replicas=tuple(state.replicas[old] for old in order),
         reports=tuple(state.reports[old] for old in order),
         backup=None if backup is None else backup._replace(node=new[backup.node]),
     )
+
+
+def _renumbered_move(move: Move, new: dict[int, int]) -> Move:
+    replicas, adding, removing, original, settled = (frozenset(new[n] for n in nodes) for nodes in move[:5])
+    return Move(replicas, adding, removing, original, settled, *move[5:])
+
+
+def _renumbered_reign(reign: LeaderMemory, new: dict[int, int], order: list[int]) -> LeaderMemory:
+    sent = reign.sent
+    if sent is not None:
+        members, believed = (tuple(sorted(new[n] for n in nodes)) for nodes in (sent.members, sent.believed))
+        sent = sent._replace(members=members, proven=frozenset(new[n] for n in sent.proven), believed=believed)
+    return reign._replace(counted=tuple(reign.counted[old] for old in order), sent=sent)
