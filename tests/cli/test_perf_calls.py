@@ -5,10 +5,11 @@ Times were compared with the bench's own (docs/BENCHMARKS.md); these counts keep
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
+
+from counted_calls import CountedCalls
 
 from strandline.cli.perf.load import Load
 from strandline.cli.perf.measure import measure_consuming, measure_producing
@@ -55,19 +56,9 @@ class BatchingReading:
 
 async def calls_of(work: Awaitable[object]) -> int:
     """How many Python functions were called, or went on, until its end."""
-    calls = 0
-
-    def count(frame: FrameType, event: str, _: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
+    with CountedCalls() as calls:
         await work
-    finally:
-        sys.setprofile(before)
-    return calls
+    return len(calls)
 
 
 async def test_a_record_that_is_sent_costs_no_call_but_send() -> None:

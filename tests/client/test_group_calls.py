@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
-
 import pytest
+from counted_calls import CountedCalls
 from tests.client.fake_cluster import TOPIC, fake_cluster, write
 
 from strandline.client import Consumer
@@ -22,20 +20,10 @@ async def _calls_per_record(way: str) -> float:
             await (consumer.subscribe(TOPIC) if way == "subscribed" else consumer.assign(TOPIC))
             for _ in range(RECORDS - COUNTED - 1):
                 await anext(consumer)
-            calls = 0
-
-            def count(frame: FrameType, event: str, _: object) -> None:
-                nonlocal calls
-                calls += event == "call"
-
-            before = sys.getprofile()
-            sys.setprofile(count)
-            try:
+            with CountedCalls() as calls:
                 for _ in range(COUNTED):
                     await anext(consumer)
-            finally:
-                sys.setprofile(before)
-    return calls / COUNTED
+    return len(calls) / COUNTED
 
 
 @pytest.mark.parametrize(("way", "more"), [("assigned", 1), ("subscribed", 3)])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -376,12 +377,18 @@ async def test_a_cluster_of_a_later_level_is_left_alone(tmp_path: Path) -> None:
         await ControllerProcess(settings(tmp_path), stop=stop).start()
 
 
-async def test_node_that_refuses_connections_is_fenced_long_before_its_session_ends(tmp_path: Path) -> None:
-    """The watch of a process that is gone breaks; the controller's own probe finds its port closed."""
+async def closed_port() -> int:
+    """A port at which nothing listens."""
     closed = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    port = closed.sockets[0].getsockname()[1]
+    port: int = closed.sockets[0].getsockname()[1]
     closed.close()
     await closed.wait_closed()
+    return port
+
+
+async def test_node_that_refuses_connections_is_fenced_long_before_its_session_ends(tmp_path: Path) -> None:
+    """The watch of a process that is gone breaks; the controller's own probe finds its port closed."""
+    port = await closed_port()
     async with controller(tmp_path, session_timeout_ms=60_000) as process, stub_of(process) as stub:
         for node_id in (1, 2):
             await join(stub, node_id, port=port)
@@ -396,26 +403,30 @@ async def test_node_that_refuses_connections_is_fenced_long_before_its_session_e
     assert change.metadata.topics[0].partitions[0].leader_id == 2
 
 
-async def test_nodes_that_die_together_are_fenced_together(tmp_path: Path) -> None:
-    """One change removes both, so that neither is elected or left alone in an ISR in between (M64)."""
-    closed = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    port = closed.sockets[0].getsockname()[1]
-    closed.close()
-    await closed.wait_closed()
+@asynccontextmanager
+async def with_dead_nodes(tmp_path: Path) -> AsyncIterator[tuple[ControllerProcess, Any, list[Any]]]:
+    """A controller of three nodes whose ports are closed, a client's watch, and the watches of nodes 1 and 2."""
+    port = await closed_port()
     async with controller(tmp_path, session_timeout_ms=60_000) as process, stub_of(process) as stub:
         for node_id in (1, 2, 3):
             await join(stub, node_id, port=port)
         watching = stub.WatchMetadata(pb.WatchMetadataRequest())
         await next_change(watching)
-        header = process.driver.core.state.header
+        cluster_id = process.driver.core.state.header.cluster_id
         watches = [
-            await process.driver.watch(WatchMetadata(cluster_id=header.cluster_id, node_id=n, node_epoch=NodeEpoch(n)))
+            await process.driver.watch(WatchMetadata(cluster_id=cluster_id, node_id=n, node_epoch=NodeEpoch(n)))
             for n in (NodeId(1), NodeId(2))
         ]
+        yield process, watching, watches
+        watching.cancel()
+
+
+async def test_nodes_that_die_together_are_fenced_together(tmp_path: Path) -> None:
+    """One change removes both, so that neither is elected or left alone in an ISR in between (M64)."""
+    async with with_dead_nodes(tmp_path) as (process, watching, watches):
         for watch in watches:
             process.prober.suspect(watch)
         change = await next_change(watching)
-        watching.cancel()
 
     assert {node.node_id: node.fenced for node in change.metadata.nodes} == {1: True, 2: True}
 
@@ -425,25 +436,11 @@ async def test_a_node_that_is_found_gone_a_moment_later_is_fenced_with_the_first
 ) -> None:
     """The first waits although no other node is probed yet: connections break one after the other (M64)."""
     monkeypatch.setattr(prober, "_GATHER_S", 0.5)
-    closed = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    port = closed.sockets[0].getsockname()[1]
-    closed.close()
-    await closed.wait_closed()
-    async with controller(tmp_path, session_timeout_ms=60_000) as process, stub_of(process) as stub:
-        for node_id in (1, 2, 3):
-            await join(stub, node_id, port=port)
-        watching = stub.WatchMetadata(pb.WatchMetadataRequest())
-        await next_change(watching)
-        header = process.driver.core.state.header
-        first, second = [
-            await process.driver.watch(WatchMetadata(cluster_id=header.cluster_id, node_id=n, node_epoch=NodeEpoch(n)))
-            for n in (NodeId(1), NodeId(2))
-        ]
+    async with with_dead_nodes(tmp_path) as (process, watching, (first, second)):
         process.prober.suspect(first)
         await asyncio.wait_for(asyncio.gather(*process.prober._looking.values()), DEADLINE_S)
         process.prober.suspect(second)
         change = await next_change(watching)
-        watching.cancel()
 
     assert {node.node_id: node.fenced for node in change.metadata.nodes} == {1: True, 2: True}
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import types
 from collections.abc import AsyncIterator, Coroutine, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 from controller_stub import ControllerStub, topic
+from counted_calls import CountedCalls
 from nodes_in_process import TOPIC, TOPIC_ID, running_nodes
 
 from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
@@ -358,17 +358,9 @@ was 129 when each heartbeat was decided and decoded as one that may change somet
 @types.coroutine
 def _counting_until_it_waits(handler: Coroutine[Any, Any, Any], calls: list[str]) -> Generator[Any, Any, Any]:
     """Runs ``handler``; notes its calls of functions up to the first time that it waits."""
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
-            calls.append(frame.f_code.co_qualname)
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
+    with CountedCalls() as noted:
         awaited = handler.send(None)
-    finally:
-        sys.setprofile(before)
+    calls += noted
     try:
         while True:
             yield awaited

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gc
 import shutil
-import sys
 import tracemalloc
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
+from counted_calls import CountedCalls
 from kafka_history_log import write_log
 
 from strandline.export.destination import LocalDirectory
@@ -30,19 +28,9 @@ def imported(folder: Path, records: int) -> None:
 
 def calls_of(folder: Path, records: int) -> int:
     write_log(folder / str(records), records, PARTITIONS)
-    calls = 0
-
-    def count(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
+    with CountedCalls() as calls:
         imported(folder, records)
-    finally:
-        sys.setprofile(before)
-    return calls
+    return len(calls)
 
 
 def _peak_bytes(folder: Path, records: int) -> int:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gc
 import random
-import sys
 import time
-from types import FrameType
 from typing import Any
 
 import pytest
+from counted_calls import CountedCalls
 from groups_alone import GROUP, GroupsAlone, Topics, seed
 
 from strandline.core.groups import heartbeats
@@ -115,21 +114,13 @@ def test_a_steady_heartbeat_makes_few_calls() -> None:
     alone = _stable()
     alone.beat("m1")
     request, context = _heartbeat(alone, "m1", sequence=1), alone.context
-    calls: list[str] = []
-
-    def count(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
-            calls.append(frame.f_code.co_qualname)
-
-    before = sys.getprofile()
     # A collection would call what others registered for it: Hypothesis counts them, in two calls.
     gc.disable()
-    sys.setprofile(count)
     try:
-        decision = alone.machine.decide(request, context)
-        alone.machine.taken(decision.taken, alone.now_ms)
+        with CountedCalls() as calls:
+            decision = alone.machine.decide(request, context)
+            alone.machine.taken(decision.taken, alone.now_ms)
     finally:
-        sys.setprofile(before)
         gc.enable()
 
     assert not decision.batches
