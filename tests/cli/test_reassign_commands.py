@@ -227,6 +227,16 @@ def test_a_drained_node_is_removed_once_it_is_empty_and_stopped(admin: MemoryAdm
     assert admin.ongoing == []
 
 
+def test_a_drain_with_removal_prints_json_alone_on_stdout(admin: MemoryAdmin) -> None:
+    """With -o json stdout is one document, and how far it is goes to stderr."""
+    admin.ongoing = [[ongoing(0)], [ongoing(0)], []]
+    ran = run("node", "drain", "3", "--remove", "--yes", "-o", "json")
+
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.stdout)["moves"]
+    assert "removed node 3" in ran.stderr
+
+
 def test_a_drain_that_cannot_end_is_refused_with_2_before_anything(admin: MemoryAdmin) -> None:
     """Three nodes for three replicas: the refusal names the partitions, and the node is not set aside."""
     admin.image = image(partition(0), partition(1))
@@ -451,6 +461,15 @@ def test_a_throttle_below_what_clients_write_has_to_be_forced(
     if not forced:
         assert "clients write " in ran.stderr
         assert "the throttle is 512 KiB/s" in ran.stderr
+
+
+def test_copies_that_run_count_all() -> None:
+    """A controller that lets eight copies run onto a node outruns its rate with all of them, not with five."""
+    copies = [throttle.MovedCopy(("orders", index), 1, (2,)) for index in range(8)]
+    written = {("orders", index): 10.0 for index in range(8)}
+
+    assert set(throttle.never_ending(copies, written, 80, are_running=True)) == {1, 2}
+    assert throttle.never_ending(copies, written, 80) == {}
 
 
 def test_only_as_many_copies_count_as_run_at_a_time() -> None:

@@ -64,11 +64,11 @@ def drain(
         )
     )
     if yes and remove:
-        perform(_remove(bootstrap, node_id))
+        perform(_remove(bootstrap, node_id, stderr=output is not Format.TABLE))
 
 
-async def _remove(bootstrap: str, node_id: int) -> None:
-    """Wait until no partition names the node, have it stop, and remove it.
+async def _remove(bootstrap: str, node_id: int, *, stderr: bool) -> None:
+    """Wait until no partition names the node, have it stop, and remove it; on ``stderr`` people can follow that.
 
     Raises:
         CommandFailed: its session did not end in time.
@@ -76,7 +76,7 @@ async def _remove(bootstrap: str, node_id: int) -> None:
     from strandline.cli.connect import open_admin
 
     async with open_admin(bootstrap) as admin:
-        await watch_until_done(admin, _EVERY_S, node_id)
+        await watch_until_done(admin, _EVERY_S, node_id, stderr=stderr)
         node = next(node for node in (await admin.metadata()).nodes if node.node_id == node_id)
         if not node.fenced:
             await admin.shutdown_node(node_id, node_epoch=node.node_epoch)
@@ -90,7 +90,7 @@ async def _remove(bootstrap: str, node_id: int) -> None:
                 why = refused.refusal.message
                 await asyncio.sleep(_EVERY_S)
             else:
-                typer.echo(f"removed node {node_id}")
+                typer.echo(f"removed node {node_id}", err=stderr)
                 return
     raise CommandFailed(f"node {node_id} holds nothing and is not removed: {why}")
 

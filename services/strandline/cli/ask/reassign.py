@@ -205,14 +205,16 @@ async def _print_changes(admin: Admin, interval_s: float) -> None:
         shown = now
 
 
-async def watch_until_done(admin: Admin, interval_s: float, node_id: int | None = None) -> None:
-    """Show moves, of a node or all, until none is under way."""
+async def watch_until_done(
+    admin: Admin, interval_s: float, node_id: int | None = None, *, stderr: bool = False
+) -> None:
+    """Show moves, of a node or all, until none is under way; on ``stderr`` where stdout is for a program."""
     from rich.live import Live
 
     before: tuple[float, int] | None = None
     most = 0
     written: Mapping[Name, float] = {}
-    with Live(console=console(), screen=False, auto_refresh=False) as live:
+    with Live(console=console(stderr=stderr), screen=False, auto_refresh=False) as live:
         while rows := await progress(admin, node_id, written):
             total = sum(row["total_bytes"] for row in rows)
             most = max(most, total)
@@ -222,7 +224,7 @@ async def watch_until_done(admin: Admin, interval_s: float, node_id: int | None 
             before = now, left
             live.update(screen(rows, rate, finished_bytes=most - total), refresh=True)
             written = await _pause(admin, rows, interval_s)
-    typer.echo("\nnothing is under way" if before else "nothing is under way")
+    typer.echo("\nnothing is under way" if before else "nothing is under way", err=stderr)
 
 
 async def progress(
@@ -278,7 +280,7 @@ def _never(ongoing: Iterable[OngoingReassignment], written: Mapping[Name, float]
             by_rate.setdefault(one.throttle_bytes_per_s, []).append(copy)
     found: dict[Name, str] = {}
     for rate, copies in by_rate.items():
-        never = never_ending(copies, written, rate)
+        never = never_ending(copies, written, rate, are_running=True)
         for copy in copies:
             if why := [never[each] for each in copy.adding if each in never]:
                 found[copy.name] = "; ".join(why)

@@ -367,6 +367,14 @@ def _moved(draft: Draft, after: messages.PartitionImage, was: world.Move, was_ca
         fault = f"a cancel leaves replicas {sorted(settled)} instead of {sorted(was.settled)}"
     elif after.min_isr != min(wanted, len(settled)):
         fault = f"min ISR is {after.min_isr} with {len(settled)} replicas that are not being added"
-    nodes = (after.replicas, after.adding, after.removing, after.original)
-    # States that differ in the numbers of nodes are one, so these are no part of one.
-    return world.Move(*map(frozenset, nodes), settled, after.min_isr, wanted, re.sub(r"\[.*?\]", "[...]", fault))
+    return world.Move(
+        replicas=frozenset(after.replicas),
+        adding=frozenset(after.adding),
+        removing=frozenset(after.removing),
+        original=frozenset(after.original),
+        settled=settled,
+        min_isr=after.min_isr,
+        wanted_min_isr=wanted,
+        # States that differ in the numbers of nodes are one, so these are no part of one.
+        fault=re.sub(r"\[.*?\]", "[...]", fault),
+    )

@@ -321,7 +321,7 @@ def renumbered(state: ElectionState, order: list[int]) -> ElectionState:
         tuple(sorted(new[n] for n in isr)),
         tuple(sorted(new[n] for n in elr)),
         tuple(sorted(new[n] for n in unproven)),
-        Move(*(frozenset(new[n] for n in nodes) for nodes in move[:5]), *move[5:]),
+        _renumbered_move(move, new),
     )
     reign, backup = state.reign, state.backup
     return state._replace(
@@ -331,6 +331,11 @@ def renumbered(state: ElectionState, order: list[int]) -> ElectionState:
         reports=tuple(state.reports[old] for old in order),
         backup=None if backup is None else backup._replace(node=new[backup.node]),
     )
+
+
+def _renumbered_move(move: Move, new: dict[int, int]) -> Move:
+    replicas, adding, removing, original, settled = (frozenset(new[n] for n in nodes) for nodes in move[:5])
+    return Move(replicas, adding, removing, original, settled, *move[5:])
 
 
 def _renumbered_reign(reign: LeaderMemory, new: dict[int, int], order: list[int]) -> LeaderMemory:
