@@ -463,6 +463,15 @@ def test_a_throttle_below_what_clients_write_has_to_be_forced(
         assert "the throttle is 512 KiB/s" in ran.stderr
 
 
+def test_copies_that_run_count_all() -> None:
+    """A controller that lets eight copies run onto a node outruns its rate with all of them, not with five."""
+    copies = [throttle.MovedCopy(("orders", index), 1, (2,)) for index in range(8)]
+    written = {("orders", index): 10.0 for index in range(8)}
+
+    assert set(throttle.never_ending(copies, written, 80, are_running=True)) == {1, 2}
+    assert throttle.never_ending(copies, written, 80) == {}
+
+
 def test_only_as_many_copies_count_as_run_at_a_time() -> None:
     """Eight copies onto a node never run at once, so it is the five of them with most inflow that the rate must beat;
     a sender counts each copy."""

@@ -50,6 +50,12 @@ def test_a_record_deleted_before_its_sender_heard_of_it_is_not_written_again() -
     assert outcome.counts["log restarted"] > 0
 
 
+@pytest.mark.timeout(120)
+def test_a_throttle_is_lifted_although_a_later_order_was_refused() -> None:
+    """L10, seed 285: the end of the faults lifts the rate of the move that runs, whatever was ordered after it."""
+    assert run_seed(285, "moves").violation is None
+
+
 @pytest.mark.timeout(60)
 def test_a_loss_is_reported_once() -> None:
     """M58: swarm seed 4312, where a node that had reported a loss left the ISRs of its other partitions again."""

@@ -151,8 +151,9 @@ class Control:
         return control_events.ControllerStarted(self._stage.now_ms, CLUSTER_ID, SECRET, reign_id)
 
     def serve(self, core: StagedController) -> None:
-        """A controller opens its doors: nodes watch it from now on."""
+        """A controller opens its doors: nodes watch it from now on, and no other one."""
         self.core = core
+        self._watchers.clear()
         for actor in self._stage.running():
             self.watch(actor)
 

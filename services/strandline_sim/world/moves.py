@@ -37,14 +37,14 @@ class MoveFaults:
         self._world = world
         self._controller = controller
         self._later = later
-        # The latest target of each partition that copies at a rate.
-        self._throttled: dict[TopicPartition, tuple[NodeId, ...]] = {}
         self.kinds = {"reassign": self._reassign, "cancel_move": self._cancel, "drain": self._drain}
 
     def heal(self) -> None:
         """No node is drained any more; moves go on to their end (L10), without a throttle."""
-        for tp, target in self._throttled.items():
-            self._order(tp, target)
+        for image in self._world.metadata.partitions.values():
+            if image.throttle_bytes_per_s is not None:
+                # Equal to the latest that was taken, so it only lifts the rate; later orders may have been refused.
+                self._order(image.tp, image.queued_target or image.target)
         if "drain" in self._world.shape.kinds:
             for node_id in self._world.electable:
                 self._set_draining(node_id, draining=False)
@@ -61,9 +61,6 @@ class MoveFaults:
     def _alter(self, fault: Fault, target: tuple[NodeId, ...] | None, *, force: bool, rate: int | None = None) -> bool:
         tp = self._world.tps[fault.pick % len(self._world.tps)]
         self._world.note("--", f"move p{tp.partition} to {list(target)}" if target else f"cancel the move of {tp}")
-        self._throttled.pop(tp, None)
-        if target is not None and rate is not None:
-            self._throttled[tp] = target
         self._order(tp, target, force=force, rate=rate)
         return True
 

@@ -94,8 +94,11 @@ def _ends(held: Iterable[DescribedReplica]) -> dict[Name, tuple[int, float]]:
     return ends
 
 
-def never_ending(copies: Iterable[MovedCopy], written: Mapping[Name, float], rate: int) -> dict[int, str]:
-    """By node why its copies would never catch up at this rate: only so many run at a time, at worst the largest."""
+def never_ending(
+    copies: Iterable[MovedCopy], written: Mapping[Name, float], rate: int, *, are_running: bool = False
+) -> dict[int, str]:
+    """By node why its copies would never catch up at this rate. Of planned ones only so many run at a time, at worst
+    the largest; those that ``are_running`` do so together, as many as the controller's own setting allows."""
     loads: dict[tuple[int, str], list[float]] = defaultdict(list)
     for name, leader, adding in copies:
         for node_id in adding:
@@ -104,7 +107,7 @@ def never_ending(copies: Iterable[MovedCopy], written: Mapping[Name, float], rat
             loads[leader, "sends"].append(written.get(name, 0) * len(adding))
     found = {}
     for (node_id, does), load in loads.items():
-        total = sum(sorted(load)[-_AT_A_TIME:])
+        total = sum(load if are_running else sorted(load)[-_AT_A_TIME:])
         if total >= rate:
             found[node_id] = (
                 f"clients write {bytes_text(total)}/s into what node {node_id} {does} at a time, and the throttle is "
