@@ -22,6 +22,7 @@ from strandline_sim.world.draws import Draw, Purpose
 _FACTORS = (1, 2, 3, 3, 3, 4)
 _RATES = (None, None, 10_000)
 """Bytes per second; about what clients write into a partition."""
+_DECIDED_US = 2_000_000
 
 
 class MoveFaults:
@@ -41,13 +42,18 @@ class MoveFaults:
 
     def heal(self) -> None:
         """No node is drained any more; moves go on to their end (L10), without a throttle."""
+        self._lift_rates()
+        # Once more for what was ordered before and is not decided yet.
+        self._world.timeline.after(_DECIDED_US, self._lift_rates)
+        if "drain" in self._world.shape.kinds:
+            for node_id in self._world.electable:
+                self._set_draining(node_id, draining=False)
+
+    def _lift_rates(self) -> None:
         for image in self._world.metadata.partitions.values():
             if image.throttle_bytes_per_s is not None:
                 # Equal to the latest that was taken, so it only lifts the rate; later orders may have been refused.
                 self._order(image.tp, image.queued_target or image.target)
-        if "drain" in self._world.shape.kinds:
-            for node_id in self._world.electable:
-                self._set_draining(node_id, draining=False)
 
     def _reassign(self, fault: Fault) -> bool:
         draw = Draw(self._world.shape.seed, Purpose.FAULT, fault.at_us)
