@@ -53,7 +53,7 @@ def test_a_record_deleted_before_its_sender_heard_of_it_is_not_written_again() -
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", [285, 440, 798])
 def test_a_throttle_is_lifted_although_a_later_order_was_refused(seed: int) -> None:
-    """L10: the end of the faults lifts the rate of the move that runs, whatever was ordered after it, or not decided yet."""
+    """L10: the end of the faults lifts the rate of the move that runs, whatever was ordered after it or just before."""
     assert run_seed(seed, "moves").violation is None
 
 
