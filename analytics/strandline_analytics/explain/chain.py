@@ -63,16 +63,15 @@ def in_order(links: Iterable[CauseLink]) -> tuple[CauseLink, ...]:
 
 
 def candidates(events: Iterable[Event]) -> list[Event]:
-    """The decisions that can be explained: changes of ISRs, of their ELRs and of leaders; creations left out, and
-    members' new processes, which change no set.
+    """The decisions that can be explained: changes of ISRs and of leaders. Left out are creations, and what leaves the
+    ISR as it is: a member's new process, another ELR, observers.
     """
     return [e for e in events if e.is_control and e.cause != "created" and _changes_something(e)]
 
 
 def _changes_something(event: Event) -> bool:
     if event.event_type == "ISR_CHANGE":
-        is_new_process = event.cause in ("restart", "catch_up")
-        return not is_new_process or set(event.get("old_isr") or ()) != set(event.get("new_isr") or ())
+        return set(event.get("old_isr") or ()) != set(event.get("new_isr") or ())
     return event.event_type == "LEADER_CHANGE"
 
 

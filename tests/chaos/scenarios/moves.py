@@ -37,8 +37,8 @@ class RollingRestartWithMoves(Scenario):
     moves = (200, 24)
 
     def plan(self, draw: random.Random, form: Form) -> list[Step]:
-        """The order of the restarts, and the moves."""
-        members, controllers, nodes = form.of((3, 3, 5), (1, 2, 3))
+        """The order of the restarts, and the moves. All controllers, so that the one that decides is among them."""
+        members, controllers, nodes = form.of((3, 3, 5), (1, 3, 2))
         places: list[Place] = [*draw.sample(MEMBERS, k=members), *draw.sample(CONTROLLERS, k=controllers)]
         places += draw.sample(self.node_ids, k=nodes)
         restarts = [Step(what="restart", args={"place": place}) for place in places]
