@@ -25,6 +25,8 @@ MOVED, WRITTEN = "moved", "written"
 PARTITIONS, WRITTEN_PARTITIONS = 60, 6
 OLD, NEW = (1, 2, 3), (4, 5, 6)
 _RECORD_BYTES, _FILLED_BYTES = 1_024, 64 << 10
+_SEGMENT_BYTES = 16 << 20
+"""Small, so that the records of the load leave the disk when they are deleted."""
 _MOST_S = 3_600.0
 
 
@@ -42,7 +44,8 @@ class Figures:
 
 def rows(bench: Bench) -> Iterator[Row]:
     """What was refused, the slowest acknowledgements, and how much of the throttle is used."""
-    with cluster(bench.directory / "moves", nodes=len(OLD + NEW)) as running:
+    settings = {"segment_bytes": str(_SEGMENT_BYTES)}
+    with cluster(bench.directory / "moves", nodes=len(OLD + NEW), node_settings=settings) as running:
         bench.say("moves: filling, and the load before")
         seen = in_loop(_measure(running.bootstrap, bench))
     each = seen.moved_bytes / seen.took_s
@@ -85,7 +88,7 @@ async def _measure(bootstrap: str, bench: Bench) -> Figures:
         await measure_producing(load, producer, plan.transaction_records // 10, 0, _unseen)
         whole = await measure_producing(load, producer, plan.transaction_records, 0, _unseen)
         load.rate = seen.rate = whole.records / whole.elapsed_s / 2
-        seen.before_s = await _load(load, producer, 2 * plan.sample_s)
+        seen.before_s = await _load(admin, load, producer, 2 * plan.sample_s)
         bench.say("moves: the same load while replicas move")
         retries, began_s = producer.stats().retries, time.monotonic()
         targets = {(MOVED, partition): nodes for partition, nodes in _turns(NEW, PARTITIONS).items()}
@@ -94,7 +97,7 @@ async def _measure(bootstrap: str, bench: Bench) -> Figures:
             seen.took_s = time.monotonic() - began_s
             if seen.took_s > _MOST_S:
                 raise TimeoutError(f"replicas still move after {_MOST_S:.0f} s")
-            seen.during_s += await _load(load, producer, plan.sample_s / 5)
+            seen.during_s += await _load(admin, load, producer, plan.sample_s / 5)
         seen.took_s = time.monotonic() - began_s
         seen.retries = producer.stats().retries - retries
     return seen
@@ -110,9 +113,10 @@ async def _fill(bootstrap: str, admin: Admin, size_bytes: int) -> int:
     return filled.size_bytes
 
 
-async def _load(load: Load, producer: Producer[Any, Any], for_s: float) -> list[float]:
-    """Latencies in seconds, from when each record was due."""
+async def _load(admin: Admin, load: Load, producer: Producer[Any, Any], for_s: float) -> list[float]:
+    """Latencies in seconds, from when each record was due; what was written is deleted."""
     measured = await measure_producing(load, producer, max(1, round((load.rate or 0) * for_s)), 0, _unseen)
+    await admin.delete_records(WRITTEN, dict.fromkeys(range(WRITTEN_PARTITIONS), -1))
     return list(measured.latencies_s)
 
 
