@@ -207,7 +207,7 @@ def is_counted(reign: world.LeaderMemory, node: int, leader_leo: int) -> bool:
     counted = reign.counted[node]
     if not counted.by_present_process:
         return False
-    # The model has no time: whoever was counted kept pace.
+    # The model has no time: a replica that was counted kept pace.
     progress = FollowerProgress(NodeId(node), 0, Offset(0))
     progress.remote_leo = Offset(counted.leo)
     return may_join(
