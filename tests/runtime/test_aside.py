@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from strandline.core.errors import ErrorCode, Outcome, Refused
 from strandline.core.log.effects import AnswerOffsets
 from strandline.core.messages import OffsetAnswer, OffsetLookup
 from strandline.core.types import Offset, TopicPartition
+from strandline.node.fetch_streams import FetchPump
 from strandline.runtime.calls import Calls
-from strandline.runtime.outbox import Backlog, Outbox
+from strandline.runtime.outbox import MAX_BACKLOG_BYTES, Backlog, Outbox
 from strandline.runtime.threads import MOST_MS, Aside, Lookups, giving_way
 
 
@@ -140,16 +142,18 @@ async def test_what_is_dropped_gives_its_room_back() -> None:
 def test_streams_of_a_node_share_what_may_wait() -> None:
     """Beyond the shared limit a stream gets records only when none of its own wait; what is dropped is free again."""
     shared = Backlog(100)
-    slow, other = Outbox[int](max_bytes=500, shared=shared), Outbox[int](max_bytes=500, shared=shared)
-    slow.put(1, 90)
-    before = (slow.room_bytes(), other.room_bytes())
-    other.put(1, 20)
-    full = (slow.room_bytes(), other.room_bytes(), Outbox[int](max_bytes=500, shared=shared).room_bytes())
+    nobody: Any = None
+    host: Any = SimpleNamespace(backlog=shared, driver=SimpleNamespace(calls=Calls()))
+    slow, other, third = (FetchPump(host, nobody)._outbox for _ in range(3))
+    slow.put(b"", 90)
+    before = (MAX_BACKLOG_BYTES - slow.room_bytes(), MAX_BACKLOG_BYTES - other.room_bytes())
+    other.put(b"", 20)
+    full = (slow.room_bytes(), other.room_bytes(), third.room_bytes())
     slow.clear()
 
-    assert before == (410, 500)
-    assert full == (0, 0, 500)
-    assert (other.room_bytes(), shared.held_bytes) == (480, 20)
+    assert before == (90, 0)
+    assert full == (0, 0, MAX_BACKLOG_BYTES)
+    assert (MAX_BACKLOG_BYTES - other.room_bytes(), shared.held_bytes) == (20, 20)
 
 
 TPS = [TopicPartition("id", index) for index in range(4)]
