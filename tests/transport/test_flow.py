@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import random
 import struct
-import threading
 import tracemalloc
 from types import SimpleNamespace
 from typing import Any, cast
@@ -213,12 +212,12 @@ async def test_cancelled_calls_leak_no_window() -> None:
         answer = await peer.answer(number)
 
     assert answer == message(b"on")
-    assert flow.OF_THREAD.process.held == 0
+    assert flow.of_loop().process.held == 0
 
 
 async def test_the_process_ends_who_holds_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """When what waits for readers is above the process's limit, the largest holder goes and the others stay."""
-    monkeypatch.setattr(flow.OF_THREAD.process, "limit", 150_000)
+    monkeypatch.setattr(flow.of_loop().process, "limit", 150_000)
     large, small = bytes(99_000), bytes(40_000)
 
     def unread(content: bytes) -> bytes:
@@ -239,7 +238,7 @@ async def test_the_process_ends_who_holds_most(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_the_process_ends_who_reads_least(monkeypatch: pytest.MonkeyPatch) -> None:
     """When what peers do not take is above the process's limit, the connection that most waits for ends."""
-    monkeypatch.setattr(flow.OF_THREAD.leaving, "limit", 150_000)
+    monkeypatch.setattr(flow.of_loop().leaving, "limit", 150_000)
 
     def asked(*sizes: int) -> bytes:
         calls = ((2 * number + 1, message(bytes(size))) for number, size in enumerate(sizes))
@@ -258,12 +257,13 @@ async def test_the_process_ends_who_reads_least(monkeypatch: pytest.MonkeyPatch)
 
     assert said.code == CALM
     assert answer == message(bytes(40_000))
-    assert (flow.OF_THREAD.leaving.held, flow.OF_THREAD.leaving.ending, flow.OF_THREAD.leaving.holders) == (0, 0, set())
+    leaving = flow.of_loop().leaving
+    assert (leaving.held, leaving.ending, list(leaving.holders)) == (0, 0, [])
 
 
 async def test_paused_readers_stop_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as the process's limit is not reached, what some hold takes no credit from messages of others."""
-    monkeypatch.setattr(flow.OF_THREAD.process, "limit", 1_600_000)
+    monkeypatch.setattr(flow.of_loop().process, "limit", 1_600_000)
     held = message(bytes(120_000))
     paused = [call(n, path=b"/it/Unread") + frame(DATA, held, 0, n) for n in range(1, 19, 2)]
     large = bytes(400_000)
@@ -387,14 +387,16 @@ def test_a_status_fits_into_the_headers_that_its_peer_takes(bytes_of_details: in
     assert headers.read_message(given[b"grpc-message"]).startswith("ä%ä%")
 
 
-def test_threads_share_no_count() -> None:
-    """Two loops of one program, each in its thread, hold what arrives in counts and buffers of their own."""
-    found: list[object] = [flow.OF_THREAD.process, flow.OF_THREAD.buffers]
-    other = threading.Thread(target=lambda: found.extend((flow.OF_THREAD.process, flow.OF_THREAD.buffers)))
-    other.start()
-    other.join()
+def test_loops_share_no_count() -> None:
+    """Two loops hold what arrives in counts and buffers of their own, also where one runs after the other."""
 
-    assert len(set(map(id, found))) == 4
+    async def counts() -> flow.OfLoop:
+        return flow.of_loop()
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        one, other = first.run(counts()), second.run(counts())
+        assert first.run(counts()) is one
+    assert one is not other
 
 
 async def test_a_connection_that_is_cancelled_as_it_is_made_is_over() -> None:
@@ -414,13 +416,13 @@ async def test_a_connection_that_is_cancelled_as_it_is_made_is_over() -> None:
             ),
         )
     )
-    counted = connection in port.connections and connection in flow.OF_THREAD.process.holders
+    counted = connection in port.connections and connection in flow.of_loop().process.holders
     connection.drop()
     await made.stop(None)
 
     assert counted
     assert connection.lost.done()
-    assert connection not in port.connections | flow.OF_THREAD.process.holders
+    assert connection not in {*port.connections, *flow.of_loop().process.holders}
 
 
 async def test_a_status_before_the_end_of_the_requests_is_followed_by_a_reset() -> None:

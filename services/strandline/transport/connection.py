@@ -49,7 +49,7 @@ class Connection(asyncio.BufferedProtocol):
         self.loop = asyncio.get_running_loop()
         self.options = options
         self.outgoing = Outgoing(self.loop, self._leaving_over_budget)
-        self.arriving = flow.Arriving(flow.OF_THREAD.process)
+        self.arriving = flow.Arriving(flow.of_loop().process)
         self.calm = flow.Calm(self.loop.time)
         self.streams: dict[int, Stream] = {}
         self.held = 0
@@ -64,7 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self._settled = False
         self._left_preface = 0 if self.is_client else len(frames.PREFACE)
-        self._buffers = flow.OF_THREAD.buffers
+        self._buffers = flow.of_loop().buffers
         self._buffer: memoryview | None = None
         self._rest = b""
         self._rest_since_s = 0.0
@@ -168,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
             self._buffers.lost(self._buffer)
         process = self.arriving.process
         process.holders.discard(self)
-        process.forget(self.arriving)
+        process.starves.pop(self.arriving, None)
         if not self.is_ending:
             self.is_ending = True
             self._end_streams()

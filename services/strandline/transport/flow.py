@@ -8,10 +8,11 @@ stream gets credit, and the connection that holds most ends. No earlier, or read
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
+from weakref import WeakKeyDictionary, WeakSet
 
 from strandline.transport.frames import Code, ConnectionFailed
 
@@ -47,7 +48,7 @@ class Process:
         self.held = 0
         self.ending = 0
         """Of ``held``, what connections have that are being ended for it."""
-        self.holders: set[Holder] = set()
+        self.holders: WeakSet[Holder] = WeakSet()
         self.starves: dict[Arriving, None] = {}
         """Those that wait for room, in their order."""
 
@@ -73,10 +74,6 @@ class Process:
             return True
         self.starves[who] = None
         return False
-
-    def forget(self, who: Arriving) -> None:
-        """It does not wait for room any more."""
-        self.starves.pop(who, None)
 
 
 class Arriving:
@@ -178,9 +175,8 @@ class Buffers:
             self._made -= 1
 
 
-class _OfThread(threading.local):
-    """What the connections of one thread share: a process of ours has one loop, a program may have a client in each of
-    several threads, and no two of these may touch one count."""
+class OfLoop:
+    """What the connections of one event loop share; what they held when it was closed does not count in the next."""
 
     def __init__(self) -> None:
         self.process = Process()
@@ -188,4 +184,9 @@ class _OfThread(threading.local):
         self.buffers = Buffers()
 
 
-OF_THREAD = _OfThread()
+_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, OfLoop] = WeakKeyDictionary()
+
+
+def of_loop() -> OfLoop:
+    """That of the running loop; a program may have one in each of several threads."""
+    return _LOOPS.setdefault(asyncio.get_running_loop(), OfLoop())

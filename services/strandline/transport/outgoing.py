@@ -48,7 +48,7 @@ class Outgoing:
         """``over`` is called when this connection holds most of what waits, and the process has no more room."""
         self._loop = loop
         self._over = over
-        self._leaving = flow.OF_THREAD.leaving
+        self._leaving = flow.of_loop().leaving
         self.held = self._shed = 0
         self._transport: asyncio.Transport | None = None
         self._writes: Callable[[Sequence[bytes | memoryview]], None] = self._gather
