@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import sys
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 

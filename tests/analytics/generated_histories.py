@@ -11,8 +11,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from tick_oracle import TICK_US
 
 REPLICAS = [1, 2, 3]

@@ -18,8 +18,7 @@ from pyspark.sql import SparkSession
 
 from strandline.rpc.channels import target
 from strandline.rpc.status import DETAILS_KEY
-from strandline.v1 import analytics_service_pb2 as pb
-from strandline.v1 import analytics_service_pb2_grpc as pb_grpc
+from strandline.v1 import analytics_service_pb2 as pb, analytics_service_pb2_grpc as pb_grpc
 from strandline_analytics.service.jobs import Job
 from strandline_analytics.service.process import AnalyticsServer
 from strandline_analytics.service.settings import AnalyticsSettings

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from conftest import silver_of
 from executed_plan import KEPT, SHUFFLE, paths
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.classic.dataframe import DataFrame as DataFrameJobs
 from worked_histories import HISTORIES, history_rows
 from written_export import write_export

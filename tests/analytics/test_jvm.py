@@ -12,8 +12,7 @@ from typing import Any, NoReturn, cast
 import pytest
 from py4j.java_gateway import JavaObject
 from pyspark.errors import PySparkAttributeError
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from strandline_analytics import jvm
 from strandline_analytics.jvm import _RELEASED_AT_ONCE, release_together

@@ -18,8 +18,7 @@ import pyspark
 import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from strandline_analytics import jvm_start
 from strandline_analytics.jvm_start import NoArchive, archive_path, command, jvm_options, make_archive, started

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from generated_histories import FIRST_TICK, GENERATED, WINDOW_TICKS, generated
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 from tick_oracle import TICK_US, Buckets, Oracle, nearest_rank
 from variants import BESIDE, LATER_US, MEASURED_SKEWS_S, RENAMED_BY, VARIANTS
 from worked_histories import HISTORIES

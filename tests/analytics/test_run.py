@@ -20,8 +20,7 @@ from pyspark.sql import SparkSession
 from written_export import HOUR_US, Emitter, Row, write_export
 
 from strandline.export import layout
-from strandline_analytics.jobs import parquet_results
-from strandline_analytics.jobs import run as job
+from strandline_analytics.jobs import parquet_results, run as job
 from strandline_analytics.jobs.ask import Question, chosen
 from strandline_analytics.jobs.coverage import GRACE_US, HourState
 from strandline_analytics.jobs.parquet_results import ParquetResults

@@ -29,8 +29,7 @@ from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
 from strandline.rpc.channels import target
-from strandline.v1 import analytics_service_pb2 as pb
-from strandline.v1 import state_event_pb2
+from strandline.v1 import analytics_service_pb2 as pb, state_event_pb2
 from strandline_analytics.jobs.coverage import HourCoverage
 from strandline_analytics.jobs.results import ResultEntry
 from strandline_analytics.scope import Grouping

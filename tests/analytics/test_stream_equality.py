@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from oracle import Oracle, differences
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from tests.analytics.random_history import SECOND, random_history, story_text
 
 from strandline.export.arrow import SCHEMA

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import assume, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, example, given, settings, strategies as st
 from pyspark.sql import Row as RowProcessor
 from pyspark.sql.streaming.stateful_processor import TimerValues
 from tests.analytics.random_history import SECOND, random_history, story_text

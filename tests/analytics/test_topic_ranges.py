@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.client.fake_cluster import TOPIC, fake_cluster
 from tests.client.transactional_log import A, B, end, fill_committed, send, write
 

@@ -16,8 +16,7 @@ from typing import Any
 
 import grpc
 
-from strandline.v1 import metadata_service_pb2 as pb
-from strandline.v1 import partition_pb2
+from strandline.v1 import metadata_service_pb2 as pb, partition_pb2
 
 METHOD = "/strandline.v1.MetadataService/Subscribe"
 TOPIC = "gate-"

@@ -29,9 +29,7 @@ from party_strandline import batch_of, stream_sender
 from strandline.rpc import transports
 from strandline.rpc.channels import message_limits
 from strandline.runtime.malloc import keep_large_buffers
-from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1 import leader_service_pb2_grpc as pb_grpc
-from strandline.v1 import partition_pb2
+from strandline.v1 import leader_service_pb2 as pb, leader_service_pb2_grpc as pb_grpc, partition_pb2
 
 TOPIC = "stripped"
 MAX_ANSWER_BYTES = 1 << 20

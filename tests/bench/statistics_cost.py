@@ -22,8 +22,7 @@ from child import HERE
 from day.shape import Shape
 from day.written import write_day
 from kept import DOCS, keep
-from statistics_page import MIDDLE as TOGETHER
-from statistics_page import text_of, verdicts
+from statistics_page import MIDDLE as TOGETHER, text_of, verdicts
 
 LIMIT_S = 3_600
 ROUNDS = 3

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from harness import history_file, transformers
-from harness import member_history_file as written
+from harness import history_file, member_history_file as written, transformers
 from harness.group import GROUP, PARTITIONS, TOPIC, Group, _unsettled
 from harness.history_file import HistoryWriter
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.client.fake_cluster import TOPIC, fake_cluster
 from typer.testing import CliRunner
 

@@ -18,9 +18,7 @@ from strandline.cli.app import app
 from strandline.cli.ask.node import Incarnation, leave, running_node
 from strandline.cli.failures import CommandFailed
 from strandline.runtime.process import started_ticks
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import controller_service_pb2_grpc as pb_grpc
-from strandline.v1 import error_pb2
+from strandline.v1 import controller_service_pb2 as pb, controller_service_pb2_grpc as pb_grpc, error_pb2
 
 NODE, EPOCH = 2, 77
 

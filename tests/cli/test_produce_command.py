@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.client.fake_cluster import TOPIC, FakeCluster, Refuse, fake_cluster
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.cli.ask import produce as command
-from strandline.cli.ask import record_input
+from strandline.cli.ask import produce as command, record_input
 from strandline.cli.ask.consume import record_document
 from strandline.cli.ask.record_input import (
     BadLine,

@@ -8,8 +8,7 @@ from enum import Enum
 
 import pytest
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from typer.testing import CliRunner
 
 from strandline.cli.app import app

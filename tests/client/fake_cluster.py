@@ -25,11 +25,15 @@ from strandline.records.batch import check_batch, parse_header, split_batches, s
 from strandline.records.codec import NewRecord, Record, decode_batch, encode_batch
 from strandline.rpc.convert.errors import outcome_to_wire
 from strandline.rpc.convert.metadata import write_image, write_node, write_topic, write_watch_answer
-from strandline.v1 import controller_service_pb2 as cpb
-from strandline.v1 import controller_service_pb2_grpc, follower_service_pb2_grpc, leader_service_pb2_grpc
-from strandline.v1 import follower_service_pb2 as fpb
-from strandline.v1 import leader_service_pb2 as lpb
-from strandline.v1 import partition_pb2 as ppb
+from strandline.v1 import (
+    controller_service_pb2 as cpb,
+    controller_service_pb2_grpc,
+    follower_service_pb2 as fpb,
+    follower_service_pb2_grpc,
+    leader_service_pb2 as lpb,
+    leader_service_pb2_grpc,
+    partition_pb2 as ppb,
+)
 
 TOPIC = "t"
 TOPIC_ID = "11111111-1111-1111-1111-111111111111"

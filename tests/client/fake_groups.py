@@ -12,9 +12,7 @@ from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import PartitionImage, TopicImage
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
-from strandline.v1 import group_service_pb2 as pb
-from strandline.v1 import group_service_pb2_grpc as pb_grpc
-from strandline.v1 import partition_pb2
+from strandline.v1 import group_service_pb2 as pb, group_service_pb2_grpc as pb_grpc, partition_pb2
 
 if TYPE_CHECKING:
     from tests.client.fake_cluster import FakeCluster

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from strandline.core.errors import ErrorCode
-from strandline.v1 import transaction_service_pb2 as pb
-from strandline.v1 import transaction_service_pb2_grpc as pb_grpc
+from strandline.v1 import transaction_service_pb2 as pb, transaction_service_pb2_grpc as pb_grpc
 
 if TYPE_CHECKING:
     from tests.client.fake_cluster import FakeCluster

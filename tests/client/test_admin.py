@@ -14,8 +14,7 @@ from strandline.client.administer.reassignments import read_results
 from strandline.client.administer.transaction_admin import hanging_of, is_suspect
 from strandline.core.errors import ErrorCode, Refused
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import error_pb2
+from strandline.v1 import controller_service_pb2 as pb, error_pb2
 
 
 async def test_create_topic() -> None:

@@ -28,8 +28,7 @@ from strandline.core.types import LeaderEpoch, PartitionEpoch, TopicPartition
 from strandline.rpc.channels import parse_endpoint
 from strandline.rpc.convert.admin import read_elect_leaders
 from strandline.subscriptions import servicer
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import error_pb2, metadata_pb2
+from strandline.v1 import controller_service_pb2 as pb, error_pb2, metadata_pb2
 
 MOMENT_S = ATTEMPT_MS / 1000 / 2
 """Longer than it takes to go elsewhere, and shorter than one attempt at an address that does not answer."""

@@ -16,8 +16,7 @@ from strandline.client.groups.membership import Membership, MembershipHooks, Mem
 from strandline.client.records import RebalanceListener, TopicPartition
 from strandline.core import types
 from strandline.core.errors import ErrorCode, Refused
-from strandline.v1 import group_service_pb2 as pb
-from strandline.v1 import partition_pb2
+from strandline.v1 import group_service_pb2 as pb, partition_pb2
 
 ID = "id"
 NEVER_MS = 3_600_000

@@ -14,9 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 from running_cluster import CALL_S, Probe
 
 from strandline.records.codec import NewRecord, decode_batch, encode_batch
-from strandline.v1 import follower_service_pb2 as follower_pb
-from strandline.v1 import leader_service_pb2 as leader_pb
-from strandline.v1 import partition_pb2
+from strandline.v1 import follower_service_pb2 as follower_pb, leader_service_pb2 as leader_pb, partition_pb2
 
 _CRC = slice(17, 21)
 _AFTER_CRC = 21

@@ -21,10 +21,13 @@ from strandline.cli.local.local_cluster import LocalCluster, Plan
 from strandline.client import ClusterUnreachable
 from strandline.rpc.channels import Channels, parse_endpoint
 from strandline.rpc.tls import open_tls
-from strandline.v1 import controller_service_pb2 as controller_pb
-from strandline.v1 import follower_service_pb2 as follower_pb
-from strandline.v1 import leader_service_pb2 as leader_pb
-from strandline.v1 import metadata_pb2, partition_pb2
+from strandline.v1 import (
+    controller_service_pb2 as controller_pb,
+    follower_service_pb2 as follower_pb,
+    leader_service_pb2 as leader_pb,
+    metadata_pb2,
+    partition_pb2,
+)
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceStub
 from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub

@@ -15,8 +15,7 @@ from raw_records import append, error_info, fetch
 from running_cluster import CALL_S, Probe
 from settled_logs import assert_settled
 
-from strandline.v1 import error_pb2, metadata_pb2, partition_pb2
-from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import error_pb2, leader_service_pb2 as pb, metadata_pb2, partition_pb2
 
 OBSERVER = 4
 TOPIC, NARROW = "bad-fetches", "bad-fetches-narrow"

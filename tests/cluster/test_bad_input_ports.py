@@ -19,8 +19,7 @@ from settled_logs import assert_settled
 
 from strandline.cli.local.local_cluster import LocalCluster, Plan, flags
 from strandline.runtime.exit_codes import ExitCode
-from strandline.v1 import error_pb2
-from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import error_pb2, leader_service_pb2 as pb
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 
 _ENDS_S = 20.0

@@ -15,9 +15,13 @@ from settled_logs import assert_settled
 from strandline.core import types
 from strandline.records.batch import CONTROL_BIT, MAX_BATCH_BYTES, TRANSACTIONAL_BIT
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.v1 import controller_service_pb2 as pb_controller
-from strandline.v1 import error_pb2, metadata_pb2, partition_pb2
-from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import (
+    controller_service_pb2 as pb_controller,
+    error_pb2,
+    leader_service_pb2 as pb,
+    metadata_pb2,
+    partition_pb2,
+)
 
 SOUND = batch(b"sound")
 _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _DELTA_AT, _MAX_TIMESTAMP_AT, _PRODUCER_AT, _COUNT_AT = 16, 17, 21, 23, 35, 43, 57

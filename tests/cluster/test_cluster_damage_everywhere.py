@@ -21,8 +21,7 @@ from strandline.runtime.exit_codes import ExitCode
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.directory import CLEAN_NAME
 from strandline.storage.inspect import dump_log
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import error_pb2, partition_pb2
+from strandline.v1 import controller_service_pb2 as pb, error_pb2, partition_pb2
 
 _SEGMENTS = 3
 _VALUE_BYTES = 50_000

@@ -14,9 +14,7 @@ from raw_records import all_values, append, batch, produce
 from running_cluster import CALL_S, Probe, until
 from settled_logs import assert_settled
 
-from strandline.v1 import controller_service_pb2 as controller_pb
-from strandline.v1 import error_pb2
-from strandline.v1 import leader_service_pb2 as leader_pb
+from strandline.v1 import controller_service_pb2 as controller_pb, error_pb2, leader_service_pb2 as leader_pb
 
 CLUSTER = {"nodes": 3}
 

@@ -10,8 +10,7 @@ from raw_records import all_values, append, batch, fetch, fetch_at_follower, pro
 from running_cluster import Probe, until
 from settled_logs import assert_settled
 
-from strandline.v1 import error_pb2
-from strandline.v1 import leader_service_pb2 as leader_pb
+from strandline.v1 import error_pb2, leader_service_pb2 as leader_pb
 from strandline_sim.checks.history import SendOutcome
 
 OBSERVER = 4

@@ -11,8 +11,7 @@ from raw_records import append, fetch, values_of
 from running_cluster import CALL_S, Probe, until
 from settled_logs import assert_settled
 
-from strandline.v1 import error_pb2
-from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import error_pb2, leader_service_pb2 as pb
 from strandline_sim.checks.history import SendOutcome
 
 _CONTROLLER_DOWN_S = 20.0

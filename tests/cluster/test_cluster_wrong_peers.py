@@ -23,8 +23,7 @@ from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_o
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import HIGHEST, LOWEST
 from strandline.runtime.exit_codes import ExitCode
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import error_pb2, leader_service_pb2, metadata_pb2, partition_pb2
+from strandline.v1 import controller_service_pb2 as pb, error_pb2, leader_service_pb2, metadata_pb2, partition_pb2
 
 CLUSTER = {"nodes": 3}
 ABOVE_ALL = 1 << 30

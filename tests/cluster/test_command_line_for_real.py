@@ -19,9 +19,7 @@ import pytest
 from strandline.cli.local.local_cluster import LocalCluster, Plan
 from strandline.core.messages import Endpoint
 from strandline.rpc.channels import open_channel
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import group_service_pb2 as group_pb
-from strandline.v1 import metadata_pb2
+from strandline.v1 import controller_service_pb2 as pb, group_service_pb2 as group_pb, metadata_pb2
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceStub
 from strandline.v1.group_service_pb2_grpc import GroupServiceStub
 

@@ -19,8 +19,7 @@ from strandline.cli.local.local_cluster import LocalCluster
 from strandline.core.messages import Endpoint
 from strandline.rpc.interceptors import RefusalInterceptor
 from strandline.rpc.server import ServerSettings, bind, build_server
-from strandline.v1 import controller_service_pb2 as controller_pb
-from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import controller_service_pb2 as controller_pb, leader_service_pb2 as pb
 from strandline.v1.controller_service_pb2_grpc import (
     ControllerServiceServicer,
     ControllerServiceStub,

@@ -11,10 +11,12 @@ from running_cluster import CALL_S, Probe, until
 
 from strandline.core.coordinator.internal_topics import TRANSACTION_STATE, partition_of
 from strandline.core.errors import ErrorCode
-from strandline.v1 import group_service_pb2 as group_pb
-from strandline.v1 import leader_service_pb2 as leader_pb
-from strandline.v1 import partition_pb2
-from strandline.v1 import transaction_service_pb2 as pb
+from strandline.v1 import (
+    group_service_pb2 as group_pb,
+    leader_service_pb2 as leader_pb,
+    partition_pb2,
+    transaction_service_pb2 as pb,
+)
 from strandline.v1.group_service_pb2_grpc import GroupServiceStub
 from strandline.v1.transaction_service_pb2_grpc import TransactionServiceStub
 

@@ -15,8 +15,7 @@ os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
 
 import container_case
 from container_cluster import ContainerCluster
-from engine import NoEngine, built
-from engine import engine as some_engine
+from engine import NoEngine, built, engine as some_engine
 
 
 class Prepared:

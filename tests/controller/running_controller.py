@@ -16,9 +16,7 @@ from strandline.metadata.store import MetadataStore
 from strandline.rpc.channels import open_channel
 from strandline.rpc.convert.subscription import image_to_bytes
 from strandline.runtime.exit_codes import ExitCode
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import controller_service_pb2_grpc as pb_grpc
-from strandline.v1 import metadata_pb2
+from strandline.v1 import controller_service_pb2 as pb, controller_service_pb2_grpc as pb_grpc, metadata_pb2
 
 DEADLINE_S = 10
 

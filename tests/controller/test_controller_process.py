@@ -55,8 +55,7 @@ from strandline.rpc.convert.metadata import write_position
 from strandline.rpc.server import PortTaken
 from strandline.rpc.status import refusal_of
 from strandline.runtime.exit_codes import ExitCode
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import partition_pb2
+from strandline.v1 import controller_service_pb2 as pb, partition_pb2
 
 
 async def next_change(stream: Any) -> pb.WatchMetadataResponse:

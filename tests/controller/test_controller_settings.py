@@ -18,8 +18,7 @@ from strandline.controller.process import DirectoryLock
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.store_health import FILE_NAME, SeenPosition
 from strandline.controller.tools.migrate import migrate
-from strandline.controller.tools.recover import main as main_recover
-from strandline.controller.tools.recover import read_node_directory
+from strandline.controller.tools.recover import main as main_recover, read_node_directory
 from strandline.core.control.recovery import METADATA_OFFSET_MARGIN
 from strandline.core.control.state import SKIP
 from strandline.core.errors import ErrorCode, Refused

@@ -23,8 +23,7 @@ from strandline.node.node import ReplicaNode
 from strandline.node.shard_calls import PAUSE_MS, StateTopic
 from strandline.rpc.channels import open_channel
 from strandline.rpc.status import refusal_of
-from strandline.v1 import group_service_pb2 as pb
-from strandline.v1 import group_service_pb2_grpc as pb_grpc
+from strandline.v1 import group_service_pb2 as pb, group_service_pb2_grpc as pb_grpc
 
 STATE_ID = "5d0f3a52-0c0e-4d53-8a55-3f1f0a8f8a01"
 THREE = (1, 2, 3)

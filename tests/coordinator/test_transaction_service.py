@@ -21,9 +21,13 @@ from strandline.records.codec import NewRecord, encode_batch
 from strandline.rpc.channels import open_channel
 from strandline.rpc.status import refusal_of
 from strandline.runtime.clock import wall_ms
-from strandline.v1 import group_service_pb2, group_service_pb2_grpc, partition_pb2
-from strandline.v1 import transaction_service_pb2 as pb
-from strandline.v1 import transaction_service_pb2_grpc as pb_grpc
+from strandline.v1 import (
+    group_service_pb2,
+    group_service_pb2_grpc,
+    partition_pb2,
+    transaction_service_pb2 as pb,
+    transaction_service_pb2_grpc as pb_grpc,
+)
 
 STATE_ID = "5d0f3a52-0c0e-4d53-8a55-3f1f0a8f8a02"
 COMMITTED = partition_pb2.ISOLATION_LEVEL_READ_COMMITTED

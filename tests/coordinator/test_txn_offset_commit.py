@@ -15,22 +15,18 @@ import pytest
 from controller_stub import ControllerStub, topic
 from nodes_in_process import TOPIC, TOPIC_ID, running_nodes
 
-from strandline.client import Admin, Producer, ProducerFenced, Refused, TopicPartition
-from strandline.client import ErrorCode as ErrorCodeTools
+from strandline.client import Admin, ErrorCode as ErrorCodeTools, Producer, ProducerFenced, Refused, TopicPartition
 from strandline.core.coordinator.internal_topics import GROUP_STATE, TRANSACTION_STATE
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import Endpoint
 from strandline.core.transactions.messages import AddPartitions, ProducerIdentity
-from strandline.core.types import NodeId
-from strandline.core.types import TopicPartition as TopicPartitionAsking
+from strandline.core.types import NodeId, TopicPartition as TopicPartitionAsking
 from strandline.node.shard_calls import MAX_WAIT_MS, PAUSE_MS, StateTopic, wait_ms
 from strandline.node.transaction_peers import DialledTransactionPeers
 from strandline.rpc.channels import Channels, open_channel
 from strandline.rpc.status import refusal_of
 from strandline.runtime.host import TopicDirectory
-from strandline.v1 import group_service_pb2 as pb
-from strandline.v1 import transaction_service_pb2 as pb_asking
-from strandline.v1 import transaction_service_pb2 as txn
+from strandline.v1 import group_service_pb2 as pb, transaction_service_pb2 as pb_asking, transaction_service_pb2 as txn
 from strandline.v1.group_service_pb2_grpc import GroupServiceStub
 from strandline.v1.transaction_service_pb2_grpc import TransactionServiceStub
 

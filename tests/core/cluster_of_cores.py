@@ -27,8 +27,7 @@ from core_builders import (
 from strandline.core import messages
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.log import effects as want
-from strandline.core.log import events
+from strandline.core.log import effects as want, events
 from strandline.core.log.node import NodeCore
 from strandline.core.log.saving_order import NodeTimings
 from strandline.core.state_events import NAME_OF

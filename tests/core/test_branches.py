@@ -7,8 +7,7 @@ from itertools import permutations
 
 from controller_builders import CLUSTER, P0, TOPIC_ID
 from core_builders import TP, entries
-from hypothesis import given as given_comparison
-from hypothesis import strategies as st
+from hypothesis import given as given_comparison, strategies as st
 
 from strandline.core import messages
 from strandline.core.control.election import extends, most_complete

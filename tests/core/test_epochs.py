@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from core_builders import entries
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from strandline.core.log.truncation import Cut, EpochCache, cut_for
 from strandline.core.types import EpochEnd, EpochEntry, LeaderEpoch, Offset

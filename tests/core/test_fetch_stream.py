@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, TP1, F, batch, fetch_part, fetch_request, history, partition_image
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from strandline.core.errors import ErrorCode
 from strandline.core.log import events

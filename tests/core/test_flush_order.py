@@ -7,10 +7,8 @@ from collections.abc import Iterator
 import pytest
 from cluster_of_cores import Cluster
 from controller_builders import TOPIC, TOPIC_ID, Controller
-from core_builders import TOPIC_ID as TOPIC_ID_OPENING
-from core_builders import TP, TP1, metadata, node_epoch, node_image, partition_image
-from hypothesis import given
-from hypothesis import strategies as st
+from core_builders import TOPIC_ID as TOPIC_ID_OPENING, TP, TP1, metadata, node_epoch, node_image, partition_image
+from hypothesis import given, strategies as st
 
 from strandline.core.control import events
 from strandline.core.control.draft import Draft

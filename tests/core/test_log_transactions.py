@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from core_builders import batch, marker
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from strandline.core.log.producers import MarkerVerdict, ProducerLedger, SequenceVerdict, TransactionLedger
 from strandline.core.types import NO_TRANSACTIONS, AbortedTransaction, BatchHeader, Marker, Offset, TransactionState

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 from controller_builders import TOPIC, Controller
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from tests.core.metadata_images import image, node, partition, topic
 
 from strandline.core.control.messages import AlterTopicConfigs, ConfigChange, ElectionKind, ElectLeaders, TopicRef

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from cluster_of_cores import Cluster
 from core_builders import BATCH_BYTES, TP, TP1, batch, fetch_request, history, partition_image
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from strandline.core.log import events
 from strandline.core.log.move_throttle import MoveThrottle

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, batch, history, partition_image
-from transactional_producer import Transactions, following
-from transactional_producer import leading as leading_committed
+from transactional_producer import Transactions, following, leading as leading_committed
 
 from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refusal

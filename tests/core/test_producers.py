@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from controller_builders import CLUSTER, Controller, started
 from core_builders import batch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from strandline.core.control.messages import AllocateProducerIds, InitProducerId
 from strandline.core.control.producer_ids import MAX_PRODUCER_EPOCH

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from cluster_of_cores import Cluster
 from core_builders import batch, partition_image
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from strandline.core.log.high_watermark import candidate
 from strandline.core.types import FetchHw, NodeId, Offset, Rules

@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from running_controller import registration as first_registration
-from running_controller import stop, stub_of
+from running_controller import registration as first_registration, stop, stub_of
 
 from strandline.controller.settings import ControllerSettings, StoreKind
 from strandline.controller.several import SeveralProcess

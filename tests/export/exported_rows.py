@@ -6,8 +6,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from strandline.core.state_events import EVENT_TYPES as CLASSES
-from strandline.core.state_events import Member
+from strandline.core.state_events import EVENT_TYPES as CLASSES, Member
 from strandline.core.types import TopicPartition
 from strandline.export.destination import Destination, LocalDirectory
 from strandline.export.encoding import ExportFormat

@@ -22,8 +22,7 @@ from strandline.rpc.server import ServerSettings, bind, build_server
 from strandline.runtime.driver import Driver
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.host import Host, TopicDirectory
-from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+from strandline.v1 import leader_service_pb2 as pb, leader_service_pb2_grpc as pb_grpc
 
 TP = TopicPartition("id-1", 0)
 LEADER = NodeId(9)

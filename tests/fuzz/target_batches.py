@@ -15,8 +15,7 @@ import crc32c
 from draws import Draws
 
 from strandline.core.errors import ErrorCode, Refused
-from strandline.records import batch as batches
-from strandline.records import codec
+from strandline.records import batch as batches, codec
 from strandline.records.batch import check_one_batch
 from strandline.records.compression import Compression, expand
 

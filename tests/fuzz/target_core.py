@@ -15,8 +15,7 @@ from draws import Draws
 
 from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.log import effects as want
-from strandline.core.log import events
+from strandline.core.log import effects as want, events
 from strandline.core.types import (
     Acks,
     EpochEnd,

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kafka_export import Row, rows_of
 from metadata_log_bytes import (
     HEAD,

@@ -41,8 +41,7 @@ from strandline.metrics.node import HeldBack, StalledMoves, StandingRecords
 from strandline.metrics.port import metrics_of
 from strandline.rpc.channels import open_channel
 from strandline.runtime.patterns import Re2Patterns
-from strandline.v1 import group_service_pb2 as pb
-from strandline.v1 import group_service_pb2_grpc as pb_grpc
+from strandline.v1 import group_service_pb2 as pb, group_service_pb2_grpc as pb_grpc
 
 STATE = TopicPartition("state", 0)
 

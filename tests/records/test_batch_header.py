@@ -6,8 +6,7 @@ import struct
 
 import crc32c
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from strandline.core.errors import ErrorCode, Outcome, Refused
 from strandline.core.types import ProducerStamp

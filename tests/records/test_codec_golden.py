@@ -6,10 +6,8 @@ import warnings
 from typing import Any
 
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
-from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
-from hypothesis import given
-from hypothesis import strategies as st
+from aiokafka.record.default_records import DefaultRecordBatch as AioBatch, DefaultRecordBatchBuilder as AioBuilder
+from hypothesis import given, strategies as st
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.records.batch import check_batch, parse_header, split_batches, stamp
@@ -20,8 +18,7 @@ from strandline.records.compression import Compression
 with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python 3.11 deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.record.default_records import DefaultRecordBatch as KafkaBatch
-    from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaBuilder
+    from kafka.record.default_records import DefaultRecordBatch as KafkaBatch, DefaultRecordBatchBuilder as KafkaBuilder
 
 GOLDEN = [
     NewRecord(b"key", b"value", 1_700_000_000_000),

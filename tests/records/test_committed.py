@@ -5,8 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.log.producers import ProducerLedger
@@ -14,6 +13,7 @@ from strandline.core.types import OF_TRANSACTIONS, TRANSACTIONAL_BIT, BatchHeade
 from strandline.records import codec
 from strandline.records.batch import (
     CONTROL_BIT,
+    TRANSACTIONAL_BIT as TRANSACTIONAL_BIT_CONTROL,
     Batch,
     check_batch,
     check_replicated,
@@ -21,7 +21,6 @@ from strandline.records.batch import (
     parse_header,
     split_batches,
 )
-from strandline.records.batch import TRANSACTIONAL_BIT as TRANSACTIONAL_BIT_CONTROL
 
 NO_BYTES = memoryview(b"")
 

@@ -9,8 +9,7 @@ from collections.abc import Callable
 import lz4.frame
 import pytest
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.records.compression import (

@@ -24,8 +24,7 @@ from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch
 from strandline.rpc.convert import controller as convert
 from strandline.rpc.convert.metadata import write_watch_answer
 from strandline.rpc.server import ServerSettings, bind, build_server
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import controller_service_pb2_grpc as pb_grpc
+from strandline.v1 import controller_service_pb2 as pb, controller_service_pb2_grpc as pb_grpc
 
 CLUSTER_ID = "11111111-2222-3333-4444-555555555555"
 

@@ -17,9 +17,12 @@ from strandline.node.settings import ReplicaSettings
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.rpc.channels import open_channel, target
 from strandline.storage.directory import DataDirectory
-from strandline.v1 import follower_service_pb2_grpc, partition_pb2
-from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+from strandline.v1 import (
+    follower_service_pb2_grpc,
+    leader_service_pb2 as pb,
+    leader_service_pb2_grpc as pb_grpc,
+    partition_pb2,
+)
 
 TOPIC, TOPIC_ID = "orders", "0b6c1c2e-6a52-4d4c-9d0e-5f5a3c1d7e10"
 

@@ -36,8 +36,7 @@ from strandline.records import codec, compression
 from strandline.records.batch import HEADER_BYTES, UNPACKED_RECORDS
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.records.compression import Compression
-from strandline.v1 import follower_service_pb2, record_pb2
-from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import follower_service_pb2, leader_service_pb2 as pb, record_pb2
 
 MIB = 1 << 20
 LIMIT = 2_000_000

@@ -37,8 +37,7 @@ from strandline.rpc.convert.subscription import image_from_bytes
 from strandline.rpc.status import refusal_of
 from strandline.storage.directory import DataDirectory
 from strandline.storage.log import LogSettings
-from strandline.v1 import follower_service_pb2, record_pb2
-from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import follower_service_pb2, leader_service_pb2 as pb, record_pb2
 
 
 def _controller(*, partitions: int = 1) -> ControllerStub:

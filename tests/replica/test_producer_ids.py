@@ -22,8 +22,7 @@ from strandline.node.producer_ids import ProducerIds
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.host import TopicDirectory
-from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1 import partition_pb2
+from strandline.v1 import leader_service_pb2 as pb, partition_pb2
 
 CLUSTER = "cluster-of-the-test"
 LENGTH = 4

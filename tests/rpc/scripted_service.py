@@ -11,8 +11,7 @@ from strandline.rpc.channels import message_limits, open_channel
 from strandline.rpc.interceptors import RefusalInterceptor, Reported
 from strandline.rpc.server import bind
 from strandline.rpc.transports import aio
-from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+from strandline.v1 import leader_service_pb2 as pb, leader_service_pb2_grpc as pb_grpc
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
 

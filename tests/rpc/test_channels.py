@@ -24,9 +24,11 @@ from strandline.rpc.controller_link import ControllerLink
 from strandline.rpc.interceptors import abort
 from strandline.rpc.transports import aio
 from strandline.runtime.settings import ServiceSettings, wrong_transport
-from strandline.v1 import controller_service_pb2 as controller_pb
-from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+from strandline.v1 import (
+    controller_service_pb2 as controller_pb,
+    leader_service_pb2 as pb,
+    leader_service_pb2_grpc as pb_grpc,
+)
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceServicer, add_ControllerServiceServicer_to_server
 
 pytestmark = pytest.mark.usefixtures("carried_by")

@@ -20,18 +20,18 @@ from strandline.core.control.messages import (
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import ConfigSource, TopicConfig
 from strandline.core.types import NodeEpoch, NodeId
-from strandline.rpc.convert import admin as admin
-from strandline.rpc.convert import configs as convert
-from strandline.rpc.convert import groups as groups
-from strandline.rpc.convert import subscription as subscription
+from strandline.rpc.convert import admin as admin, configs as convert, groups as groups, subscription as subscription
 from strandline.rpc.convert.errors import read_replica
 from strandline.rpc.interceptors import names_too_much
-from strandline.v1 import controller_service_pb2 as controller
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import group_service_pb2 as group
-from strandline.v1 import leader_service_pb2 as leader
-from strandline.v1 import metadata_service_pb2 as metadata
-from strandline.v1 import partition_pb2, record_pb2
+from strandline.v1 import (
+    controller_service_pb2 as controller,
+    controller_service_pb2 as pb,
+    group_service_pb2 as group,
+    leader_service_pb2 as leader,
+    metadata_service_pb2 as metadata,
+    partition_pb2,
+    record_pb2,
+)
 
 SET, DELETE = pb.CONFIG_OPERATION_UNSPECIFIED, pb.CONFIG_OPERATION_DELETE
 TOPIC = pb.CONFIG_RESOURCE_TYPE_TOPIC

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refusal, Refused
@@ -23,10 +22,8 @@ from strandline.core.types import (
     TopicPartition,
     Truncation,
 )
-from strandline.rpc.convert import controller as convert
-from strandline.rpc.convert import metadata, reports
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import metadata_pb2
+from strandline.rpc.convert import controller as convert, metadata, reports
+from strandline.v1 import controller_service_pb2 as pb, metadata_pb2
 
 ids = st.integers(0, 2**31 - 1)
 epochs = st.integers(0, 2**31 - 1)

@@ -29,8 +29,7 @@ from strandline.rpc.convert import offsets as convert
 from strandline.rpc.convert.errors import Unresolved, read_error, read_forgotten
 from strandline.rpc.convert.fetch import fetch_stream_message, fetch_topics, forget_message, read_fetch, read_fetched
 from strandline.rpc.convert.records import Decoded, FetchedBatches, decode_records, encode_records
-from strandline.v1 import follower_service_pb2, partition_pb2, record_pb2
-from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import follower_service_pb2, leader_service_pb2 as pb, partition_pb2, record_pb2
 
 TP = TopicPartition(ID, 0)
 REPLICA = ReplicaState(NodeId(2), NodeEpoch(7))

@@ -16,8 +16,7 @@ from strandline.rpc.convert.errors import write_error
 from strandline.rpc.convert.produce import markers_request, markers_response, read_marker_results, read_markers
 from strandline.rpc.convert.producers import producers_response, read_described
 from strandline.rpc.convert.transactions import Adding, add_partitions_request, read_added, read_results
-from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1 import transaction_service_pb2 as transaction_pb
+from strandline.v1 import leader_service_pb2 as pb, transaction_service_pb2 as transaction_pb
 
 TOPICS = FixedTopics()
 NOW_MS = 1_700_000_000_000

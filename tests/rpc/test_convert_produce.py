@@ -10,8 +10,7 @@ from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import Acks, LeaderEpoch, NodeEpoch, NodeId, Offset, ProducerBatch, TopicPartition
 from strandline.records.batch import parse_header
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.rpc.convert import offsets as deletion
-from strandline.rpc.convert import producers as convert
+from strandline.rpc.convert import offsets as deletion, producers as convert
 from strandline.rpc.convert.produce import ProduceAsked, holds_single_records, produce_topics, read_produce
 from strandline.v1 import leader_service_pb2 as pb
 

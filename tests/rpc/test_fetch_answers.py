@@ -8,8 +8,7 @@ from dataclasses import replace
 import crc32c
 import pytest
 from fixed_topics import FixedTopics
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.core.metadata_images import image, node, partition, topic
 
 from strandline.core.errors import ErrorCode, Refusal
@@ -24,8 +23,7 @@ from strandline.rpc.convert.fetch import encode_fetch_answer, fetch_topics
 from strandline.rpc.convert.metadata import write_image
 from strandline.rpc.convert.records import MOST_BYTES, Decoded, FetchedBatches, decode_records
 from strandline.rpc.convert.subscription import ImageWriter, image_from_bytes, image_to_bytes
-from strandline.v1 import controller_service_pb2
-from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import controller_service_pb2, leader_service_pb2 as pb
 
 OFFSETS = st.integers(0, 2**62).map(Offset)
 REFUSALS = st.just(Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "ask another"))

@@ -24,8 +24,12 @@ from strandline.rpc import server as rpc_server
 from strandline.rpc.channels import MAX_MESSAGE_BYTES, Keepalive, open_channel, target
 from strandline.rpc.interceptors import BeforeRegistration
 from strandline.rpc.transports import aio
-from strandline.v1 import group_service_pb2_grpc, leader_service_pb2_grpc, metadata_service_pb2_grpc
-from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import (
+    group_service_pb2_grpc,
+    leader_service_pb2 as pb,
+    leader_service_pb2_grpc,
+    metadata_service_pb2_grpc,
+)
 
 pytestmark = pytest.mark.usefixtures("carried_by")
 

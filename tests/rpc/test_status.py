@@ -15,8 +15,7 @@ from strandline.core.types import LeaderEpoch, NodeId
 from strandline.rpc.channels import call, open_channel
 from strandline.rpc.convert.errors import outcome_to_wire, read_error, wants_leader, write_error, write_leader
 from strandline.rpc.status import refusal_of, status_code, trailing_details
-from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1 import partition_pb2
+from strandline.v1 import leader_service_pb2 as pb, partition_pb2
 
 
 def _failed(refusal: Refusal) -> grpc.aio.AioRpcError:

@@ -10,8 +10,7 @@ from strandline.core.messages import Endpoint
 from strandline.rpc.channels import open_channel
 from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import Tls
-from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+from strandline.v1 import leader_service_pb2 as pb, leader_service_pb2_grpc as pb_grpc
 
 SERVICE = "strandline.v1.LeaderService"
 _METHODS = [method.name for method in pb.DESCRIPTOR.services_by_name["LeaderService"].methods]

@@ -25,8 +25,7 @@ from strandline.metrics.figures import Figure
 from strandline.metrics.port import MetricsPort
 from strandline.rpc.channels import open_channel, target
 from strandline.rpc.tls import Tls, TlsFiles
-from strandline.v1 import analytics_service_pb2 as pb
-from strandline.v1 import analytics_service_pb2_grpc as pb_grpc
+from strandline.v1 import analytics_service_pb2 as pb, analytics_service_pb2_grpc as pb_grpc
 from strandline_analytics.service.process import AnalyticsServer
 from strandline_analytics.service.settings import AnalyticsSettings
 from strandline_analytics.tables.destination import Destination

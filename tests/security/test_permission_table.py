@@ -14,8 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from strandline import v1
 from strandline.rpc.permissions import ALWAYS, TABLE, CallerRole, Identity
-from strandline.v1 import controller_service_pb2 as controller
-from strandline.v1 import leader_service_pb2 as leader
+from strandline.v1 import controller_service_pb2 as controller, leader_service_pb2 as leader
 
 CLIENT, ADMIN, NODE_2 = (
     Identity("c1", role, name)

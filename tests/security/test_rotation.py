@@ -18,8 +18,7 @@ from strandline.cli.local.authority import new_authority
 from strandline.core.messages import Endpoint
 from strandline.rpc.channels import Channels
 from strandline.rpc.tls import TlsFiles
-from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+from strandline.v1 import leader_service_pb2 as pb, leader_service_pb2_grpc as pb_grpc
 
 pytestmark = pytest.mark.usefixtures("carried_by")
 

@@ -21,8 +21,7 @@ from strandline.core.messages import Endpoint
 from strandline.rpc.channels import target
 from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import TlsFiles
-from strandline.v1 import controller_service_pb2 as controller_pb
-from strandline.v1 import leader_service_pb2 as leader_pb
+from strandline.v1 import controller_service_pb2 as controller_pb, leader_service_pb2 as leader_pb
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceStub
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from strandline.core.log import effects as log_effects
-from strandline.core.log import events
+from strandline.core.log import effects as log_effects, events
 from strandline.core.messages import FetchedPartition, ProducePartition
 from strandline.core.types import Acks, BatchHeader, Offset
 from strandline_sim.searches.exhaust import VARIANTS, Bounds, Property, search

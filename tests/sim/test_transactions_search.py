@@ -11,8 +11,14 @@ from typer.testing import CliRunner
 from strandline.cli.app import app
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.serving.produce_checks import UnverifiedBatch, Verification
-from strandline_sim.searches.transactions import Result, TransactionBounds, coordinator, partition, search
-from strandline_sim.searches.transactions import world as world_of
+from strandline_sim.searches.transactions import (
+    Result,
+    TransactionBounds,
+    coordinator,
+    partition,
+    search,
+    world as world_of,
+)
 from strandline_sim.searches.transactions.steps import successors
 from strandline_sim.searches.transactions.world import (
     Late,

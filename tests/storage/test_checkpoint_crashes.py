@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from strandline.core.types import EpochEntry, LeaderEpoch, NodeId, Offset
 from strandline.records.batch import split_batches

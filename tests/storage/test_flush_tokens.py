@@ -11,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from log_builder import Builder, Fill
 
 from strandline.core.log.replica_log import DurablePoint

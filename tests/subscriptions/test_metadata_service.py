@@ -16,10 +16,8 @@ from strandline.core.errors import ErrorCode
 from strandline.core.messages import AsOf, Wanted
 from strandline.rpc.convert.subscription import MetadataUpdate, read_current_metadata, read_update, write_wanted
 from strandline.rpc.status import refusal_of
-from strandline.subscriptions import feed as feeds
-from strandline.subscriptions import servicer as servicers
-from strandline.v1 import controller_service_pb2 as cpb
-from strandline.v1 import metadata_service_pb2 as pb
+from strandline.subscriptions import feed as feeds, servicer as servicers
+from strandline.v1 import controller_service_pb2 as cpb, metadata_service_pb2 as pb
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceStub
 
 

@@ -51,8 +51,7 @@ def coverage(
         return
     with spark_session(memory, inputs=own) as spark:
         from strandline_analytics.jobs.coverage import covered, files_of_hours, hash_of_hour, require
-        from strandline_analytics.sources.inspection import inspect, notices
-        from strandline_analytics.sources.inspection import verify as verified
+        from strandline_analytics.sources.inspection import inspect, notices, verify as verified
 
         missing: list[str] = []
         files = files_of_hours(spark, own, start_us=start_us, end_us=end_us, cluster_id=cluster, noticed=missing.append)

@@ -16,8 +16,7 @@ from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 from strandline.cli.output import Column, Format, print_document, show
 from strandline_analytics.commands.options import moment_us
 from strandline_analytics.commands.progress import check_installed, spark_session
-from strandline_analytics.commands.remote import DEADLINE_S, standstill_of
-from strandline_analytics.commands.remote import ask as ask_service
+from strandline_analytics.commands.remote import DEADLINE_S, ask as ask_service, standstill_of
 
 if TYPE_CHECKING:
     from strandline.v1 import analytics_service_pb2 as pb

@@ -16,8 +16,7 @@ from strandline.cli.output import Format, print_document, show
 from strandline_analytics.commands.explain_group import LINKS
 from strandline_analytics.commands.options import moment_us
 from strandline_analytics.commands.progress import check_installed, spark_session
-from strandline_analytics.commands.remote import DEADLINE_S, held_back_of
-from strandline_analytics.commands.remote import ask as ask_service
+from strandline_analytics.commands.remote import DEADLINE_S, ask as ask_service, held_back_of
 
 if TYPE_CHECKING:
     from strandline.v1 import analytics_service_pb2 as pb

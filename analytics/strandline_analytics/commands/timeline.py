@@ -109,8 +109,7 @@ def _from_service(service: str, selection: Selection) -> list[Event]:
     Raises:
         typer.BadParameter: a type is none of the contract's.
     """
-    from strandline.v1 import analytics_service_pb2 as pb
-    from strandline.v1 import state_event_pb2
+    from strandline.v1 import analytics_service_pb2 as pb, state_event_pb2
 
     known = state_event_pb2.StateEventType.DESCRIPTOR.values_by_name
     for name in selection.types:

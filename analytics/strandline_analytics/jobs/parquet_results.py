@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Observation, SparkSession, functions as F
 
 from strandline.export.layout import hour_folder
 from strandline_analytics.jobs.columns import schema_page

@@ -13,8 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from strandline import __version__
 from strandline.core.coordinator.internal_topics import GROUP_STATE, TRANSACTION_STATE

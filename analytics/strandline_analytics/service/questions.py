@@ -11,8 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.export.schema import EVENT_TYPES, SAMPLES
-from strandline.v1 import analytics_service_pb2 as pb
-from strandline.v1 import state_event_pb2
+from strandline.v1 import analytics_service_pb2 as pb, state_event_pb2
 from strandline_analytics.explain.ask import ExplainedPartition
 from strandline_analytics.explain.ask_group import AskedGroup
 from strandline_analytics.explain.ask_held_back import AskedPartition

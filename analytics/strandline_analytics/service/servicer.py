@@ -13,8 +13,7 @@ import grpc
 import structlog
 from google.protobuf.message import Message
 
-from strandline.v1 import analytics_service_pb2 as pb
-from strandline.v1 import analytics_service_pb2_grpc as pb_grpc
+from strandline.v1 import analytics_service_pb2 as pb, analytics_service_pb2_grpc as pb_grpc
 from strandline_analytics.jobs.ask import Question
 from strandline_analytics.service import pages, questions, values
 from strandline_analytics.service.engine import Engine

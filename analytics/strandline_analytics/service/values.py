@@ -11,8 +11,7 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from strandline.export.schema import COLUMNS, ColumnType
-from strandline.v1 import analytics_service_pb2 as pb
-from strandline.v1 import state_event_pb2
+from strandline.v1 import analytics_service_pb2 as pb, state_event_pb2
 from strandline_analytics.explain.chain import CauseLink, Chain
 from strandline_analytics.explain.stall import HeldBack
 from strandline_analytics.explain.standstill import Standstill

@@ -11,8 +11,7 @@ the controller's last word (`last_words`).
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, Window, WindowSpec, functions as F
 
 from strandline.core.control.state import SKIP
 from strandline.export.schema import CONTROLLER_NODE_ID, EVENT_TYPES, NO_LEADER

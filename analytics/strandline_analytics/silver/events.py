@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 
 from strandline.export.schema import COLUMNS, EVENT_TYPES
 from strandline_analytics.silver.kept import is_kept_as_rows, kept, let_go

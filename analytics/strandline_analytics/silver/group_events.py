@@ -11,8 +11,7 @@ about the partition of its coordinator.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Window, functions as F
 
 from strandline.export.schema import REPEATED
 from strandline_analytics.scope import PARTITION_KEY

@@ -14,8 +14,7 @@ Invariant: a lag is known only where both the committed offset and the HW are; n
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Window, functions as F
 
 from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.high_watermarks import LEADER, first_above, hw_spans, hw_steps

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from strandline_analytics.jvm import analyzed_plan, has_jvm, of_its_rows, plan_of_cached, query_of
 from strandline_analytics.scope import PARTITION_KEY, Scope

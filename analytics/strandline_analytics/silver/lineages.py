@@ -8,8 +8,7 @@ Invariant: of two epochs in different lines nothing is shared at or above the lo
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from strandline_analytics.silver.kept import PLACE, place
 from strandline_analytics.silver.tables import Silver

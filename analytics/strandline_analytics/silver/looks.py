@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Window, functions as F
 
 from strandline_analytics.silver.clocks import Clocks, in_controller_time
 from strandline_analytics.silver.kept import PLACE, place

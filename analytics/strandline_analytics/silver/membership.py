@@ -8,8 +8,7 @@ was lost behind a change that was read says nothing about that change.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Window, functions as F
 
 from strandline.export.schema import CONTROLLER_NODE_ID
 from strandline_analytics.scope import FOREVER_US, PARTITION_KEY

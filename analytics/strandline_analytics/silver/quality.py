@@ -8,8 +8,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from strandline.export.schema import CONTROLLER_NODE_ID
 from strandline_analytics.scope import PARTITION_KEY, Scope

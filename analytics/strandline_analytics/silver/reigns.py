@@ -12,8 +12,7 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from strandline.export.schema import CONTROLLER_NODE_ID
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, TypeVar
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Grouping, Scope
 from strandline_analytics.session import planned_at_once

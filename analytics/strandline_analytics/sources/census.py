@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from strandline.export.schema import EVENT_TYPES, SAMPLES, SCHEMA_VERSION
 from strandline_analytics.sources.catalog import HOUR_US, ExportedFile

@@ -15,12 +15,19 @@ from functools import reduce
 from operator import and_, or_
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from strandline.export import layout
-from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID, DATASETS, OBSERVER, SAMPLES, TRANSITIONS, spark_ddl
-from strandline.export.schema import Column as ColumnOfSchema
+from strandline.export.schema import (
+    COLUMNS,
+    CONTROLLER_NODE_ID,
+    DATASETS,
+    OBSERVER,
+    SAMPLES,
+    TRANSITIONS,
+    Column as ColumnOfSchema,
+    spark_ddl,
+)
 from strandline_analytics.session import carried_out_in, session_for, side_by_side
 from strandline_analytics.silver.events import FilesWith, check_copies, check_stories, distinct_events, once_each
 from strandline_analytics.silver.kept import kept, tables_are_rows

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from strandline.export import layout
 from strandline.export.schema import SCHEMA_VERSION

@@ -6,8 +6,7 @@ here: an in-sync follower has LEO >= HW by definition, so it shows about 0 whate
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.kept import GROUP

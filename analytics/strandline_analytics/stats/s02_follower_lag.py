@@ -6,8 +6,7 @@ its lag. Replicas that are down are rows of their own and do not spoil the figur
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.kept import GROUP

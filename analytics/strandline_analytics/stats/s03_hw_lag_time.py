@@ -8,8 +8,7 @@ was there by then, so it is at most one interval too late; and it is counted.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Window, functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.kept import GROUP, PLACE

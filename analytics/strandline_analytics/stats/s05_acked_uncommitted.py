@@ -6,8 +6,7 @@ exposure that somebody was promised something about.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.kept import GROUP

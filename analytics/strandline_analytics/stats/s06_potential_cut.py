@@ -6,8 +6,7 @@ would cost of the committed records. A member of the ISR below the HW breaks the
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.kept import GROUP, PLACE

@@ -15,8 +15,7 @@ knew a higher HW.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from strandline.export.schema import CONTROLLER_NODE_ID
 from strandline_analytics.scope import PARTITION_KEY, Scope

@@ -7,8 +7,7 @@ Kafka's IsrShrinksPerSec marks only shrinks that a leader proposed and misses th
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.control import LEFT

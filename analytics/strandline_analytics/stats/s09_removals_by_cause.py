@@ -7,8 +7,7 @@ epoch is marked young: it may say more about the leader than about the replica.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.clocks import Clocks, in_controller_time

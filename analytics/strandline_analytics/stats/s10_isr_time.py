@@ -7,8 +7,7 @@ Leaderless is a state of its own: Kafka's UnderReplicatedPartitions shows 0 for 
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.tables import Silver

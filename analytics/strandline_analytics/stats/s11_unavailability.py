@@ -6,8 +6,7 @@ the leader took up its epoch is reported beside it: the control plane calls the 
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.tables import Silver

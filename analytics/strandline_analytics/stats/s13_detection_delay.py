@@ -7,8 +7,7 @@ a bug.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.tables import Silver

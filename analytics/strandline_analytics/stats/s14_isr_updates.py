@@ -7,8 +7,7 @@ An answer at or after the end of the window is out of it, so that an hour's resu
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 
 from strandline_analytics.scope import FOREVER_US, PARTITION_KEY, Scope
 from strandline_analytics.silver.clocks import in_controller_time

@@ -8,8 +8,7 @@ rack (one rack has 0.8, and two nodes or more), mixed. Fewer than three shrinks 
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.tables import Silver

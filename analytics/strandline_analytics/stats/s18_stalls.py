@@ -8,8 +8,7 @@ of its own holds it up as well. Below the minimum ISR nobody blocks: the HW may 
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Window, functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.high_watermarks import advances

@@ -10,8 +10,7 @@ measured. What the leader had is not known.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Window, functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.clocks import in_controller_time

@@ -7,8 +7,7 @@ far behind the group was is not known; the time is counted and enters no figure.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.group_lags import group_lags

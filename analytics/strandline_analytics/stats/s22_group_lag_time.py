@@ -11,8 +11,7 @@ lower bound of the age is known, and the time is in no other figure.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.group_lags import group_spans

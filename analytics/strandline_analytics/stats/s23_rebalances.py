@@ -8,8 +8,7 @@ as it had not, the group could not be Stable.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Window, functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.group_events import GROUP_KEY, ORDER, group_events, heard_until

@@ -8,8 +8,7 @@ not grow, and no member is blamed.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Window, functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.group_events import owned

@@ -6,8 +6,7 @@ owners, while it is asked back, or because the assignor gave it to nobody.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Window, functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.group_events import joined, living, owned

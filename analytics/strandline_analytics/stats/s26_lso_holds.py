@@ -7,8 +7,7 @@ producer, and the sum of all others every ten seconds.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.membership import holds, reported

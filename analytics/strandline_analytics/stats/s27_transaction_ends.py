@@ -7,8 +7,7 @@ a sum every ten seconds. What it reported at or after the end of its term is lef
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.clocks import in_controller_time

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from strandline.export import layout
 from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID, EVENT_TYPES, spark_ddl

@@ -12,8 +12,7 @@ Invariant: sorting by (``merge_us``, partition, ``ordinal``) never turns two row
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID, EVENT_TYPES, REPEATED
 from strandline_analytics.scope import PARTITION_KEY

@@ -17,9 +17,7 @@ from strandline.core.types import NodeId, TopicPartition
 from strandline.export.destination import Destination
 from strandline.export.layout import hour_of
 from strandline.export.rows import Row
-from strandline_kafka.collector import answers as collector_answers
-from strandline_kafka.collector import connection as collector_connection
-from strandline_kafka.collector import requests
+from strandline_kafka.collector import answers as collector_answers, connection as collector_connection, requests
 from strandline_kafka.collector.cluster import UNKNOWN_TOPIC, Broker, ClusterSample, cluster_of
 from strandline_kafka.collector.connection import Security
 from strandline_kafka.collector.files import HEARTBEAT_US, Decisions, Files, Rows

@@ -15,8 +15,7 @@ import re
 import tomllib
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from collections.abc import Mapping as Map
+from collections.abc import Iterable, Iterator, Mapping as Map
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path

@@ -35,8 +35,13 @@ from strandline.core.messages import Endpoint
 from strandline.rpc.convert.configs import read_described
 from strandline.rpc.convert.describe import read_controllers
 from strandline.rpc.convert.metadata import read_topic
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import error_pb2, follower_service_pb2, leader_service_pb2, partition_pb2
+from strandline.v1 import (
+    controller_service_pb2 as pb,
+    error_pb2,
+    follower_service_pb2,
+    leader_service_pb2,
+    partition_pb2,
+)
 from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 

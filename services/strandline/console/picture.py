@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from strandline.client import DescribedGroup
-from strandline.client import TopicPartition as NamedPartition
+from strandline.client import DescribedGroup, TopicPartition as NamedPartition
 from strandline.core.messages import MetadataImage
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.rpc.convert.describe import ControllerDescribed

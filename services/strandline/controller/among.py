@@ -33,8 +33,7 @@ from strandline.rpc.tls import Tls, open_tls
 from strandline.runtime.clock import Clock
 from strandline.runtime.exit_codes import ExitCode
 from strandline.subscriptions.feed import MetadataFeed
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import controller_service_pb2_grpc as pb_grpc
+from strandline.v1 import controller_service_pb2 as pb, controller_service_pb2_grpc as pb_grpc
 
 
 class Among(Protocol):

@@ -51,8 +51,7 @@ from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import at_each_hour, exports, open_exports, tell
 from strandline.runtime.process import LongLived, OwnTasks
 from strandline.subscriptions.feed import MetadataFeed
-from strandline.subscriptions.servicer import SERVICE as METADATA_SERVICE
-from strandline.subscriptions.servicer import MetadataServicer
+from strandline.subscriptions.servicer import SERVICE as METADATA_SERVICE, MetadataServicer
 
 ENDPOINT_NAME = "endpoint.json"
 COPY_NAME = "backup.sqlite"

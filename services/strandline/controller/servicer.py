@@ -18,13 +18,11 @@ from strandline.controller.watches import Watch
 from strandline.core.control import messages
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import AlterPartitionAnswer, HeartbeatAnswer, NodeRegistered, ReplicaLogsReported
-from strandline.rpc.convert import admin, configs, reassignments, reports
-from strandline.rpc.convert import controller as convert
+from strandline.rpc.convert import admin, configs, controller as convert, reassignments, reports
 from strandline.rpc.convert.describe import write_controllers
 from strandline.rpc.convert.metadata import write_watch_news
 from strandline.runtime.clock import wall_us
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import controller_service_pb2_grpc as pb_grpc
+from strandline.v1 import controller_service_pb2 as pb, controller_service_pb2_grpc as pb_grpc
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ControllerService"].full_name
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -171,8 +171,7 @@ def open_destination(name: str) -> Destination:
     if name.startswith("file://"):
         return LocalDirectory(Path(urlsplit(name).path))
     try:
-        from pyarrow import ArrowInvalid
-        from pyarrow import fs as arrow_fs
+        from pyarrow import ArrowInvalid, fs as arrow_fs
     except ImportError as error:
         raise ValueError(f"{name} needs pyarrow; in the checkout: pip install '.[export]'") from error
     if name.startswith("s3://"):

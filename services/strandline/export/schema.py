@@ -27,11 +27,17 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, NamedTuple, get_type_hints
 
-from strandline.core.state_events import EVENT_TYPES as CLASSES
-from strandline.core.state_events import REPEATED as REPEATED
-from strandline.core.state_events import SAMPLES as SAMPLES
-from strandline.core.state_events import TRANSITIONS as TRANSITIONS
-from strandline.core.state_events import Ext, Leader, Member, Moment, Number
+from strandline.core.state_events import (
+    EVENT_TYPES as CLASSES,
+    REPEATED as REPEATED,
+    SAMPLES as SAMPLES,
+    TRANSITIONS as TRANSITIONS,
+    Ext,
+    Leader,
+    Member,
+    Moment,
+    Number,
+)
 from strandline.core.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
 
 SCHEMA_VERSION = 1

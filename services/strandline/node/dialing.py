@@ -21,9 +21,7 @@ from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import Tls
 from strandline.runtime.host import Host
 from strandline.runtime.ports import FetchReply
-from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1 import leader_service_pb2_grpc as pb_grpc
-from strandline.v1 import partition_pb2
+from strandline.v1 import leader_service_pb2 as pb, leader_service_pb2_grpc as pb_grpc, partition_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

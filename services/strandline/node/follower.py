@@ -19,8 +19,7 @@ from strandline.rpc.convert.errors import check_cluster
 from strandline.rpc.convert.fetch import fetch_topics, read_fetch
 from strandline.runtime.host import Host
 from strandline.runtime.threads import giving_way
-from strandline.v1 import follower_service_pb2 as pb
-from strandline.v1 import follower_service_pb2_grpc as pb_grpc
+from strandline.v1 import follower_service_pb2 as pb, follower_service_pb2_grpc as pb_grpc
 
 SERVICE = pb.DESCRIPTOR.services_by_name["FollowerService"].full_name
 

@@ -37,8 +37,7 @@ from strandline.rpc.convert import groups
 from strandline.rpc.convert.errors import check_cluster, write_error
 from strandline.rpc.convert.transactions import check_transactional_id
 from strandline.runtime.host import Host
-from strandline.v1 import group_service_pb2 as pb
-from strandline.v1 import group_service_pb2_grpc as pb_grpc
+from strandline.v1 import group_service_pb2 as pb, group_service_pb2_grpc as pb_grpc
 
 SERVICE = pb.DESCRIPTOR.services_by_name["GroupService"].full_name
 

@@ -18,8 +18,7 @@ from strandline.core.messages import DeletedPartition, LeaderHint, ProduceResult
 from strandline.core.types import ActiveProducer, TopicPartition
 from strandline.node.fetch_streams import FetchPump
 from strandline.node.produce_streams import Context, ProducePump, take_produce
-from strandline.rpc.convert import offsets
-from strandline.rpc.convert import producers as convert_producers
+from strandline.rpc.convert import offsets, producers as convert_producers
 from strandline.rpc.convert.describe import DescribedLead, NotDescribed, not_held, partitions_response, selected
 from strandline.rpc.convert.errors import check_cluster
 from strandline.rpc.convert.fetch import fetch_topics, read_fetch
@@ -27,8 +26,7 @@ from strandline.rpc.convert.produce import markers_response, produce_topics, rea
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.host import Host
 from strandline.runtime.threads import giving_way
-from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+from strandline.v1 import leader_service_pb2 as pb, leader_service_pb2_grpc as pb_grpc
 
 SERVICE = pb.DESCRIPTOR.services_by_name["LeaderService"].full_name
 MARKERS_WAIT_MS = 30_000

@@ -36,12 +36,9 @@ from strandline.core.types import Durability, NodeEpoch, NodeId
 from strandline.export.log_lines import LogLines
 from strandline.export.sink import EventSink
 from strandline.node.dialing import DialledLeaders, FollowerSettings
-from strandline.node.follower import SERVICE as FOLLOWER_SERVICE
-from strandline.node.follower import FollowerServicer
-from strandline.node.groups import SERVICE as GROUP_SERVICE
-from strandline.node.groups import GroupServicer
-from strandline.node.leader import SERVICE as LEADER_SERVICE
-from strandline.node.leader import LeaderServicer
+from strandline.node.follower import SERVICE as FOLLOWER_SERVICE, FollowerServicer
+from strandline.node.groups import SERVICE as GROUP_SERVICE, GroupServicer
+from strandline.node.leader import SERVICE as LEADER_SERVICE, LeaderServicer
 from strandline.node.leader_links import LeaderLinks
 from strandline.node.logs import DirectoryLogs
 from strandline.node.producer_ids import ProducerIds
@@ -49,8 +46,7 @@ from strandline.node.seen import Readiness, Seen, following, tell_following
 from strandline.node.settings import ReplicaSettings
 from strandline.node.shard_calls import ShardCalls
 from strandline.node.transaction_peers import DialledTransactionPeers, MetadataPlaces
-from strandline.node.transactions import SERVICE as TRANSACTION_SERVICE
-from strandline.node.transactions import TransactionServicer
+from strandline.node.transactions import SERVICE as TRANSACTION_SERVICE, TransactionServicer
 from strandline.observe.reporting import Reporting
 from strandline.observe.samples import leader_snapshot
 from strandline.rpc.channels import Backoff, Keepalive, advertised, parse_endpoint, target
@@ -78,10 +74,8 @@ from strandline.runtime.transaction_links import TransactionLinks
 from strandline.storage.directory import DataDirectory, OpenedLog
 from strandline.storage.disk import StorageDamaged, StorageFailed, replace_file
 from strandline.storage.log import LogSettings
-from strandline.subscriptions.feed import SERVICE as CONTROLLER_SERVICE
-from strandline.subscriptions.feed import ControllerElsewhere, MetadataFeed
-from strandline.subscriptions.servicer import SERVICE as METADATA_SERVICE
-from strandline.subscriptions.servicer import MetadataServicer
+from strandline.subscriptions.feed import SERVICE as CONTROLLER_SERVICE, ControllerElsewhere, MetadataFeed
+from strandline.subscriptions.servicer import SERVICE as METADATA_SERVICE, MetadataServicer
 
 ENDPOINT_NAME = "endpoint.json"
 _SERVERS_GRACE_S = 0.5

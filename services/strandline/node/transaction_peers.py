@@ -18,8 +18,12 @@ from strandline.rpc.convert.produce import markers_request, read_marker_results
 from strandline.rpc.convert.transactions import add_partitions_request, read_results
 from strandline.rpc.tls import Tls
 from strandline.runtime.host import Host
-from strandline.v1 import leader_service_pb2, leader_service_pb2_grpc, transaction_service_pb2_grpc
-from strandline.v1 import transaction_service_pb2 as pb
+from strandline.v1 import (
+    leader_service_pb2,
+    leader_service_pb2_grpc,
+    transaction_service_pb2 as pb,
+    transaction_service_pb2_grpc,
+)
 
 DEADLINE_MS = 2_000
 """Of one request. A question that is not answered by then is asked again, so that one partition that cannot commit

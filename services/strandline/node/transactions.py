@@ -18,8 +18,7 @@ from strandline.node.shard_calls import Context, ShardCalls, wait_ms
 from strandline.rpc.convert import transactions
 from strandline.rpc.convert.errors import check_cluster, invalid, write_error
 from strandline.runtime.host import Host
-from strandline.v1 import transaction_service_pb2 as pb
-from strandline.v1 import transaction_service_pb2_grpc as pb_grpc
+from strandline.v1 import transaction_service_pb2 as pb, transaction_service_pb2_grpc as pb_grpc
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TransactionService"].full_name
 _STATES = {str(state).lower() for state in TxnState}

@@ -13,9 +13,14 @@ from typing import NamedTuple
 import crc32c
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
-from strandline.core.types import CONTROL_BIT as CONTROL_BIT
-from strandline.core.types import TRANSACTIONAL_BIT as TRANSACTIONAL_BIT
-from strandline.core.types import BatchHeader, LeaderEpoch, Offset, ProducerStamp
+from strandline.core.types import (
+    CONTROL_BIT as CONTROL_BIT,
+    TRANSACTIONAL_BIT as TRANSACTIONAL_BIT,
+    BatchHeader,
+    LeaderEpoch,
+    Offset,
+    ProducerStamp,
+)
 
 Buffer = bytes | bytearray | memoryview
 

@@ -17,8 +17,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import BatchHeader, Marker, Offset, ProducerStamp
 from strandline.records import batch as records_batch
-from strandline.records.builder import BatchBuilder
-from strandline.records.builder import Headers as Headers
+from strandline.records.builder import BatchBuilder, Headers as Headers
 from strandline.records.compression import MAX_EXPANDED_BYTES, Compression, expand
 
 _LENGTH_AT = 8

@@ -15,14 +15,12 @@ from strandline.core.control.messages import AllocateProducerIds, ProducerIdsAll
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.rpc.channels import Channels, Keepalive, UnaryMethod, call, parse_endpoint
-from strandline.rpc.convert import admin, reports
-from strandline.rpc.convert import controller as convert
+from strandline.rpc.convert import admin, controller as convert, reports
 from strandline.rpc.convert.errors import read_error
 from strandline.rpc.convert.metadata import read_watch_answer, write_position
 from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import Tls
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import controller_service_pb2_grpc as pb_grpc
+from strandline.v1 import controller_service_pb2 as pb, controller_service_pb2_grpc as pb_grpc
 
 _Request = TypeVar("_Request")
 _Answer = TypeVar("_Answer")

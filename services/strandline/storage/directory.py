@@ -15,8 +15,7 @@ from pathlib import Path
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Durability, NodeId
-from strandline.storage import layout
-from strandline.storage import layout as storage_layout
+from strandline.storage import layout, layout as storage_layout
 from strandline.storage.checkpoint_files import (
     METADATA_NAME,
     MOVED,

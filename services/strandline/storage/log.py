@@ -28,10 +28,7 @@ from strandline.storage.chain import FlushToken, FoundBatch, SegmentChain, expir
 from strandline.storage.checkpoint_files import CheckpointDamaged, LogName
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.disk import StorageDamaged, sync_directory
-from strandline.storage.layout import (
-    log_name,
-    make_directory,
-)
+from strandline.storage.layout import log_name, make_directory
 from strandline.storage.open_files import OpenFiles
 from strandline.storage.producer_snapshot import (
     begin_with_snapshot,

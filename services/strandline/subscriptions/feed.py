@@ -25,8 +25,7 @@ from strandline.rpc.convert.metadata import write_node, write_partition, write_r
 from strandline.rpc.convert.subscription import KnownController, write_as_of, write_controllers
 from strandline.rpc.wire_fields import tag, varint
 from strandline.runtime.clock import Clock
-from strandline.v1 import controller_service_pb2, metadata_pb2
-from strandline.v1 import metadata_service_pb2 as pb
+from strandline.v1 import controller_service_pb2, metadata_pb2, metadata_service_pb2 as pb
 
 # ---- elsewhere
 # ControllerService at a data node: producer ids, and otherwise the addresses at which controllers are.

@@ -18,8 +18,7 @@ from strandline.rpc.convert.metadata import write_node
 from strandline.rpc.convert.subscription import read_wanted, write_as_of, write_controllers
 from strandline.rpc.interceptors import Unread
 from strandline.subscriptions.feed import MetadataFeed
-from strandline.v1 import metadata_service_pb2 as pb
-from strandline.v1 import metadata_service_pb2_grpc as pb_grpc
+from strandline.v1 import metadata_service_pb2 as pb, metadata_service_pb2_grpc as pb_grpc
 
 SERVICE = pb.DESCRIPTOR.services_by_name["MetadataService"].full_name
 Context = grpc.aio.ServicerContext[Any, Any]

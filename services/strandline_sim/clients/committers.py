@@ -10,13 +10,7 @@ from functools import partial
 from typing import Any
 
 from strandline.core.errors import Outcome, Refusal
-from strandline.core.groups.messages import (
-    OffsetCommit,
-    OffsetFetch,
-    OffsetsCommitted,
-    OffsetsFetched,
-    OffsetToCommit,
-)
+from strandline.core.groups.messages import OffsetCommit, OffsetFetch, OffsetsCommitted, OffsetsFetched, OffsetToCommit
 from strandline.core.log.events import CoordinatorAsked
 from strandline.core.types import Offset, TopicPartition
 from strandline_sim.checks.group_history import CommitOutcome, Committed, Fetched

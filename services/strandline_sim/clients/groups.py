@@ -14,9 +14,7 @@ from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits
 from strandline.core.groups.group import Group, GroupState
 from strandline.core.groups.machine import GroupMachine
-from strandline.core.groups.messages import (
-    GroupSettings,
-)
+from strandline.core.groups.messages import GroupSettings
 from strandline.core.groups.records import MemberState
 from strandline.core.groups.reporting import GroupReporting
 from strandline.core.types import TopicPartition

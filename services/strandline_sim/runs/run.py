@@ -9,8 +9,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures import wait as wait_for
+from concurrent.futures import Future, ProcessPoolExecutor, wait as wait_for
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice

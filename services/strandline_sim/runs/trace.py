@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from strandline.core.control.state import ClusterState
-from strandline.core.log import effects as want
-from strandline.core.log import events
+from strandline.core.log import effects as want, events
 from strandline.core.log.effects import Effect
 from strandline.core.log.events import Event
 from strandline.core.messages import PartitionImage

@@ -10,9 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from strandline.core import messages as core_messages
-from strandline.core.control import events as control_events
-from strandline.core.control import events as want
-from strandline.core.control import messages
+from strandline.core.control import events as control_events, events as want, messages
 from strandline.core.control.recovery import GivenNode, position_sent, recover
 from strandline.core.control.state import ClusterState, latest
 from strandline.core.errors import ErrorCode, Refusal

@@ -16,8 +16,7 @@ from strandline.core.control import events as want
 from strandline.core.control.events import ControllerEffect, ControllerEvent, DoorsOpened, StepContinued
 from strandline.core.control.state import ClusterState, Standing, standing
 from strandline.core.messages import PartitionImage, Position
-from strandline.core.reigns import effects as reigns_effects
-from strandline.core.reigns import events
+from strandline.core.reigns import effects as reigns_effects, events
 from strandline.core.reigns.reign import FOLLOWING, ReignCore, State
 from strandline_sim.control import stored_values
 from strandline_sim.scenario.board import CONTROLLER

@@ -12,8 +12,7 @@ from typing import Any
 
 from strandline.core import messages
 from strandline.core.errors import Refusal
-from strandline.core.log import effects as want
-from strandline.core.log import events
+from strandline.core.log import effects as want, events
 from strandline.core.types import CONTROL_BIT, AbortedTransaction, BatchHeader, TopicPartition
 from strandline_sim.scenario import telling
 from strandline_sim.scenario.board import Asked, Board, Envelope, Link

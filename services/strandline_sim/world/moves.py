@@ -7,12 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from strandline.core.control.messages import (
-    AlterPartitionReassignments,
-    DrainNode,
-    ReassignPartition,
-    TopicRef,
-)
+from strandline.core.control.messages import AlterPartitionReassignments, DrainNode, ReassignPartition, TopicRef
 from strandline.core.types import NodeId, TopicPartition
 from strandline_sim.control.controllers import Controllers
 from strandline_sim.runs.shape import Fault

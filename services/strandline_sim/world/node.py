@@ -13,8 +13,7 @@ from typing import Any, NoReturn
 
 from strandline.core import messages
 from strandline.core.coordinator.shard import ShardState
-from strandline.core.log import effects as want
-from strandline.core.log import events
+from strandline.core.log import effects as want, events
 from strandline.core.positions import newest_in
 from strandline.core.types import ActiveProducer, Offset, TopicPartition
 from strandline.node.leader_links import LeaderLinks

@@ -22,8 +22,7 @@ from pair_environment import environment, python_for
 from worked_histories import HISTORIES, history_rows
 from written_export import Emitter, write_export
 
-from strandline.v1 import analytics_service_pb2 as pb
-from strandline.v1 import analytics_service_pb2_grpc as pb_grpc
+from strandline.v1 import analytics_service_pb2 as pb, analytics_service_pb2_grpc as pb_grpc
 from strandline_analytics.commands import submit
 from strandline_analytics.jobs.columns import result_columns
 from strandline_analytics.scope import HOUR_US, Grouping

@@ -17,8 +17,7 @@ from faults.disk import Disk, disks_missing
 from faults.disk_layers import PAGE_BYTES, StoredFile
 from faults.disk_rules import Rule
 from faults.disk_tree import Tree
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 
 def _content(file: StoredFile) -> bytes:

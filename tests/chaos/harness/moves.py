@@ -19,8 +19,7 @@ from running_cluster import CALL_S, until
 from strandline.client import Admin, ClusterUnreachable
 from strandline.client.administer.reassignments import Reassigned
 from strandline.core.errors import ErrorCode, Refused
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import metadata_pb2
+from strandline.v1 import controller_service_pb2 as pb, metadata_pb2
 
 Name = tuple[str, int]
 Held = tuple[str, int, int]

@@ -15,8 +15,7 @@ from harness.history_file import HistoryWriter, decode, encode
 from strandline.records.codec import NewRecord, decode_batch, encode_batch
 from strandline.rpc.channels import open_channel, parse_endpoint
 from strandline.rpc.tls import open_tls
-from strandline.v1 import leader_service_pb2 as leader_pb
-from strandline.v1 import partition_pb2
+from strandline.v1 import leader_service_pb2 as leader_pb, partition_pb2
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 from strandline_sim.checks.history import RecordValue, SendOutcome
 

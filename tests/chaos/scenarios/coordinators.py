@@ -10,8 +10,7 @@ from typing import Any
 
 from faults.network import Cut, both_ways, one_way
 from faults.processes import Kill, MemberKilled, MemberPaused, Pause
-from harness import members as harness_members
-from harness import transformers
+from harness import members as harness_members, transformers
 from harness.cluster import namespace
 from harness.group import GROUP, TOPIC, Group
 from harness.run import AVAILABLE_S, Run

@@ -28,8 +28,7 @@ from running_cluster import CALL_S, until
 from strandline.cli.local.processes import ServiceDied
 from strandline.runtime.exit_codes import ExitCode
 from strandline.storage.journal import JOURNAL_NAMES
-from strandline.v1 import follower_service_pb2 as follower_pb
-from strandline.v1 import partition_pb2
+from strandline.v1 import follower_service_pb2 as follower_pb, partition_pb2
 
 _MET_S = 40.0
 _SEGMENTS = 3

@@ -23,8 +23,7 @@ from harness.run import Run
 from harness.scenario import IPTABLES, NAMESPACES, Fault, Form, Scenario, Step
 from raw_records import batch, produce
 
-from strandline.v1 import error_pb2
-from strandline.v1 import leader_service_pb2 as leader_pb
+from strandline.v1 import error_pb2, leader_service_pb2 as leader_pb
 
 _INTERNAL_PORT = 9093
 _SLOW_NODE = 3

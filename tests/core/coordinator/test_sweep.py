@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, F, L, partition_image
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from shard_cells import BOTH, Cell, Cells, Get, cells_of, code, coordinating, coordinators, put, shard_of
 
 from strandline.core.coordinator.machine import DecodedRecord, Record

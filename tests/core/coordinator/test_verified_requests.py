@@ -13,8 +13,7 @@ from strandline.core.coordinator.shard import ShardLimits
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.groups import messages
 from strandline.core.groups.machine import GroupMachine
-from strandline.core.log import effects as want
-from strandline.core.log import events
+from strandline.core.log import effects as want, events
 from strandline.core.log.events import CallGone, TxnMarkersAnswered
 from strandline.core.log.producer_id_blocks import ProducerIdBlocks
 from strandline.core.transactions import messages as transactions_messages

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from groups_alone import Parts, held, parts, tps
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from strandline.core.coordinator.machine import TopicEntry
 from strandline.core.groups.assignors import Subscriber, Target, assign_range, assign_uniform, chosen_assignor

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from groups_alone import GROUP, GroupsAlone, Topics, aim, answered_with, codes, parts, seed, state_of, tps
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from strandline.core.coordinator.machine import Key, Record
 from strandline.core.groups.invariants import GroupInvariants

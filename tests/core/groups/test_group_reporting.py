@@ -9,20 +9,25 @@ import pytest
 from groups_alone import GROUP, GroupsAlone, Topics, parts, seed
 
 from strandline.core.coordinator.machine import Record, Reports
-from strandline.core.groups import reporting
-from strandline.core.groups import reporting as groups_reporting
+from strandline.core.groups import reporting, reporting as groups_reporting
 from strandline.core.groups.group import Group, GroupState
-from strandline.core.groups.happenings import Cause
-from strandline.core.groups.happenings import GroupChange as GroupChangeHappenings
-from strandline.core.groups.happenings import GroupChange as GroupChangeRepetitions
-from strandline.core.groups.happenings import MemberChange as MemberChangeHappenings
-from strandline.core.groups.happenings import MemberChange as MemberChangeRepetitions
+from strandline.core.groups.happenings import (
+    Cause,
+    GroupChange as GroupChangeHappenings,
+    GroupChange as GroupChangeRepetitions,
+    MemberChange as MemberChangeHappenings,
+    MemberChange as MemberChangeRepetitions,
+)
 from strandline.core.groups.machine import GroupMachine
 from strandline.core.groups.messages import DeleteGroup, DescribeGroup, ListGroups, OffsetCommit, OffsetToCommit
 from strandline.core.log.effects import Effect, Emit
-from strandline.core.state_events import GroupChange, GroupOffsets, MemberChange
-from strandline.core.state_events import GroupChange as GroupChangeEvent
-from strandline.core.state_events import MemberChange as MemberChangeEvent
+from strandline.core.state_events import (
+    GroupChange,
+    GroupChange as GroupChangeEvent,
+    GroupOffsets,
+    MemberChange,
+    MemberChange as MemberChangeEvent,
+)
 from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 
 PLACE = TopicPartition("group-state", 3)

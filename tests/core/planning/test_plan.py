@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace as changed
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from strandline.core.planning.plan import plan, replace
 from strandline.core.planning.values import Goal, Plan, PlannedNode, PlannedPartition

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from ids_alone import ID, P0, P1, PLACE, Q0, IdsAlone
 
 from strandline.core.coordinator.machine import Key, Record, Reports

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from kafka_export import Row, rows_of
 
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition

@@ -26,8 +26,7 @@ from strandline.cli.output import Column, Format, show
 from strandline.units import duration_text
 
 if TYPE_CHECKING:
-    from strandline.client import DescribedCluster, DescribedNode
-    from strandline.client import Endpoint as DescribedEndpoint
+    from strandline.client import DescribedCluster, DescribedNode, Endpoint as DescribedEndpoint
     from strandline.core.errors import ErrorCode
     from strandline.core.messages import Endpoint
     from strandline.node.settings import ReplicaSettings
@@ -269,8 +268,7 @@ async def _ask(address: Endpoint, tls: Tls | None, node: Incarnation) -> int:
     """ShutdownNode for this incarnation; the number of partitions it still leads."""
     from strandline.client.administer.admin_answers import check
     from strandline.rpc.channels import call, open_channel
-    from strandline.v1 import controller_service_pb2 as pb
-    from strandline.v1 import controller_service_pb2_grpc as pb_grpc
+    from strandline.v1 import controller_service_pb2 as pb, controller_service_pb2_grpc as pb_grpc
 
     request = pb.ShutdownNodeRequest(node_id=node.node_id, node_epoch=node.node_epoch)
     async with open_channel(address, tls=tls) as channel:

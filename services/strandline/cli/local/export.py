@@ -62,8 +62,7 @@ def compact(
 ) -> None:
     """Replace the files of every closed hour by one for each dataset."""
     from strandline.export import layout
-    from strandline.export.compact import Unsound
-    from strandline.export.compact import compact as compacted
+    from strandline.export.compact import Unsound, compact as compacted
 
     destination = _open(place)
     before_hour = layout.hour_of(_now_us() - grace.us)
@@ -90,8 +89,7 @@ def recover(
 ) -> None:
     """Export what a killed process had not: the events in the spool of its data directory."""
     from strandline.export.encoding import ExportFormat
-    from strandline.export.files import StillRuns
-    from strandline.export.files import recover as recovered
+    from strandline.export.files import StillRuns, recover as recovered
 
     if kind not in [*ExportFormat]:
         raise typer.BadParameter(f"--format: {kind!r} is none of: {', '.join(ExportFormat)}")

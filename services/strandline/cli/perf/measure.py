@@ -6,27 +6,22 @@ Invariant: percentiles are by nearest rank, so each is a latency that some recor
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from array import array
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from strandline.cli.durations import Duration
 from strandline.cli.failures import CommandFailed
-from strandline.cli.perf.load import Load, Numbers, uncounted
-
-if TYPE_CHECKING:
-    from strandline.client import Consumer, FetchedRecords, Producer, Record
-
-import math
-from array import array
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
 from strandline.cli.output import Format, print_document
+from strandline.cli.perf.load import Load, Numbers, uncounted
 from strandline.units import duration_text
 
 if TYPE_CHECKING:
     from strandline.cli.perf.member import MemberFigures
+    from strandline.client import Consumer, FetchedRecords, Producer, Record
 
 PERCENTILES = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
 

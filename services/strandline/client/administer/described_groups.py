@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from strandline.client.records import TopicPartition
-from strandline.v1 import group_service_pb2 as pb
-from strandline.v1 import partition_pb2
+from strandline.v1 import group_service_pb2 as pb, partition_pb2
 
 
 class ListedGroup(NamedTuple):

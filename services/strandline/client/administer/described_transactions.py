@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from strandline.client.records import TopicPartition
-from strandline.v1 import leader_service_pb2 as leader_pb
-from strandline.v1 import transaction_service_pb2 as pb
+from strandline.v1 import leader_service_pb2 as leader_pb, transaction_service_pb2 as pb
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 """How far a transaction can have come."""

@@ -18,8 +18,7 @@ from strandline.client.records import TopicPartition
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint
 from strandline.rpc.convert.errors import read_error
-from strandline.v1 import group_service_pb2 as pb
-from strandline.v1 import partition_pb2
+from strandline.v1 import group_service_pb2 as pb, partition_pb2
 from strandline.v1.group_service_pb2_grpc import GroupServiceStub
 
 if TYPE_CHECKING:

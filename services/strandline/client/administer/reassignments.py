@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.rpc.convert.errors import read_error
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import partition_pb2
+from strandline.v1 import controller_service_pb2 as pb, partition_pb2
 
 State = Literal["queued", "running"]
 

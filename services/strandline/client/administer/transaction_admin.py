@@ -28,9 +28,7 @@ from strandline.core import types
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint
 from strandline.rpc.convert.errors import read_error
-from strandline.v1 import leader_service_pb2 as leader_pb
-from strandline.v1 import partition_pb2
-from strandline.v1 import transaction_service_pb2 as pb
+from strandline.v1 import leader_service_pb2 as leader_pb, partition_pb2, transaction_service_pb2 as pb
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 from strandline.v1.transaction_service_pb2_grpc import TransactionServiceStub
 

@@ -32,8 +32,7 @@ from strandline.rpc.convert.metadata import read_endpoint, read_image
 from strandline.rpc.convert.subscription import MetadataUpdate, read_current_metadata
 from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import open_tls
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import metadata_service_pb2, partition_pb2
+from strandline.v1 import controller_service_pb2 as pb, metadata_service_pb2, partition_pb2
 from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from strandline.core.messages import AsOf, Endpoint, Wanted
 from strandline.rpc.channels import Channels, UnaryMethod, target
 from strandline.rpc.convert import subscription
 from strandline.rpc.convert.metadata import read_watch_answer
-from strandline.v1 import controller_service_pb2 as cpb
-from strandline.v1 import metadata_service_pb2 as pb
+from strandline.v1 import controller_service_pb2 as cpb, metadata_service_pb2 as pb
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceStub
 from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 

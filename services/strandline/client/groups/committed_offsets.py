@@ -17,8 +17,7 @@ from strandline.client.records import TopicPartition
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import LeaderEpoch, Offset
 from strandline.rpc.convert.errors import read_error
-from strandline.v1 import group_service_pb2 as pb
-from strandline.v1 import partition_pb2
+from strandline.v1 import group_service_pb2 as pb, partition_pb2
 
 _OUTCOMES = {
     pb.COMMIT_OUTCOME_NOT_APPENDED: Outcome.NOT_APPENDED,

@@ -25,8 +25,7 @@ from strandline.core.messages import Endpoint
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
 from strandline.rpc.channels import Backoff, UnaryMethod
 from strandline.rpc.convert.errors import read_error
-from strandline.v1 import group_service_pb2 as pb
-from strandline.v1 import partition_pb2
+from strandline.v1 import group_service_pb2 as pb, partition_pb2
 from strandline.v1.group_service_pb2_grpc import GroupServiceStub
 
 if TYPE_CHECKING:

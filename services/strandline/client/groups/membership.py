@@ -24,16 +24,22 @@ from strandline.client.groups.committed_offsets import AsMember
 from strandline.client.groups.committing import Superseded
 from strandline.client.groups.coordinator import ATTEMPT_MS, GroupCoordinator, RequestVerdict, passes_by
 from strandline.client.groups.group_commits import GroupCommits
-from strandline.client.groups.member import Confirmed, Heartbeat, Member, MemberTerms, Moves, Subscription
-from strandline.client.groups.member import HeartbeatVerdict as Meaning
+from strandline.client.groups.member import (
+    Confirmed,
+    Heartbeat,
+    HeartbeatVerdict as Meaning,
+    Member,
+    MemberTerms,
+    Moves,
+    Subscription,
+)
 from strandline.client.log import RetryLog, log, some_of
 from strandline.client.records import RebalanceListener, TopicPartition
 from strandline.core import types
 from strandline.core.errors import Refusal, Refused
 from strandline.rpc.channels import Backoff
 from strandline.rpc.convert.errors import read_error
-from strandline.v1 import group_service_pb2 as pb
-from strandline.v1 import partition_pb2
+from strandline.v1 import group_service_pb2 as pb, partition_pb2
 
 _Listens = Callable[[Sequence[TopicPartition]], Awaitable[None]]
 

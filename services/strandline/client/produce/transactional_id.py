@@ -21,8 +21,7 @@ from strandline.core.coordinator.internal_topics import TRANSACTION_STATE
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import NodeId
 from strandline.rpc.convert.errors import read_error
-from strandline.v1 import group_service_pb2
-from strandline.v1 import transaction_service_pb2 as pb
+from strandline.v1 import group_service_pb2, transaction_service_pb2 as pb
 from strandline.v1.transaction_service_pb2_grpc import TransactionServiceStub
 
 if TYPE_CHECKING:

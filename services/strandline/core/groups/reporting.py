@@ -12,9 +12,12 @@ from strandline.core.coordinator.machine import Context, Reports
 from strandline.core.groups.group import Group
 from strandline.core.groups.happenings import Cause, GroupChange, MemberChange, member_now
 from strandline.core.groups.records import OffsetValue
-from strandline.core.state_events import GroupChange as GroupChangeEvent
-from strandline.core.state_events import GroupOffsets, Number
-from strandline.core.state_events import MemberChange as MemberChangeEvent
+from strandline.core.state_events import (
+    GroupChange as GroupChangeEvent,
+    GroupOffsets,
+    MemberChange as MemberChangeEvent,
+    Number,
+)
 from strandline.core.types import TopicPartition
 
 # ---- repetitions

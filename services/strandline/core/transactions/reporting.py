@@ -17,11 +17,8 @@ from typing import NamedTuple, Protocol
 
 from strandline.core.coordinator.machine import Context, Reports
 from strandline.core.errors import Refusal
-from strandline.core.state_events import REPEATED, Number
-from strandline.core.state_events import TransactionChange as TransactionChangeEvent
-from strandline.core.transactions.messages import (
-    TxnMarker,
-)
+from strandline.core.state_events import REPEATED, Number, TransactionChange as TransactionChangeEvent
+from strandline.core.transactions.messages import TxnMarker
 from strandline.core.transactions.records import PREPARED, TransactionalId, TxnState
 from strandline.core.types import TopicPartition
 

@@ -13,8 +13,7 @@ from strandline.core.types import NodeEpoch, NodeId
 from strandline.rpc.convert.controller import read_epochs_seen, required_epoch
 from strandline.rpc.convert.errors import by_topic, read_error, write_error
 from strandline.rpc.convert.metadata import CONTROLLER_ID, read_position, write_image, write_node, write_topic
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import partition_pb2
+from strandline.v1 import controller_service_pb2 as pb, partition_pb2
 
 _HasCluster = (
     pb.CreateTopicsRequest

@@ -12,8 +12,7 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import Endpoint, LeaderHint, PartitionView, ReplicaStateView, ReplicaView
 from strandline.core.types import NodeId, Offset, TopicPartition
 from strandline.rpc.convert.errors import Topics, Unresolved, write_error, write_leader
-from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
+from strandline.v1 import controller_service_pb2 as pb, follower_service_pb2, leader_service_pb2, partition_pb2
 
 _STATES = {
     "truncating": follower_service_pb2.FETCH_STATE_TRUNCATING,

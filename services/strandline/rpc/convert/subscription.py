@@ -18,8 +18,7 @@ from strandline.core.errors import Refused
 from strandline.core.types import NodeId, Rules
 from strandline.rpc.convert import metadata
 from strandline.rpc.wire_fields import tag, varint
-from strandline.v1 import controller_service_pb2, metadata_pb2, partition_pb2
-from strandline.v1 import metadata_service_pb2 as pb
+from strandline.v1 import controller_service_pb2, metadata_pb2, metadata_service_pb2 as pb, partition_pb2
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from strandline.core.log.node import NodeCore
 from strandline.core.messages import Position
 from strandline_sim.scenario.board import CONTROLLER
 from strandline_sim.scenario.call import Verb, VerbCall
-from strandline_sim.scenario.clients import NO_ANSWER, WAITING, consumer_of
-from strandline_sim.scenario.clients import CallerRequest as Asked
+from strandline_sim.scenario.clients import NO_ANSWER, WAITING, CallerRequest as Asked, consumer_of
 from strandline_sim.scenario.language import Misuse, Word
 from strandline_sim.scenario.nodes import TP, Actor
 from strandline_sim.scenario.telling import number, sight_of

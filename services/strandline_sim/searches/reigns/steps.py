@@ -12,8 +12,7 @@ from typing import Any
 from strandline.core.control.messages import GetMetadata
 from strandline.core.control.positions import Doubt
 from strandline.core.messages import Heartbeat
-from strandline.core.reigns import effects
-from strandline.core.reigns import events as reigns_events
+from strandline.core.reigns import effects, events as reigns_events
 from strandline.core.reigns.reign import REIGNING, ReignCore, State
 from strandline.core.types import NodeEpoch, NodeId
 from strandline_sim.searches.reigns import world as reigns_world

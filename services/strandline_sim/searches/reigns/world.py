@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from strandline.core.reigns import effects as reigns_effects
-from strandline.core.reigns import events
+from strandline.core.reigns import effects as reigns_effects, events
 from strandline.core.reigns.reign import ReignCore, State, _Batch, _Question, _Reign
 from strandline_sim.control import stored_values
 

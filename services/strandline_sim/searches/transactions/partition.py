@@ -37,8 +37,7 @@ from strandline.core.types import (
     Rules,
     TopicPartition,
 )
-from strandline.records.batch import Batch
-from strandline.records.batch import committed as committed_batches
+from strandline.records.batch import Batch, committed as committed_batches
 
 ID = "t"
 """The transactional id."""

@@ -10,8 +10,7 @@ from strandline.core.transactions.messages import AddPartitions, EndTxn, Produce
 from strandline.core.transactions.records import TxnState
 from strandline_sim.searches import breadth_first
 from strandline_sim.searches.breadth_first import Interned
-from strandline_sim.searches.transactions import coordinator as coordinating
-from strandline_sim.searches.transactions import partition as leading
+from strandline_sim.searches.transactions import coordinator as coordinating, partition as leading
 from strandline_sim.searches.transactions.coordinator import Coordinator
 from strandline_sim.searches.transactions.partition import ID, PRODUCER, TPS, After, Entry, PartitionLog
 from strandline_sim.searches.transactions.world import (
