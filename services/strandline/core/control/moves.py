@@ -79,14 +79,15 @@ def _result(
     partition = draft.partition(found)
     assert partition is not None
     before = draft.base.partition(found)
-    if wanted.target is not None and partition != before and found not in reported:
+    if wanted.target is not None and partition != before:
         # Every epoch of a partition is reported, or statistics find a hole there.
         if partition.queued_target:
             report(draft, partition, "queued", load.waits(partition))
-        elif partition.original:
-            report(draft, partition, "started", waits_of_running(draft, partition))
-        else:
-            report(draft, partition, "cancelled", of=before)
+        elif found not in reported:
+            if partition.original:
+                report(draft, partition, "started", waits_of_running(draft, partition))
+            else:
+                report(draft, partition, "cancelled", of=before)
     ref = messages.TopicRef(draft.base.topics[found.topic_id].name, found.topic_id)
     return messages.ReassignedPartition(ref, wanted.partition, None, messages.state_of(partition))
 
