@@ -213,7 +213,7 @@ def list_reassignments(
         age_ms = None if since_ms is None else now_ms - since_ms
         found.append(messages.OngoingReassignment(ref, partition, waits, age_ms))
     found.sort(key=lambda each: (not each.partition.original, each.partition.queue_number, each.partition.tp))
-    return messages.ReassignmentsListed(reassignments=tuple(found))
+    return messages.ReassignmentsListed(reassignments=tuple(found), moves_per_node=reassignments.per_node)
 
 
 def _wanted(draft: Draft, asked: Sequence[messages.PartitionsRef]) -> Iterator[TopicPartition | Refusal]:
