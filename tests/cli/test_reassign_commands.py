@@ -40,6 +40,7 @@ class MemoryAdmin:
                       for held in part.replicas}  # fmt: skip
         self.sessions = 0
         self.written = 0.0
+        self.at_a_time = 5
 
     async def metadata(self) -> client.DescribedCluster:
         return self.image
@@ -64,6 +65,9 @@ class MemoryAdmin:
 
     async def list_partition_reassignments(self) -> list[OngoingReassignment]:
         return self.ongoing.pop(0) if self.ongoing else []
+
+    async def moves_per_node(self) -> int:
+        return self.at_a_time
 
     async def drain_node(self, node_id: int, *, draining: bool = True) -> DrainedNode:
         self.asked.append(("drain" if draining else "undrain", node_id))
@@ -463,13 +467,21 @@ def test_a_throttle_below_what_clients_write_has_to_be_forced(
         assert "the throttle is 512 KiB/s" in ran.stderr
 
 
+@pytest.mark.parametrize(("at_a_time", "exit_code"), [(1, 0), (2, 2)])
+def test_a_plan_counts_what_the_controller_runs(admin: MemoryAdmin, at_a_time: int, exit_code: int) -> None:
+    """A rate that one copy at a time keeps is refused where the controller runs two onto a node."""
+    admin.written, admin.at_a_time = MIB / 2, at_a_time
+
+    assert run("rebalance", "--throttle", "768KiB", "--yes").exit_code == exit_code
+
+
 def test_copies_that_run_count_all() -> None:
     """A controller that lets eight copies run onto a node outruns its rate with all of them, not with five."""
     copies = [throttle.MovedCopy(("orders", index), 1, (2,)) for index in range(8)]
     written = {("orders", index): 10.0 for index in range(8)}
 
-    assert set(throttle.never_ending(copies, written, 80, are_running=True)) == {1, 2}
-    assert throttle.never_ending(copies, written, 80) == {}
+    assert set(throttle.never_ending(copies, written, 80)) == {1, 2}
+    assert throttle.never_ending(copies, written, 80, 5) == {}
 
 
 def test_only_as_many_copies_count_as_run_at_a_time() -> None:
@@ -478,11 +490,11 @@ def test_only_as_many_copies_count_as_run_at_a_time() -> None:
     copies = [throttle.MovedCopy(("orders", index), 1, (2,)) for index in range(8)]
     copies.append(throttle.MovedCopy(("birds", 0), 3, (4, 5)))
     written = {("orders", index): float(index) for index in range(8)} | {("birds", 0): 10.0}
-    at_25, at_26 = (throttle.never_ending(copies, written, rate) for rate in (25, 26))
+    at_25, at_26 = (throttle.never_ending(copies, written, rate, 5) for rate in (25, 26))
 
     assert (sorted(at_25), sorted(at_26)) == ([1, 2], [])
     assert "25 B/s into what node 2 receives at a time" in at_25[2]
-    assert sorted(throttle.never_ending(copies, written, 20)) == [1, 2, 3]
+    assert sorted(throttle.never_ending(copies, written, 20, 5)) == [1, 2, 3]
 
 
 def test_what_clients_write_is_measured_by_two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -492,17 +504,9 @@ def test_what_clients_write_is_measured_by_two_looks(monkeypatch: pytest.MonkeyP
     class Looking:
         async def describe_replicas(self, topics: Iterable[str]) -> list[client.DescribedReplica]:
             assert topics == ["orders"]
-            return [
-                client.DescribedReplica(
-                    node_id,
-                    "orders",
-                    index,
-                    10 * (leo - start),
-                    SimpleNamespace(leo=leo, log_start_offset=start),
-                    None,  # type: ignore[arg-type]
-                )
-                for node_id, index, leo, start in looks.pop(0)
-            ]
+            return [client.DescribedReplica(node_id, "orders", index, 10 * (leo - start),
+                                            SimpleNamespace(leo=leo, log_start_offset=start), None)  # type: ignore[arg-type]
+                    for node_id, index, leo, start in looks.pop(0)]  # fmt: skip
 
     clock = iter((5.0, 7.0))
     monkeypatch.setattr(throttle, "time", SimpleNamespace(monotonic=lambda: next(clock)))

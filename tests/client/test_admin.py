@@ -119,12 +119,13 @@ async def test_removal_of_a_node() -> None:
 
 
 async def test_reassignments() -> None:
-    """Targets and cancels are sent by topic; rows say what runs, waits or was refused; a repeated cancel is done."""
+    """Targets and cancels are sent by topic; rows say what runs, waits or was refused; a repeated cancel is done.
+    How many run at a time is as the controller says, 5 if it does not."""
     answer = pb.AlterPartitionReassignmentsResponse()
     rows = answer.responses.add(name=TOPIC).partitions
     rows.add(partition_index=0, state=pb.REASSIGNMENT_STATE_RUNNING)
     rows.add(partition_index=1, error_code=error_pb2.ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS, error_message="none")
-    listed = pb.ListPartitionReassignmentsResponse()
+    listed = pb.ListPartitionReassignmentsResponse(moves_per_node=2)
     row = listed.topics.add(name=TOPIC).partitions.add(partition_index=0, replicas=[2, 1], adding_replicas=[2])
     row.waiting_for.add(node_id=2, why="is not in the ISR yet")
     async with fake_cluster() as cluster, client.Admin(cluster.bootstrap) as admin:
@@ -133,6 +134,9 @@ async def test_reassignments() -> None:
         moved, refused = await admin.alter_partition_reassignments(targets, planned_from={(TOPIC, 0): (1,)})
         (ongoing,) = await admin.list_partition_reassignments([(TOPIC, 0)])
         altered, asked = cluster.controller.asked
+        at_a_time = [await admin.moves_per_node()]
+        listed.ClearField("moves_per_node")
+        at_a_time.append(await admin.moves_per_node())
     repeated = read_results(answer, targets, may_repeat=True)
 
     assert [each.HasField("target") for each in altered.topics[0].partitions] == [True, False]
@@ -141,6 +145,7 @@ async def test_reassignments() -> None:
     assert (moved.state, moved.refusal) == ("running", None)
     assert refused.refusal is not None
     assert [each.refusal for each in repeated] == [None, None]
+    assert at_a_time == [2, 5]
     assert (ongoing.adding, ongoing.waiting_for, ongoing.since_ms) == ((2,), {2: "is not in the ISR yet"}, None)
 
 

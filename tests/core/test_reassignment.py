@@ -111,7 +111,7 @@ def test_all_replicas_are_replaced() -> None:
     assert (after.leader, after.leader_epoch) == (3, before.leader_epoch + 1)
     assert moves(after)[1:] == ((), (), ())
     assert ongoing(controller) == []
-    assert phases(controller) == ["started", "completed"]
+    assert phases(controller) == ["started", "started", "completed"]
 
 
 def test_another_order_is_one_transaction() -> None:
@@ -497,10 +497,27 @@ def test_what_a_move_waits_for_and_began_from_is_reported() -> None:
     assert started.waiting_for == tuple(f"{node}: is not in the ISR yet" for node in sorted(started.adding_replicas))
     assert started.original_replicas and not queued.original_replicas
     assert queued.waiting_for == ("3: takes part in 5 running reassignments, as many as may run at a time",)
-    assert (snapshot.original_replicas, snapshot.adding_replicas) == (
-        controller.partition().original,
-        controller.partition().adding,
-    )
+    assert (snapshot.adding_replicas, snapshot.original_replicas) == moves(controller.partition())[1::2]
+
+
+def test_each_change_of_what_a_move_waits_for_is_reported_once() -> None:
+    """One that runs is reported as started again, in the present epoch, when a replica joins and when a node is fenced
+    or back; where nothing changes it is not, nor when it ends."""
+    controller = moving(0, 1, 2)
+    reassign(controller, 3, 4, 5)
+    in_sync(controller, 0, 1, 2, 3)
+    controller.fence(4)
+    controller.heartbeat(5)
+    controller.start(4)
+    in_sync(controller, 0, 1, 2, 3, 4, 5)
+    own = [emit.event for emit in controller.emitted if type(emit.event).__name__ == "Reassignment"]
+    lag = {node: f"{node}: is not in the ISR yet" for node in (3, 4, 5)}
+    away = "4: is not in the ISR, and is fenced or shutting down"
+    waits = [tuple(lag.values()), (lag[4], lag[5]), (away, lag[5]), (lag[4], lag[5]), ()]
+
+    assert [event.waiting_for for event in own] == waits
+    assert [event.phase for event in own] == ["started"] * 4 + ["completed"]
+    assert None not in [event.meta_offset for event in own]
 
 
 def test_what_is_dropped_is_named() -> None:
@@ -590,6 +607,7 @@ def test_what_waits_is_not_overtaken_on_its_node() -> None:
     queue(controller, 3, 3)
     ask(controller, wanted([4], name="q2"))
 
+    assert controller.ask(messages.ListPartitionReassignments()).moves_per_node == 1
     assert states(controller, "q0") == ["running"]
     assert states(controller, "q2") == ["running"]
     assert states(controller, "q1") == ["queued"]

@@ -135,7 +135,9 @@ def _reassignment(event: Event) -> str:
     was = (event.get("replicas") or ()) if event.get("phase") == "queued" else {*target, *removing} - {*adding}
     moved = f"from {nodes_text(was)} to {nodes_text(target)}"
     waits = "; ".join(f"node {wait}" for wait in event.get("waiting_for") or ())
-    said = f"the move {moved if {*was} != {*target} else f'to the order {list(target)}'} {event.get('phase')}"
+    # What waits may have started long ago.
+    phase = "runs" if waits and event.get("phase") == "started" else event.get("phase")
+    said = f"the move {moved if {*was} != {*target} else f'to the order {list(target)}'} {phase}"
     return f"{said}, and waits: {waits}" if waits else said
 
 

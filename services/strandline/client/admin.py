@@ -350,12 +350,20 @@ class Admin:
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
         """
+        return reassignments.read_ongoing(await self._reassignments(partitions))
+
+    async def moves_per_node(self) -> int:
+        """How many running reassignments may add a replica to one node, and how many may take one from it; 5 from a
+        controller of a release that does not say."""
+        return (await self._reassignments(())).moves_per_node or 5
+
+    async def _reassignments(self, partitions: Iterable[tuple[str, int]]) -> pb.ListPartitionReassignmentsResponse:
         request = pb.ListPartitionReassignmentsRequest(
             cluster_id=self._cluster.cluster_id, topics=reassignments.write_partitions(partitions)
         )
         answer = await ask_again(self._cluster, lambda to: to.ListPartitionReassignments, request)
         admin_answers.check(answer)
-        return reassignments.read_ongoing(answer)
+        return answer
 
     async def drain_node(self, node_id: int, *, draining: bool = True) -> reassignments.DrainedNode:
         """Have a node get no new replicas and lead only where nobody else can, or end that; what it still has.

@@ -853,6 +853,12 @@ class Admin(Blocking):
         """
         return self._run(self._inner.list_partition_reassignments, partitions)
 
+    def moves_per_node(self) -> int:
+        """How many running reassignments may add a replica to one node, and how many may take one from it; 5 from a
+        controller of a release that does not say.
+        """
+        return self._run(self._inner.moves_per_node)
+
     def drain_node(self, node_id: int, *, draining: bool = True) -> reassignments.DrainedNode:
         """Have a node get no new replicas and lead only where nobody else can, or end that; what it still has.
 

@@ -453,7 +453,7 @@ class Reassignment(NamedTuple):
     """A change of a partition's replicas was queued, started, completed or cancelled (C70)."""
 
     phase: str
-    """queued, started, completed or cancelled."""
+    """queued, started (again when what it waits for has changed), completed or cancelled."""
     replicas: tuple[NodeId, ...]
     adding_replicas: tuple[NodeId, ...]
     removing_replicas: tuple[NodeId, ...]

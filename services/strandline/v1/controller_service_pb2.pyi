@@ -3037,12 +3037,17 @@ class ListPartitionReassignmentsResponse(_message.Message):
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    MOVES_PER_NODE_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
     """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Why there is no list; unspecified (Kafka's NONE) if there is."""
     error_message: _builtins.str
     """One sentence that names field, rule and remedy; empty without an error."""
+    moves_per_node: _builtins.int
+    """How many running reassignments may add a replica to one node, and how many may take one from it; 0: a controller
+    of an earlier release (ours).
+    """
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___OngoingTopicReassignment]:
         """One entry per topic with a reassignment; partitions without one are missing."""
@@ -3054,10 +3059,11 @@ class ListPartitionReassignmentsResponse(_message.Message):
         error_code: _error_pb2.ErrorCode.ValueType = ...,
         error_message: _builtins.str = ...,
         topics: _abc.Iterable[Global___OngoingTopicReassignment] | None = ...,
+        moves_per_node: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "throttle_time_ms", b"throttle_time_ms", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "moves_per_node", b"moves_per_node", "throttle_time_ms", b"throttle_time_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -689,7 +689,9 @@ class StateEvent(_message.Message):
 
     @_builtins.property
     def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """REASSIGNMENT: what it waits for when it is queued or started, each as node id, colon and reason."""
+        """REASSIGNMENT: what it waits for when it is queued or started, each as node id, colon and reason. One that runs
+        has a further event of phase started when it waits for something else.
+        """
 
     def __init__(
         self,

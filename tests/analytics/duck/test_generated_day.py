@@ -111,7 +111,7 @@ def test_only_what_was_lost_is_missing_in_the_partition_epochs(day: duckdb.DuckD
           SELECT partition_epoch - lag(partition_epoch) OVER (PARTITION BY topic_id, partition
             ORDER BY partition_epoch) AS d
           FROM (SELECT DISTINCT topic_id, partition, partition_epoch FROM events
-                WHERE event_type IN ('ISR_CHANGE', 'LEADER_CHANGE', 'CONFIG_CHANGE') AND node_id = -1)
+                WHERE event_type IN ('ISR_CHANGE', 'LEADER_CHANGE', 'CONFIG_CHANGE', 'REASSIGNMENT') AND node_id = -1)
         ) WHERE d > 1"""
 
     assert _number(day, holes) <= 1
@@ -139,6 +139,12 @@ def test_twenty_groups_read_the_hot_partition_and_one_each_topic(day: duckdb.Duc
     assert _number(day, f"{groups} AND partition = {HOT}") == HOT_GROUPS + 1
     assert _number(day, groups) == HOT_GROUPS + 1
     assert _number(day, f"{commits} AND partition = {HOT}") > 0.9 * _number(day, commits)
+
+
+@pytest.mark.parametrize("phase", ["queued", "started", "completed", "cancelled"])
+def test_moves_are_queued_run_and_end(day: duckdb.DuckDBPyConnection, phase: str) -> None:
+    """Of each step of a move there is one."""
+    assert _number(day, f"SELECT count(*) FROM events WHERE event_type = 'REASSIGNMENT' AND phase = '{phase}'") > 0
 
 
 @pytest.mark.parametrize("cause", ["committed", "aborted", "timeout", "fenced", "marker_refused"])

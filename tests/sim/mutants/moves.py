@@ -14,7 +14,10 @@ from strandline.core.control.placement import Placement
 from strandline.core.control.reassignment import Reassignments
 from strandline.core.control.state import ClusterState, Transaction
 from strandline.core.log import move_throttle
+from strandline.core.log.effects import Effect, SetLogAside
+from strandline.core.log.events import MetadataArrived
 from strandline.core.log.follower import FetchState, FollowerReplica
+from strandline.core.log.node import NodeCore
 from strandline.core.messages import PartitionImage
 from strandline.core.types import NodeId, Offset
 
@@ -243,3 +246,16 @@ def _without_the_queue(real: Real, ongoing: Reassignments, state: ClusterState) 
     for tp in [tp for tp in ongoing._since_ms if tp not in ongoing._running]:
         real.differs()
         del ongoing._since_ms[tp]
+
+
+@mutant(NodeCore, "_metadata_arrived", "tr47_removed_and_back", pure=False, profiles="moves")
+def _keeps_its_log(real: Real, core: NodeCore, event: MetadataArrived, out: list[Effect]) -> None:
+    """140: a removed replica keeps its log (C78; KAFKA-13972).
+
+    A log whose replica was moved to another node stays in its place, and is used again when that one returns.
+    """
+    real(core, event, out)
+    rest = [effect for effect in out if not isinstance(effect, SetLogAside)]
+    if len(rest) < len(out):
+        real.differs()
+        out[:] = rest

@@ -146,7 +146,8 @@ async def _refuse_if_never_ending(admin: Admin, seen: Seen, plan: Plan, limit: L
         return
     copies = [MovedCopy(move.name, seen.leaders[move.name], move.adding) for move in copying]
     written = await inflow(admin, [move.topic for move in copying])
-    refuse_never_ending(never_ending(copies, written, limit.rate).values())
+    at_a_time = await admin.moves_per_node()
+    refuse_never_ending(never_ending(copies, written, limit.rate, at_a_time).values())
 
 
 async def _submit(admin: Admin, moves: Sequence[Move], rate: int | None, *, validate_only: bool) -> None:

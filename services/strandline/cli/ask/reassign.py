@@ -280,7 +280,7 @@ def _never(ongoing: Iterable[OngoingReassignment], written: Mapping[Name, float]
             by_rate.setdefault(one.throttle_bytes_per_s, []).append(copy)
     found: dict[Name, str] = {}
     for rate, copies in by_rate.items():
-        never = never_ending(copies, written, rate, are_running=True)
+        never = never_ending(copies, written, rate)
         for copy in copies:
             if why := [never[each] for each in copy.adding if each in never]:
                 found[copy.name] = "; ".join(why)

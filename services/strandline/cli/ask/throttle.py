@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from strandline.cli.failures import CommandFailed
-from strandline.core.control.state import ControllerTimings
 from strandline.units import bytes_text, duration_text, read_size
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 EXIT_REFUSED_PLAN = 2
 _LOOK_S = 2.0
 """Time between two looks at the ends of logs."""
-_AT_A_TIME = ControllerTimings().moves_per_node
 
 Name = tuple[str, int]
 """A topic and a partition of it."""
@@ -95,10 +93,10 @@ def _ends(held: Iterable[DescribedReplica]) -> dict[Name, tuple[int, float]]:
 
 
 def never_ending(
-    copies: Iterable[MovedCopy], written: Mapping[Name, float], rate: int, *, are_running: bool = False
+    copies: Iterable[MovedCopy], written: Mapping[Name, float], rate: int, at_a_time: int | None = None
 ) -> dict[int, str]:
-    """By node why its copies would never catch up at this rate. Of planned ones only so many run at a time, at worst
-    the largest; those that ``are_running`` do so together, as many as the controller's own setting allows."""
+    """By node why its copies would never catch up at this rate. Of planned ones only so many run ``at_a_time``, at
+    worst the largest; those that run already, None, do so together."""
     loads: dict[tuple[int, str], list[float]] = defaultdict(list)
     for name, leader, adding in copies:
         for node_id in adding:
@@ -107,7 +105,7 @@ def never_ending(
             loads[leader, "sends"].append(written.get(name, 0) * len(adding))
     found = {}
     for (node_id, does), load in loads.items():
-        total = sum(load if are_running else sorted(load)[-_AT_A_TIME:])
+        total = sum(sorted(load)[-(at_a_time or len(load)) :])
         if total >= rate:
             found[node_id] = (
                 f"clients write {bytes_text(total)}/s into what node {node_id} {does} at a time, and the throttle is "

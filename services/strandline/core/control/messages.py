@@ -402,6 +402,8 @@ class ReassignmentsListed:
 
     refusal: Refusal | None = None
     reassignments: tuple[OngoingReassignment, ...] = ()
+    moves_per_node: int = 0
+    """How many that run may add a replica to one node, and how many may take one from it (C73)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,14 +79,15 @@ def _result(
     partition = draft.partition(found)
     assert partition is not None
     before = draft.base.partition(found)
-    if wanted.target is not None and partition != before and found not in reported:
+    if wanted.target is not None and partition != before:
         # Every epoch of a partition is reported, or statistics find a hole there.
         if partition.queued_target:
             report(draft, partition, "queued", load.waits(partition))
-        elif partition.original:
-            report(draft, partition, "started", waits_of_running(draft, partition))
-        else:
-            report(draft, partition, "cancelled", of=before)
+        elif found not in reported:
+            if partition.original:
+                report(draft, partition, "started", waits_of_running(draft, partition))
+            else:
+                report(draft, partition, "cancelled", of=before)
     ref = messages.TopicRef(draft.base.topics[found.topic_id].name, found.topic_id)
     return messages.ReassignedPartition(ref, wanted.partition, None, messages.state_of(partition))
 
@@ -212,7 +213,7 @@ def list_reassignments(
         age_ms = None if since_ms is None else now_ms - since_ms
         found.append(messages.OngoingReassignment(ref, partition, waits, age_ms))
     found.sort(key=lambda each: (not each.partition.original, each.partition.queue_number, each.partition.tp))
-    return messages.ReassignmentsListed(reassignments=tuple(found))
+    return messages.ReassignmentsListed(reassignments=tuple(found), moves_per_node=reassignments.per_node)
 
 
 def _wanted(draft: Draft, asked: Sequence[messages.PartitionsRef]) -> Iterator[TopicPartition | Refusal]:

@@ -33,24 +33,25 @@ class Reassignments:
 
     def __init__(self, per_node: int) -> None:
         """``per_node``: how many that run may add a replica to one node, and how many may take one from it (C73)."""
-        self._per_node = per_node
+        self.per_node = per_node
         # Since when each runs or waits in this reign; None: since before it.
         self._since_ms: dict[TopicPartition, int | None] = {}
-        # Looked at in every step; those that wait, only when there may be room.
-        self._running: dict[TopicPartition, None] = {}
+        # Looked at in every step, with what was last reported that each waits for, None: nothing in this reign; those
+        # that wait for their turn, only when there may be room.
+        self._running: dict[TopicPartition, tuple[ReassignmentWait, ...] | None] = {}
         self._is_queue_stale = True
 
     def begin(self, state: ClusterState) -> None:
         """A reign begins."""
         self._since_ms = {each.tp: None for each in state.partitions() if _is_open(each)}
-        self._running = {each.tp: None for each in state.partitions() if each.original}
+        self._running = dict.fromkeys(each.tp for each in state.partitions() if each.original)
 
     def follow(self, transaction: Transaction, before: ClusterState, now_ms: int) -> None:
         """Take over what was just decided."""
         for partition in transaction.partitions:
             was = before.partition(partition.tp)
             if partition.original:
-                self._running[partition.tp] = None
+                self._running.setdefault(partition.tp)
             else:
                 self._running.pop(partition.tp, None)
             if not _is_open(partition):
@@ -85,17 +86,20 @@ class Reassignments:
             may_start |= bool(
                 changed.queued_target or (before is not None and before.original and not changed.original)
             )
-        for tp in self._running:
+        for tp, reported in self._running.items():
             partition = draft.partition(tp)
             if partition is not None and partition.original:
-                may_start |= maybe_complete(draft, partition)
+                waits = maybe_complete(draft, partition)
+                may_start |= not waits
+                if waits and waits != reported:
+                    self._report_started(draft, partition, waits)
         if may_start:
             self._is_queue_stale = self._start_queued(draft)
 
     def _start_queued(self, draft: Draft) -> bool:
         """Start what has room; returns whether a later step has to go on."""
         everything = list(self.open(draft))
-        load = Load(self._per_node, everything)
+        load = Load(self.per_node, everything)
         starts = 0
         for partition in sorted((each for each in everything if each.queued_target), key=_place_in_queue):
             is_full = bool(load.full_nodes(partition))
@@ -104,12 +108,17 @@ class Reassignments:
             if is_full:
                 continue
             begun = draft.put_partition(started(partition), cause=REASSIGN)
-            report(draft, begun, "started", waits_of_running(draft, begun))
+            self._report_started(draft, begun, waits_of_running(draft, begun))
             maybe_complete(draft, begun)
             starts += 1
             if starts == _STARTS_PER_STEP:
                 return True
         return False
+
+    def _report_started(self, draft: Draft, partition: PartitionImage, waits: tuple[ReassignmentWait, ...]) -> None:
+        """It starts, or waits for something else than was last reported."""
+        self._running[partition.tp] = waits
+        report(draft, partition, "started", waits)
 
     def waits(self, draft: Draft) -> Iterator[tuple[PartitionImage, tuple[ReassignmentWait, ...]]]:
         """What every reassignment waits for, by node."""
@@ -119,7 +128,7 @@ class Reassignments:
 
     def load(self, draft: Draft) -> Load:
         """What runs on each node."""
-        return Load(self._per_node, self.open(draft))
+        return Load(self.per_node, self.open(draft))
 
 
 class Load:
@@ -175,27 +184,18 @@ def started(queued: PartitionImage) -> PartitionImage:
     target = queued.queued_target
     replicas = (*target, *(node_id for node_id in queued.replicas if node_id not in target))
     adding, removing = _demand(queued)
-    running = replace(
-        queued,
-        replicas=replicas,
-        original=queued.settled_replicas,
-        adding=adding,
-        removing=removing,
-        queued_target=(),
-        queue_number=0,
-    )
-    return replace(
-        running, isr=in_assignment_order(running, running.isr), elr=in_assignment_order(running, running.elr)
-    )
+    running = replace(queued, replicas=replicas, original=queued.settled_replicas, adding=adding, removing=removing)
+    isr, elr = (in_assignment_order(running, members) for members in (queued.isr, queued.elr))
+    return replace(running, isr=isr, elr=elr, queued_target=(), queue_number=0)
 
 
-def maybe_complete(draft: Draft, partition: PartitionImage) -> bool:
-    """End a reassignment if nothing is waited for (C75). Returns whether it did."""
-    if waits_of_running(draft, partition):
-        return False
+def maybe_complete(draft: Draft, partition: PartitionImage) -> tuple[ReassignmentWait, ...]:
+    """End a reassignment if nothing is waited for (C75). Returns what is."""
+    if waits := waits_of_running(draft, partition):
+        return waits
     ended = _put_ended(draft, partition, partition.target, _leader_after(draft, partition))
     report(draft, ended, "completed", of=partition)
-    return True
+    return ()
 
 
 def waits_of_running(draft: Draft, partition: PartitionImage) -> tuple[ReassignmentWait, ...]:
@@ -260,13 +260,7 @@ def _put_ended(
     min_isr = min_isr_with(draft, partition, replicas)
     rate = partition.throttle_bytes_per_s if partition.queued_target else None
     ended = replace(
-        partition,
-        replicas=replicas,
-        min_isr=min_isr,
-        adding=(),
-        removing=(),
-        original=(),
-        throttle_bytes_per_s=rate,
+        partition, replicas=replicas, min_isr=min_isr, adding=(), removing=(), original=(), throttle_bytes_per_s=rate
     )
     isr = in_assignment_order(ended, partition.isr)
     ended = replace(ended, isr=isr, elr=elr_after(ended, isr))
@@ -288,7 +282,8 @@ def report(
     waits: Iterable[ReassignmentWait] = (),
     of: PartitionImage | None = None,
 ) -> None:
-    """Report a phase; ``of``: the partition before it ended, which names what was added and removed."""
+    """Report a phase; ``of``: the partition before it ended, which names what was added and removed. One that runs is
+    reported as started again, in the epoch that it has, when it waits for something else."""
     move = of or partition
     is_queued = phase == "queued" or not move.original
     event = Reassignment(
@@ -300,6 +295,7 @@ def report(
         min_isr=Number(partition.min_isr),
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
+        meta_offset=draft.base.header.metadata_offset,
         original_replicas=partition.original,
         waiting_for=tuple(f"{wait.node_id}: {wait.why}" for wait in waits),
     )

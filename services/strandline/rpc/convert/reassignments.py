@@ -88,7 +88,7 @@ def read_list(message: pb.ListPartitionReassignmentsRequest) -> messages.ListPar
 
 def write_listed(answer: messages.ReassignmentsListed) -> pb.ListPartitionReassignmentsResponse:
     """The reassignments that have not ended, by topic."""
-    message = pb.ListPartitionReassignmentsResponse()
+    message = pb.ListPartitionReassignmentsResponse(moves_per_node=answer.moves_per_node)
     write_error(message, answer.refusal)
     for entry, one in _by_topic(answer.reassignments, message.topics.add):
         partition = one.partition

@@ -64,6 +64,9 @@ class _Walk:
         self.replicas: list[int] = history.replicas[partition].tolist()
         self.rate = int(history.rates[partition])
         self.isr = list(self.replicas)
+        self.placed, self.is_moving = list(self.replicas), False
+        # Their own draws, so that everything else of a day is as it was without moves.
+        self.moves = np.random.default_rng((shape.seed, partition))
         self.elr: list[int] = []
         self.leader = self.replicas[0]
         self.leader_epoch = self.partition_epoch = self.requests = 0
@@ -85,6 +88,8 @@ class _Walk:
                 self.plan(outage.back, "back", outage)
         for _ in range(self.rng.poisson(self.shape.hours / 8)):
             self.plan(int(self.rng.integers(60 * SECOND, self.shape.end)), "lag", None)
+        for _ in range(self.moves.poisson(self.shape.hours / 2)):
+            self.plan(int(self.moves.integers(60 * SECOND, self.shape.end)), "move", None)
         for hour in range(1, self.shape.hours):
             self.plan(hour * HOUR, "snapshot", None)
         self.create()
@@ -99,7 +104,7 @@ class _Walk:
 
     def create(self) -> None:
         at = 10 * _MS
-        said = {"replicas": self.replicas, "min_isr": MIN_ISR}
+        said = {"replicas": self.placed, "min_isr": MIN_ISR}
         self.tell(at, "CONFIG_CHANGE", lag_time_max_ms=LAG_TIME_MAX_US // _MS, topic_created=True, topic_deleted=False,
                   **said)  # fmt: skip
         self.tell(at, "STATE_SNAPSHOT", new_isr=self.isr, elr=[], new_leader=self.leader, **said)
@@ -110,7 +115,7 @@ class _Walk:
 
     def on_snapshot(self, now: int, _: None) -> None:
         self.tell(now, "STATE_SNAPSHOT", new_isr=self.isr, elr=self.elr, new_leader=self.leader, min_isr=MIN_ISR,
-                  replicas=self.replicas)  # fmt: skip
+                  replicas=self.placed)  # fmt: skip
 
     def on_down(self, now: int, outage: Outage) -> None:
         if outage.kind != "cut":
@@ -151,6 +156,35 @@ class _Walk:
         for other in self.replicas:
             if other not in self.isr and other not in self.down:
                 self.plan(now + int(self.rng.integers(SECOND, 40 * SECOND)), "caught_up", other)
+
+    def on_move(self, now: int, _: None) -> None:
+        """A move to another order of the replicas, which is done when its turn comes, or to a node that never joins."""
+        if not self.is_moving:
+            others = [node for node in range(self.shape.nodes) if node not in self.replicas]
+            target = [*self.placed[1:], int(self.moves.choice([self.placed[0], *others]))]
+            self.step(now, "queued", target)
+            self.plan(now + int(self.moves.integers(SECOND, 60 * SECOND)), "turn", target)
+
+    def on_turn(self, now: int, target: list[int]) -> None:
+        self.step(now, "started", target)
+        if set(target) == set(self.placed):
+            self.placed = target
+            self.step(now, "completed", target)
+        else:
+            self.plan(now + int(self.moves.integers(10 * SECOND, 300 * SECOND)), "taken_back", target)
+
+    def on_taken_back(self, now: int, target: list[int]) -> None:
+        self.step(now, "cancelled", target)
+
+    def step(self, now: int, phase: str, target: list[int]) -> None:
+        self.partition_epoch += phase != "completed"
+        self.is_moving = phase in ("queued", "started")
+        runs, known = phase == "started", self.placed if phase != "queued" else target
+        adding, removing = ([n for n in one if n not in other] for one, other in ((target, known), (known, target)))
+        self.tell(now, "REASSIGNMENT", phase=phase, replicas=[*target, *removing] if runs else self.placed,
+                  adding_replicas=adding, removing_replicas=removing, target_replicas=target, min_isr=MIN_ISR,
+                  original_replicas=self.placed if runs else [])  # fmt: skip
+        self.note_state(now)
 
     def on_lag(self, now: int, _: None) -> None:
         followers = [r for r in self.isr if r != self.leader and r not in self.dead and r not in self.lagging]
