@@ -688,7 +688,7 @@ class Admin:
         return [answer for answer in answers if answer is not None]
 
     async def authorizations(self) -> set[str]:
-        """Who may do what at the nodes that answer, by their settings: `off`, `acl`, and empty without TLS."""
+        """Who may do what at the nodes that answer, by their settings: off, acl, and empty without TLS."""
         request = metadata_service_pb2.DescribeClusterRequest(cluster_id=self._cluster.cluster_id)
         return set(await self._everybody(lambda endpoint: self._authorization(endpoint, request)))
 

@@ -1095,5 +1095,5 @@ class Admin(Blocking):
         return self._call(lambda: self._inner.metadata_age_ms)
 
     def authorizations(self) -> set[str]:
-        """Who may do what at the nodes that answer, by their settings: `off`, `acl`, and empty without TLS."""
+        """Who may do what at the nodes that answer, by their settings: off, acl, and empty without TLS."""
         return self._run(self._inner.authorizations)

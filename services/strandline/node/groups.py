@@ -159,7 +159,9 @@ class GroupServicer:
         host = _host_of(context.peer()) if request.member_epoch == JOIN_EPOCH else ""
         asked = groups.read_heartbeat(request, topics, host)
         try:
-            if refusal := subscription_refusal(asked.subscribed_topic_names, asked.subscribed_topic_regex):
+            names, pattern = asked.subscribed_topic_names, asked.subscribed_topic_regex
+            # Most heartbeats leave both out.
+            if (names or pattern) and (refusal := subscription_refusal(names, pattern)):
                 raise Refused.of(refusal)
             tp = self.shards.partition_of(asked.group_id)
             answer = await self.shards.ask_at(tp, asked, wait_ms(context), HeartbeatAnswered)
