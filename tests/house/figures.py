@@ -25,10 +25,10 @@ LIMITS = {
     "strandline_sim": (103, 22_600),
     "strandline_analytics": (168, 22_670),
     "strandline_kafka": (48, 10_180),
-    "tests": (577, 120_860),
+    "tests": (577, 120_950),
 }
 """Files and lines that a package may have: what it has, and no more. A change that needs more takes something away.
-Rules of who may do what (ADR 32) had a budget of their own: 6 files and 1,620 lines, and 3 and 730 of tests."""
+Rules of who may do what (ADR 32) had a budget of their own: 6 files and 1,620 lines, and 3 and 820 of tests."""
 _ANYTHING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ import pytest
 from certificates import settings_of
 from secured_cluster import Secured, secured_cluster, until
 
-from strandline.client import Admin, Producer
-from strandline.core.errors import ErrorCode
+from strandline.client import Admin, Consumer, Producer
+from strandline.core.errors import ErrorCode, Refused
 from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
 from strandline.rpc.channels import open_channel, target
 from strandline.rpc.permissions import NEEDS, TABLE, CallerRole
@@ -35,10 +35,12 @@ def rule(words: str) -> Rule:
 
 
 @asynccontextmanager
-async def _cluster(directory: Path, *topics: str) -> AsyncIterator[tuple[Secured, grpc.aio.Channel]]:
-    """One node that keeps to rules, topics with one record each, and the node's port as client/x reaches it."""
+async def _cluster(
+    directory: Path, *topics: str, nodes: Sequence[int] = (1,)
+) -> AsyncIterator[tuple[Secured, grpc.aio.Channel]]:
+    """Nodes that keep to rules, topics with one record each, and the first node's port as client/x reaches it."""
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(secured_cluster(directory, (1,), authorization="acl"))
+        cluster = await stack.enter_async_context(secured_cluster(directory, nodes, authorization="acl"))
         producing = settings_of(cluster.made.files("admin/root"))
         for topic in topics:
             await cluster.admin.create_topic(topic, partitions=1, replication_factor=1)
@@ -166,6 +168,38 @@ async def test_a_client_does_what_it_is_granted(tmp_path: Path) -> None:
     assert [refusal.code if refusal else None for refusal in locked_out] == [ErrorCode.POLICY_VIOLATION]
     assert topics == ["own.t"]
     assert status == {"acl"}
+
+
+async def test_grants_are_enough_to_transact_and_to_consume_as_a_group(tmp_path: Path) -> None:
+    """A topic, a group and a transactional id by prefixes, and nothing of the cluster; others are refused."""
+    async with _cluster(tmp_path, "own.t", nodes=(1, 2, 3)) as (cluster, _):
+        await _granted(
+            cluster,
+            "client/x ALLOW READ topic PREFIXED own.",
+            "client/x ALLOW WRITE topic PREFIXED own.",
+            "client/x ALLOW READ group PREFIXED own.",
+            "client/x ALLOW WRITE transactional-id PREFIXED own.",
+        )
+        bootstrap, settings = target(cluster.for_clients), settings_of(cluster.made.files("client/x"))
+        async with Producer(bootstrap, **settings, transactional_id="own.i") as producer, producer.transaction():
+            await producer.send("own.t", b"more")
+        with pytest.raises(Refused) as of_id:
+            await Producer(bootstrap, **settings, transactional_id="other.i").start()
+        read: list[bytes] = []
+        async with Consumer(bootstrap, **settings, group="own.g", auto_offset_reset="earliest") as consumer:
+            await consumer.subscribe(["own.t"])
+            async for record in consumer:
+                read.append(record.value)
+                if len(read) == 2:
+                    break
+            await consumer.commit()
+        async with Consumer(bootstrap, **settings, group="other.g") as other:
+            with pytest.raises(Refused) as of_group:
+                await other.subscribe(["own.t"])
+
+    assert read == [b"record", b"more"]
+    assert of_id.value.refusal.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert of_group.value.refusal.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 # ---- every method
