@@ -140,6 +140,10 @@ class NobodyDecides:
         """No leader was asked for more."""
         return []
 
+    async def authorizations(self) -> set[str]:
+        """There is no TLS."""
+        return {""}
+
     async def describe_controllers(self) -> tuple[DescribedController, ...]:
         """The store knows them, and does not answer."""
         raise Refused(ErrorCode.NOT_CONTROLLER, "no decisions for 7 s")

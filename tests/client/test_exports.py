@@ -30,14 +30,19 @@ _SHARED = {
     "LeaderEpoch",
     "NewRecord",
     "Offset",
+    "Operation",
     "Outcome",
+    "Pattern",
+    "Permission",
     "Record",
     "Refusal",
     "Refused",
+    "ResourceType",
+    "Rule",
     "TlsWrong",
 }
-"""Words of the protocol that every part uses: what is refused and how, and what a record is. Nothing else that a user
-meets is a type of the core."""
+"""Words of the protocol that every part uses: what is refused and how, what a record is, and what a rule is. Nothing
+else that a user meets is a type of the core."""
 
 _MODULES = [client, sync]
 

@@ -14,6 +14,7 @@ from strandline.core.control.state import ClusterState, ControllerTimings
 from strandline.core.control.subscriptions import MOST_TOPICS, MetadataHistory, StateChange, Subscription
 from strandline.core.errors import ControllerHint, ErrorCode, Refusal
 from strandline.core.messages import AsOf, MetadataImage, PartitionImage, TopicImage, Wanted
+from strandline.core.permissions import Caller, Operation, Pattern, Permission, Permit, ResourceType, Rule
 from strandline.core.types import Durability, NodeId, Rules
 
 
@@ -310,3 +311,26 @@ def test_equal_histories_give_equal_states(history: list[tuple[str, object]]) ->
         return controller.core.state
 
     assert run() == run()
+
+
+def _rule(name: str) -> Rule:
+    return Rule("client/x", Permission.ALLOW, Operation.DESCRIBE, ResourceType.TOPIC, Pattern.LITERAL, name)
+
+
+def test_a_subscriber_with_rules_is_sent_what_it_may_know() -> None:
+    """Of all topics those that it may describe; behind a change of rules it needs everything anew, others do not."""
+    made = history(
+        replace(image(1, topic("a"), topic("b")), acls=(_rule("a"),)),
+        image(2, topic("c"), whole=False),
+        replace(image(3, whole=False), acls=(_rule("b"),)),
+        image(4, topic("b", partition("b", 0, epoch=2)), topic("c", partition("c", 0, epoch=2)), whole=False),
+    )
+    permitted = Subscription(made, lambda: Permit(Caller("client/x", {}), made.acls))
+    plain = Subscription(made)
+    for each in (permitted, plain):
+        each.want(Wanted(all_topics=True))
+
+    assert [t.name for t in permitted.snapshot().topics] == ["b"]
+    assert permitted.added([("a", ""), ("absent", "")]).missing == (("a", ""), ("absent", ""))
+    assert [t.name for t in permitted.of(last(made)).changed] == ["b"]
+    assert (permitted.snapshot_after, plain.snapshot_after) == (1, -1)

@@ -20,6 +20,7 @@ from strandline.core.control.state import (
     record_of,
 )
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
+from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
 from strandline.core.types import (
     Durability,
     FetchHw,
@@ -35,7 +36,7 @@ from strandline.core.types import (
 )
 from strandline.metadata import documents, sqlite
 from strandline.metadata.sqlite import FILE_NAME, SCHEMA_VERSION, SqliteStore
-from strandline.metadata.store import Mark, Marked, StoreFailed, StoreMarked
+from strandline.metadata.store import Mark, Marked, StoreFailed, StoreMarked, mark_value
 from strandline.metadata.transactions import state_of
 
 TOPIC = "aaaaaaaa-0000-4000-8000-000000000001"
@@ -384,6 +385,34 @@ async def test_a_store_of_the_first_schema_becomes_one_of_this(tmp_path: Path) -
 
     assert found == [ClusterState(header=header()).apply(full(1))] * 2
     assert (version, document) == (SCHEMA_VERSION, documents.write(node()))
+
+
+RULE = Rule("client/x", Permission.DENY, Operation.READ, ResourceType.TOPIC, Pattern.PREFIXED, "a.")
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+async def test_a_store_of_the_second_schema_takes_rules(tmp_path: Path, is_marked: bool) -> None:
+    """It becomes one of the third, which the release before refuses; one that must not serve stays such a one."""
+    await stored(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as raw:
+        raw.execute("DROP TABLE acls")
+        if is_marked:
+            raw.execute("INSERT INTO mark VALUES (1, ?)", (mark_value(Mark(Marked.MOVED, "m", "etcd:e:1/x")),))
+        raw.execute(f"PRAGMA user_version = {1_002 if is_marked else 2}")
+        raw.commit()
+    store = SqliteStore(tmp_path)
+    before = await store.open_marked()
+    await store.commit([Transaction(header=header(2), acls=(RULE, replace(RULE, name="b")))])
+    await store.commit([Transaction(header=header(3), removed_acls=(replace(RULE, name="b"),))])
+    found, mark = await store.read(), store.mark
+    await store.close()
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as raw:
+        (version,) = raw.execute("PRAGMA user_version").fetchone()
+
+    assert before == state_of(full())
+    assert found is not None
+    assert found.acls == (RULE,)
+    assert (version, mark is not None) == (SCHEMA_VERSION + (1_000 if is_marked else 0), is_marked)
 
 
 @pytest.mark.parametrize("fields", ['{"node_id":1}', '{"configs":7}', "[]"])

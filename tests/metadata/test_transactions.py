@@ -19,6 +19,7 @@ from strandline.core.control.state import (
     Transaction,
 )
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
+from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
 from strandline.core.reigns.events import Head
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.metadata import etcd_layout
@@ -28,12 +29,18 @@ from strandline.metadata.transactions import pack, state_of, unpack, whole
 TOPIC = "6a1f0d8e-1111-4222-8333-444455556666"
 
 
+def _rule(name: str) -> Rule:
+    return Rule("client/x", Permission.DENY, Operation.READ, ResourceType.TOPIC, Pattern.PREFIXED, name)
+
+
 def _everything() -> Transaction:
     image = NodeImage(
         node_id=NodeId(1), node_epoch=NodeEpoch(7), client_endpoint=Endpoint("a", 1), internal_endpoint=Endpoint("b", 2)
     )
     return Transaction(
         header=ClusterHeader(cluster_id="c", controller_epoch=3, metadata_offset=9),
+        removed_acls=(_rule("gone"),),
+        acls=(_rule("t"),),
         removed_nodes=(RemovedNode(node_id=NodeId(4), node_epoch=NodeEpoch(2), directory_id="gone"),),
         nodes=(NodeRecord(image=image, incarnation_id="i", directory_id="d"),),
         topics=(

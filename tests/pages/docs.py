@@ -49,6 +49,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "metrics": metrics.lists,
     "mutants": record.section,
     "permissions": permission_page.listed,
+    "needs": permission_page.needed,
     "runtimes": pairs_table,
     "sizing": lambda: report.sizing_table(read_results()),
     "speed": lambda: report.speed_sentence(read_results()),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from strandline.rpc.permissions import EVERYBODY, TABLE
+from strandline.core.permissions import ResourceType
+from strandline.rpc.permissions import EVERYBODY, NEEDS, TABLE, Scope
 
 
 def listed() -> str:
@@ -17,3 +18,18 @@ def listed() -> str:
         methods.setdefault((service.removeprefix("strandline.v1."), who), []).append(f"`{name}`")
     lines = [f"- `{service}`, {who}: {', '.join(names)}" for (service, who), names in methods.items()]
     return "\n".join(lines) + "\n"
+
+
+def needed() -> str:
+    """What a client's rules must allow for each method, those that need the same together."""
+    methods: dict[tuple[str, str], list[str]] = {}
+    for method, need in NEEDS.items():
+        service, _, name = method.strip("/").rpartition("/")
+        either = need.scope is Scope.NAMED and {ResourceType.CLUSTER, ResourceType.TOPIC} <= need.of.keys()
+        what = (" or " if either else ", ").join(
+            f"`{operation}` of {resource}" for resource, operation in need.of.items()
+        )
+        scope = {Scope.NAMED: "", Scope.SOME: ", of any one", Scope.EVERY: ", of all"}[need.scope]
+        said = what + scope if what else "nothing"
+        methods.setdefault((service.removeprefix("strandline.v1."), said), []).append(f"`{name}`")
+    return "".join(f"- `{service}`, {what}: {', '.join(names)}\n" for (service, what), names in methods.items())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
+import urllib.error
 import urllib.request
 from asyncio import to_thread
 from collections.abc import AsyncIterator
@@ -15,11 +17,12 @@ import grpc
 import pytest
 import pytest_asyncio
 from certificates import Certificates, settings_of
-from secured_cluster import secured_cluster
+from secured_cluster import build_node, secured_cluster, until
 
 from strandline.cli.local.authority import new_authority
 from strandline.client import Producer, TopicPartition
 from strandline.core.messages import Endpoint
+from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
 from strandline.metrics.families import LED, Role
 from strandline.metrics.figures import Figure
 from strandline.metrics.port import MetricsPort
@@ -135,6 +138,36 @@ async def test_the_setting_is_enough(tmp_path: Path) -> None:
     assert all("strandline_build_info" in text for text in texts)
 
 
+async def test_series_of_topics_are_for_who_may_know_of_all(tmp_path: Path) -> None:
+    """With rules, a node's port with series for each partition answers administrators, and clients with the grant."""
+    settings = {"metrics_bind": "127.0.0.1:0", "metrics_tls": True, "authorization": "acl"}
+    async with secured_cluster(tmp_path, (1,), **settings) as cluster:
+        node = build_node(
+            tmp_path / "node-2", cluster.for_nodes, cluster.made, 2, **settings, metrics_per_partition=True
+        )
+        await node.start()
+        await cluster.admin.create_acls([_describes("client/y", ResourceType.TOPIC, "*")])
+        shown = {who: cluster.made.files(who) for who in ("client/x", "client/y", "admin/x")}
+
+        async def answers() -> set[str]:
+            found = set()
+            for who, files in shown.items():
+                with contextlib.suppress(urllib.error.HTTPError):
+                    await asyncio.to_thread(scrape, node.metrics_address, files.ca, files)
+                    found.add(who)
+            return found
+
+        async def heard() -> bool:
+            return await answers() == {"client/y", "admin/x"}
+
+        await until(heard, "those who may know of every topic are answered, and nobody else")
+        await node.shut_down()
+
+
+def _describes(principal: str, resource: ResourceType, name: str) -> Rule:
+    return Rule(principal, Permission.ALLOW, Operation.DESCRIBE, resource, Pattern.LITERAL, name)
+
+
 # The analytics server with TLS: clients may call it, nodes and strangers may not.
 
 
@@ -171,6 +204,38 @@ async def test_clients_ask_and_nobody_else(tmp_path: Path, own: str) -> None:
         await server.shut_down()
 
     assert found == {"client/x": "OK", "admin/x": "OK", "replica/1": "PERMISSION_DENIED", "nobody": "UNAVAILABLE"}
+
+
+async def test_the_analytics_server_keeps_to_a_clusters_rules(tmp_path: Path) -> None:
+    """With `rules_of` a client that may describe the cluster and every topic may ask, until that is taken back."""
+    (tmp_path / "export").mkdir()
+    async with secured_cluster(tmp_path, (1,)) as cluster:
+        server = AnalyticsServer(
+            AnalyticsSettings(
+                inputs=(str(tmp_path / "export"),),
+                destination=Destination(out=str(tmp_path / "results")),
+                rules_of=target(cluster.for_clients),
+                **cast(Any, settings_of(cluster.made.files("client/analytics"))),
+            ),
+            cast(Any, None),
+        )
+        endpoint = await server.start()
+        grants = [
+            _describes("client/x", ResourceType.TOPIC, "*"),
+            _describes("client/x", ResourceType.CLUSTER, "kafka-cluster"),
+        ]
+
+        async def outcome(*wanted: str) -> bool:
+            return tuple([await _ask(endpoint, cluster.made.tls(who)) for who in ("client/x", "admin/x")]) == wanted
+
+        try:
+            assert await outcome("PERMISSION_DENIED", "OK")
+            await cluster.admin.create_acls(grants)
+            await until(lambda: outcome("OK", "OK"), "the rules are followed")
+            await cluster.admin.delete_acls(grants)
+            await until(lambda: outcome("PERMISSION_DENIED", "OK"), "they are taken back")
+        finally:
+            await server.shut_down()
 
 
 # The Spark data source reads a topic of a cluster with TLS as a client, and names the wrong option.

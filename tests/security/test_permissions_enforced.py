@@ -229,4 +229,4 @@ def test_the_callers_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyP
     ]
 
     assert len(check._granted) == 2
-    assert [caller.name for caller, _ in grants] == ["1", "2", "3", "3"]
+    assert [grant.caller.name for grant in grants] == ["1", "2", "3", "3"]

@@ -87,6 +87,15 @@ PageRows = Annotated[
 Poll = Annotated[
     Duration, duration_option("--poll", help="How often watched inputs are checked for new files.", least="100ms")
 ]
+RulesOf = Annotated[
+    str,
+    typer.Option(
+        "--rules-of",
+        envvar="STRANDLINE_RULES_OF",
+        metavar="HOST:PORT[,...]",
+        help="Cluster whose rules (strandline acl) say which clients may ask; needs TLS.",
+    ),
+]
 Reflection = Annotated[bool, typer.Option("--reflection/--no-reflection", help="Serve gRPC reflection.")]
 
 
@@ -102,6 +111,7 @@ def serve(
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
     insecure: Insecure = False,
+    rules_of: RulesOf = "",
     results: Results = None,
     kind: FormatOption = ResultFormat.PARQUET,
     catalog: Catalog = None,
@@ -123,6 +133,8 @@ def serve(
         raise typer.BadParameter(f"--log-format or --log-level: {error}") from None
     if metrics_tls and not tls_cert:
         raise typer.BadParameter("--metrics-tls needs --tls-cert, --tls-key and --tls-ca")
+    if rules_of and not tls_cert:
+        raise typer.BadParameter("--rules-of needs --tls-cert, --tls-key and --tls-ca")
     endpoint = _endpoint_of(bind, tls_cert, tls_key, tls_ca, insecure=insecure)
     existing(inputs)
     destination = server_destination(kind, results, catalog, namespace)
@@ -140,6 +152,7 @@ def serve(
             tls_key=tls_key,
             tls_ca=tls_ca,
             insecure=insecure,
+            rules_of=rules_of,
             reflection=reflection,
             queue_length=queue_length,
             page_rows=page_rows,

@@ -13,6 +13,7 @@ import grpc
 import structlog
 from pyspark.sql import SparkSession
 
+from strandline.client.administer.followed_rules import FollowedRules
 from strandline.core.messages import Endpoint
 from strandline.metrics.families import QUESTIONS, QUESTIONS_WAITING, Role
 from strandline.metrics.figures import Figure
@@ -44,6 +45,7 @@ class AnalyticsServer:
         self._health_port = HealthPort("analytics", self._health)
         self._metrics = MetricsPort(Role.ANALYTICS, lambda: queue_figures(self.queue))
         self.metrics_address = ""
+        self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> Endpoint:
         """Serve; returns the address with its port.
@@ -58,8 +60,9 @@ class AnalyticsServer:
         if tls is None:
             _log.info(TLS_OFF)
         self.health_endpoint = await self._health_port.open(settings.health_bind)
+        rules = self._follow_rules() if settings.rules_of else None
         self._server: grpc.aio.Server = build_server(
-            ServerSettings(name="analytics", reflection=settings.reflection), tls=tls
+            ServerSettings(name="analytics", reflection=settings.reflection), tls=tls, acls=rules.now if rules else None
         )
         self._health.attach(self._server, with_reflection=settings.reflection)
         engine = Engine(self._spark, most_rows=settings.most_rows)
@@ -79,6 +82,13 @@ class AnalyticsServer:
         _log.info("serving", address=target(self.endpoint), inputs=",".join(settings.inputs))
         return self.endpoint
 
+    def _follow_rules(self) -> FollowedRules:
+        settings = self._settings
+        tls = {"tls_cert": settings.tls_cert, "tls_key": settings.tls_key, "tls_ca": settings.tls_ca}
+        followed = FollowedRules(settings.rules_of, **tls)
+        self._following = asyncio.create_task(followed.follow_forever())
+        return followed
+
     def _open_metrics(self, tls: Tls | None) -> str:
         https = https_of(tls, wanted=self._settings.metrics_tls)
         try:
@@ -96,8 +106,10 @@ class AnalyticsServer:
         await self._health.set_serving(False)
         self.queue.close()
         await self._server.stop(_GRACE_S)
-        self._owner.cancel()
-        await asyncio.gather(self._owner, return_exceptions=True)
+        owned = [task for task in (self._owner, self._following) if task is not None]
+        for task in owned:
+            task.cancel()
+        await asyncio.gather(*owned, return_exceptions=True)
         await asyncio.to_thread(self._metrics.close)
         await self._health_port.close()
         _log.info("stopped")

@@ -35,6 +35,8 @@ class AnalyticsSettings:
     """Certificate of this process; empty: no TLS. Its identity is a client's or an administrator's."""
     tls_key: str = ""
     tls_ca: str = ""
+    rules_of: str = ""
+    """Bootstrap addresses of the cluster whose rules say what clients may ask; empty: each its role (C105)."""
     insecure: bool = False
     """Whether addresses beyond loopback may be served without TLS."""
     reflection: bool = True

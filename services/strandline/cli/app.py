@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from strandline.cli import roles, settings
-from strandline.cli.ask import cluster, consume, group, node, produce, reassign, topic, txn
+from strandline.cli.ask import acl, cluster, consume, group, node, produce, reassign, topic, txn
 from strandline.cli.demo import command as demo
 from strandline.cli.failures import installed_elsewhere
 from strandline.cli.local import certs, export, log, profile, up
@@ -21,8 +21,8 @@ from strandline.cli.options import in_todays_words
 from strandline.cli.perf import command as perf
 
 _ORDER = (
-    "topic produce consume group txn perf cluster node rebalance reassign log profile up demo console export analytics "
-    "scenario sim controller replica settings certs completion"
+    "topic produce consume group txn perf cluster node acl rebalance reassign log profile up demo console export "
+    "analytics scenario sim controller replica settings certs completion"
 )
 
 
@@ -57,6 +57,7 @@ app.add_typer(txn.app, name="txn")
 app.add_typer(perf.app, name="perf")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(node.app, name="node")
+app.add_typer(acl.app, name="acl")
 app.command("rebalance")(reassign.rebalance)
 app.add_typer(reassign.app, name="reassign")
 app.add_typer(log.app, name="log")

@@ -59,6 +59,7 @@ from strandline.client.records import ConsumerRecord, FetchedRecords, RebalanceL
 from strandline.client.serialization import DeserializationFailed, Interceptor, OutgoingRecord, SerializationFailed
 from strandline.client.stats import ConsumerStats, PartitionStats, ProducerStats
 from strandline.core.errors import ControllerHint, ErrorCode, Outcome, Refusal, Refused
+from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
 from strandline.core.types import Acks, LeaderEpoch, Offset
 from strandline.records.codec import NewRecord, Record, encode_batch
 from strandline.records.compression import Compression
@@ -124,21 +125,26 @@ __all__ = [
     "OffsetOutOfRange",
     "Offsets",
     "OngoingReassignment",
+    "Operation",
     "Outcome",
     "OutcomeUnknown",
     "OutgoingRecord",
     "PartitionProducer",
     "PartitionStats",
+    "Pattern",
+    "Permission",
     "Producer",
     "ProducerFenced",
     "ProducerStats",
-    "RebalanceListener",
     "Reassigned",
+    "RebalanceListener",
     "Record",
     "RecordMetadata",
     "Refusal",
     "Refused",
     "ReplicaState",
+    "ResourceType",
+    "Rule",
     "SendFailed",
     "SendToDeletedTopic",
     "SerializationFailed",

@@ -32,23 +32,29 @@ from strandline.client.settings import DEFAULT_CLIENT_ID
 from strandline.core import types
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import Endpoint
+from strandline.core.permissions import Rule
+from strandline.rpc.convert import acls
 from strandline.rpc.convert.configs import read_described
 from strandline.rpc.convert.describe import read_controllers
+from strandline.rpc.convert.errors import read_error
 from strandline.rpc.convert.metadata import read_topic
 from strandline.v1 import (
     controller_service_pb2 as pb,
     error_pb2,
     follower_service_pb2,
     leader_service_pb2,
+    metadata_service_pb2,
     partition_pb2,
 )
 from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
+from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 
 if TYPE_CHECKING:
     # The stubs' async faces exist for the type checker only.
     from strandline.v1.follower_service_pb2_grpc import FollowerServiceAsyncStub
     from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
+    from strandline.v1.metadata_service_pb2_grpc import MetadataServiceAsyncStub
 
 _T = TypeVar("_T")
 
@@ -377,6 +383,44 @@ class Admin:
         admin_answers.check(answer)
         return reassignments.DrainedNode(answer.remaining_replicas, answer.remaining_leaders)
 
+    async def describe_acls(self) -> list[Rule]:
+        """All rules of who may do what, in order.
+
+        Raises:
+            Refused: CLUSTER_AUTHORIZATION_FAILED.
+        """
+        request = pb.DescribeAclsRequest(cluster_id=self._cluster.cluster_id)
+        answer = await ask_again(self._cluster, lambda to: to.DescribeAcls, request)
+        return [acls.read_acl(one) for one in answer.acls]
+
+    async def create_acls(
+        self, rules: Iterable[Rule], *, validate_only: bool = False, force: bool = False
+    ) -> list[Refusal | None]:
+        """Add rules; for each why it was refused, None where it was not. One that is there already stays.
+
+        ``force``: even if that keeps the caller from changing rules again.
+
+        Raises:
+            Refused: CLUSTER_AUTHORIZATION_FAILED.
+        """
+        request = acls.create_request(self._cluster.cluster_id, rules, validate_only=validate_only, force=force)
+        answer = await ask_again(self._cluster, lambda to: to.CreateAcls, request)
+        return [read_error(row) for row in answer.results]
+
+    async def delete_acls(
+        self, rules: Iterable[Rule], *, validate_only: bool = False, force: bool = False
+    ) -> list[Refusal | None]:
+        """Take rules back; for each why it was refused, None where it was not. ``force`` as in `create_acls`.
+
+        Raises:
+            Refused: CLUSTER_AUTHORIZATION_FAILED.
+        """
+        request = acls.delete_request(self._cluster.cluster_id, rules, validate_only=validate_only, force=force)
+        answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.DeleteAcls, request)
+        found = [read_error(row) for row in answer.filter_results]
+        gone = ErrorCode.RESOURCE_NOT_FOUND
+        return [None if may_repeat and why is not None and why.code is gone else why for why in found]
+
     async def describe_controllers(self) -> tuple[described.DescribedController, ...]:
         """Every controller that is there, and which one decides; none from a release that cannot say.
 
@@ -650,6 +694,15 @@ class Admin:
         living = [node.client_endpoint for node in self._cluster.image.nodes if not node.fenced]
         answers = await asyncio.gather(*(_answer_or_none(ask(endpoint)) for endpoint in living if endpoint is not None))
         return [answer for answer in answers if answer is not None]
+
+    async def authorizations(self) -> set[str]:
+        """Who may do what at the nodes that answer, by their settings: off, acl, and empty without TLS."""
+        request = metadata_service_pb2.DescribeClusterRequest(cluster_id=self._cluster.cluster_id)
+        return set(await self._everybody(lambda endpoint: self._authorization(endpoint, request)))
+
+    async def _authorization(self, endpoint: Endpoint, request: metadata_service_pb2.DescribeClusterRequest) -> str:
+        stub: MetadataServiceAsyncStub = MetadataServiceStub(self._cluster.channels.to(endpoint))
+        return (await self._cluster.ask(stub.DescribeCluster, request)).authorization
 
     async def _describe_led(
         self, endpoint: Endpoint, request: leader_service_pb2.DescribePartitionsRequest

@@ -40,6 +40,7 @@ from strandline.client.serialization import Interceptor
 from strandline.client.settings import DEFAULT_CLIENT_ID
 from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, ProducerStats
 from strandline.core.errors import Refusal
+from strandline.core.permissions import Rule
 from strandline.core.types import Acks, Offset
 from strandline.records.batch import Buffer
 from strandline.records.codec import Headers, NewRecord
@@ -868,6 +869,36 @@ class Admin(Blocking):
         """
         return self._run(self._inner.drain_node, node_id, draining=draining)
 
+    def describe_acls(self) -> list[Rule]:
+        """All rules of who may do what, in order.
+
+        Raises:
+            Refused: CLUSTER_AUTHORIZATION_FAILED.
+        """
+        return self._run(self._inner.describe_acls)
+
+    def create_acls(
+        self, rules: Iterable[Rule], *, validate_only: bool = False, force: bool = False
+    ) -> list[Refusal | None]:
+        """Add rules; for each why it was refused, None where it was not. One that is there already stays.
+
+        ``force``: even if that keeps the caller from changing rules again.
+
+        Raises:
+            Refused: CLUSTER_AUTHORIZATION_FAILED.
+        """
+        return self._run(self._inner.create_acls, rules, validate_only=validate_only, force=force)
+
+    def delete_acls(
+        self, rules: Iterable[Rule], *, validate_only: bool = False, force: bool = False
+    ) -> list[Refusal | None]:
+        """Take rules back; for each why it was refused, None where it was not. ``force`` as in `create_acls`.
+
+        Raises:
+            Refused: CLUSTER_AUTHORIZATION_FAILED.
+        """
+        return self._run(self._inner.delete_acls, rules, validate_only=validate_only, force=force)
+
     def describe_controllers(self) -> tuple[described.DescribedController, ...]:
         """Every controller that is there, and which one decides; none from a release that cannot say.
 
@@ -1068,3 +1099,7 @@ class Admin(Blocking):
     def metadata_age_ms(self) -> int | None:
         """How old the metadata that this admin follows may be, in ms (C62); None before it has started."""
         return self._call(lambda: self._inner.metadata_age_ms)
+
+    def authorizations(self) -> set[str]:
+        """Who may do what at the nodes that answer, by their settings: off, acl, and empty without TLS."""
+        return self._run(self._inner.authorizations)

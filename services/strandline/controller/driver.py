@@ -18,6 +18,7 @@ from strandline.core.control.messages import ControllerRequest, WatchMetadata
 from strandline.core.control.state import ClusterState, Transaction
 from strandline.core.errors import ControllerHint, ErrorCode, Refusal, Refused
 from strandline.core.messages import MetadataImage
+from strandline.core.permissions import Caller
 from strandline.core.state_events import StateEvent
 from strandline.core.types import TopicPartition
 from strandline.metadata.store import StoreAway, StoreDeposed, StoreFailed
@@ -166,13 +167,15 @@ class ControllerDriver(Driver[Core]):
             return ()
         return super().carry_out(effects)
 
-    async def request(self, request: ControllerRequest, kind: type[_Answer]) -> _Answer:
-        """The core's answer to a request.
+    async def request(self, request: ControllerRequest, kind: type[_Answer], caller: Caller | None = None) -> _Answer:
+        """The core's answer to a request of a ``caller`` whose rules count, or of one that needs none.
 
         Raises:
             Refused: the call was refused as a whole.
         """
-        return await self.ask(lambda now_ms, request_id: events.RequestArrived(now_ms, request_id, request), kind)
+        return await self.ask(
+            lambda now_ms, request_id: events.RequestArrived(now_ms, request_id, request, caller), kind
+        )
 
     async def watch(self, request: WatchMetadata) -> Watch[Any]:
         """Open a watch; the caller closes it.

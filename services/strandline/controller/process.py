@@ -50,6 +50,7 @@ from strandline.runtime.driver import Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import at_each_hour, exports, open_exports, tell
 from strandline.runtime.process import LongLived, OwnTasks
+from strandline.runtime.settings import Authorization
 from strandline.subscriptions.feed import MetadataFeed
 from strandline.subscriptions.servicer import SERVICE as METADATA_SERVICE, MetadataServicer
 
@@ -132,7 +133,7 @@ class ControllerProcess:
         )
         self._serve(lambda: self.driver, alone)
         for server in self._servers:
-            MetadataServicer(self.feed).add_to(server)
+            MetadataServicer(self.feed, self._authorization).add_to(server)
         await self._begin_reign(core)
         self._open_metrics(lambda: self.driver)
         self._tasks.own(self.driver.perform_forever())
@@ -259,7 +260,8 @@ class ControllerProcess:
             internal_keepalive=keepalive,
             on_refusal=self._seen.refused,
         )
-        server = build_server(chosen, tls=self._tls)
+        acls = (lambda: self.feed.history.acls) if settings.authorization is Authorization.ACL else None
+        server = build_server(chosen, tls=self._tls, acls=acls)
         self.health.attach(server, with_reflection=settings.reflection)
         self._servers.append(server)
         return bind(server, parse_endpoint(address), tls=self._tls)
@@ -271,6 +273,10 @@ class ControllerProcess:
         else:
             tls.must_be(CallerRole.CONTROLLER)
         return tls
+
+    @property
+    def _authorization(self) -> str:
+        return self.settings.authorization if self._tls is not None else ""
 
     def _id_of_a_new_cluster(self) -> str:
         """With TLS the certificates were made before the cluster, so its id is the one that they name."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import grpc
 
@@ -18,14 +18,16 @@ from strandline.controller.watches import Watch
 from strandline.core.control import messages
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import AlterPartitionAnswer, HeartbeatAnswer, NodeRegistered, ReplicaLogsReported
-from strandline.rpc.convert import admin, configs, controller as convert, reassignments, reports
+from strandline.rpc.convert import acls, admin, configs, controller as convert, reassignments, reports
 from strandline.rpc.convert.describe import write_controllers
 from strandline.rpc.convert.metadata import write_watch_news
+from strandline.rpc.permitted import caller_of_call
 from strandline.runtime.clock import wall_us
 from strandline.v1 import controller_service_pb2 as pb, controller_service_pb2_grpc as pb_grpc
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ControllerService"].full_name
 Context = grpc.aio.ServicerContext[Any, Any]
+_Answer = TypeVar("_Answer")
 
 
 class ControllerServicer:
@@ -51,6 +53,9 @@ class ControllerServicer:
     def _driver(self) -> ControllerDriver:
         return self._deciding()
 
+    async def _ask(self, request: messages.ControllerRequest, kind: type[_Answer]) -> _Answer:
+        return await self._driver.request(request, kind, caller_of_call())
+
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on ``server``."""
         pb_grpc.add_ControllerServiceServicer_to_server(cast(Any, self), server)
@@ -58,50 +63,46 @@ class ControllerServicer:
     async def RegisterNode(self, request: pb.RegisterNodeRequest, context: Context) -> pb.RegisterNodeResponse:
         """Registers a node's new process."""
         registration = convert.read_registration(request, self._driver.core.state.header.rules)
-        answer = await self._driver.request(registration, NodeRegistered)
+        answer = await self._ask(registration, NodeRegistered)
         _refuse_other_rules(answer)
         return convert.write_registered(answer)
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatResponse:
         """Keeps a session alive."""
-        answer = await self._driver.request(convert.read_heartbeat(request), HeartbeatAnswer)
+        answer = await self._ask(convert.read_heartbeat(request), HeartbeatAnswer)
         return convert.write_heartbeat_answer(replace(answer, controller_wall_us=wall_us()))
 
     async def AlterPartition(self, request: pb.AlterPartitionRequest, context: Context) -> pb.AlterPartitionResponse:
         """Changes ISRs."""
-        answer = await self._driver.request(convert.read_alter_partition(request), AlterPartitionAnswer)
+        answer = await self._ask(convert.read_alter_partition(request), AlterPartitionAnswer)
         return convert.write_alter_partition_answer(answer)
 
     async def ReportReplicaLogs(
         self, request: pb.ReportReplicaLogsRequest, context: Context
     ) -> pb.ReportReplicaLogsResponse:
         """Takes what a node reports of its logs."""
-        return reports.write_reported(await self._driver.request(reports.read_report(request), ReplicaLogsReported))
+        return reports.write_reported(await self._ask(reports.read_report(request), ReplicaLogsReported))
 
     async def ShutdownNode(self, request: pb.ShutdownNodeRequest, context: Context) -> pb.ShutdownNodeResponse:
         """Begins a controlled shutdown."""
-        answer = await self._driver.request(admin.read_shutdown_node(request), messages.NodeShutdownBegun)
+        answer = await self._ask(admin.read_shutdown_node(request), messages.NodeShutdownBegun)
         return admin.write_shutdown_begun(answer)
 
     async def UnregisterNode(self, request: pb.UnregisterNodeRequest, context: Context) -> pb.UnregisterNodeResponse:
         """Removes a node that is gone for good."""
-        answer = await self._driver.request(admin.read_unregister_node(request), messages.NodeUnregistered)
+        answer = await self._ask(admin.read_unregister_node(request), messages.NodeUnregistered)
         return admin.write_unregistered(answer)
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Context) -> pb.ListNodesResponse:
         """Lists the nodes."""
-        return admin.write_nodes_listed(
-            await self._driver.request(admin.read_list_nodes(request), messages.NodesListed)
-        )
+        return admin.write_nodes_listed(await self._ask(admin.read_list_nodes(request), messages.NodesListed))
 
     async def GetMetadata(self, request: pb.GetMetadataRequest, context: Context) -> pb.GetMetadataResponse:
         """Return the state once."""
         if request.linearizable:
             self._deciding()
             await self._among.confirm()
-        return admin.write_metadata(
-            await self._driver.request(admin.read_get_metadata(request), messages.MetadataListed)
-        )
+        return admin.write_metadata(await self._ask(admin.read_get_metadata(request), messages.MetadataListed))
 
     async def WatchMetadata(self, request: pb.WatchMetadataRequest, context: Context) -> None:
         """Send the state, then every change of it."""
@@ -126,79 +127,91 @@ class ControllerServicer:
     async def CreateTopics(self, request: pb.CreateTopicsRequest, context: Context) -> pb.CreateTopicsResponse:
         """Creates topics."""
         asked = admin.read_create_topics(request, lambda: str(uuid.uuid4()))
-        return admin.write_topics_created(await self._driver.request(asked, messages.TopicsCreated))
+        return admin.write_topics_created(await self._ask(asked, messages.TopicsCreated))
 
     async def DeleteTopics(self, request: pb.DeleteTopicsRequest, context: Context) -> pb.DeleteTopicsResponse:
         """Deletes topics."""
-        answer = await self._driver.request(admin.read_delete_topics(request), messages.TopicsChanged)
+        answer = await self._ask(admin.read_delete_topics(request), messages.TopicsChanged)
         return admin.write_topics_deleted(answer)
 
     async def DescribeTopics(self, request: pb.DescribeTopicsRequest, context: Context) -> pb.DescribeTopicsResponse:
         """Describes topics."""
-        answer = await self._driver.request(admin.read_describe_topics(request), messages.TopicsDescribed)
+        answer = await self._ask(admin.read_describe_topics(request), messages.TopicsDescribed)
         return admin.write_topics_described(answer)
 
     async def AlterTopicConfigs(
         self, request: pb.AlterTopicConfigsRequest, context: Context
     ) -> pb.AlterTopicConfigsResponse:
         """Changes settings of topics."""
-        answer = await self._driver.request(admin.read_alter_configs(request), messages.TopicsChanged)
+        answer = await self._ask(admin.read_alter_configs(request), messages.TopicsChanged)
         return admin.write_configs_altered(answer)
 
     async def IncrementalAlterConfigs(
         self, request: pb.IncrementalAlterConfigsRequest, context: Context
     ) -> pb.IncrementalAlterConfigsResponse:
         """Changes single settings."""
-        answer = await self._driver.request(configs.read_incremental(request), messages.TopicsChanged)
+        answer = await self._ask(configs.read_incremental(request), messages.TopicsChanged)
         return configs.write_incremental(request, answer)
 
     async def DescribeConfigs(self, request: pb.DescribeConfigsRequest, context: Context) -> pb.DescribeConfigsResponse:
         """Returns settings in force."""
-        answer = await self._driver.request(configs.read_describe_configs(request), messages.ConfigsDescribed)
+        answer = await self._ask(configs.read_describe_configs(request), messages.ConfigsDescribed)
         return configs.write_configs_described(request, answer)
 
     async def CreatePartitions(
         self, request: pb.CreatePartitionsRequest, context: Context
     ) -> pb.CreatePartitionsResponse:
         """Adds partitions."""
-        answer = await self._driver.request(admin.read_create_partitions(request), messages.TopicsChanged)
+        answer = await self._ask(admin.read_create_partitions(request), messages.TopicsChanged)
         return admin.write_partitions_created(answer)
 
     async def ElectLeaders(self, request: pb.ElectLeadersRequest, context: Context) -> pb.ElectLeadersResponse:
         """Holds elections."""
-        answer = await self._driver.request(admin.read_elect_leaders(request), messages.LeadersElected)
+        answer = await self._ask(admin.read_elect_leaders(request), messages.LeadersElected)
         return admin.write_leaders_elected(answer)
 
     async def AllocateProducerIds(
         self, request: pb.AllocateProducerIdsRequest, context: Context
     ) -> pb.AllocateProducerIdsResponse:
         """Reserves producer ids for a node."""
-        answer = await self._driver.request(admin.read_allocate_producer_ids(request), messages.ProducerIdsAllocated)
+        answer = await self._ask(admin.read_allocate_producer_ids(request), messages.ProducerIdsAllocated)
         return admin.write_producer_ids(answer)
 
     async def InitProducerId(self, request: pb.InitProducerIdRequest, context: Context) -> pb.InitProducerIdResponse:
         """Gives a producer its identity."""
-        answer = await self._driver.request(admin.read_init_producer_id(request), messages.ProducerIdGiven)
+        answer = await self._ask(admin.read_init_producer_id(request), messages.ProducerIdGiven)
         return admin.write_producer_id(answer)
 
     async def AlterPartitionReassignments(
         self, request: pb.AlterPartitionReassignmentsRequest, context: Context
     ) -> pb.AlterPartitionReassignmentsResponse:
         """Changes which nodes hold partitions."""
-        answer = await self._driver.request(reassignments.read_alter(request), messages.PartitionsReassigned)
+        answer = await self._ask(reassignments.read_alter(request), messages.PartitionsReassigned)
         return reassignments.write_altered(answer)
 
     async def ListPartitionReassignments(
         self, request: pb.ListPartitionReassignmentsRequest, context: Context
     ) -> pb.ListPartitionReassignmentsResponse:
         """Lists the reassignments that have not ended."""
-        answer = await self._driver.request(reassignments.read_list(request), messages.ReassignmentsListed)
+        answer = await self._ask(reassignments.read_list(request), messages.ReassignmentsListed)
         return reassignments.write_listed(answer)
 
     async def DrainNode(self, request: pb.DrainNodeRequest, context: Context) -> pb.DrainNodeResponse:
         """Drains a node, or ends that."""
-        answer = await self._driver.request(reassignments.read_drain(request), messages.NodeDrained)
+        answer = await self._ask(reassignments.read_drain(request), messages.NodeDrained)
         return reassignments.write_drained(answer)
+
+    async def CreateAcls(self, request: pb.CreateAclsRequest, context: Context) -> pb.CreateAclsResponse:
+        """Adds rules."""
+        return acls.write_created(await self._ask(acls.read_create(request), messages.AclsChanged))
+
+    async def DeleteAcls(self, request: pb.DeleteAclsRequest, context: Context) -> pb.DeleteAclsResponse:
+        """Takes rules back."""
+        return acls.write_deleted(await self._ask(acls.read_delete(request), messages.AclsChanged))
+
+    async def DescribeAcls(self, request: pb.DescribeAclsRequest, context: Context) -> pb.DescribeAclsResponse:
+        """Lists rules."""
+        return acls.write_described(await self._ask(acls.read_describe(request), messages.AclsDescribed))
 
     async def DescribeControllers(
         self, request: pb.DescribeControllersRequest, context: Context

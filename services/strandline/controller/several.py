@@ -130,7 +130,7 @@ class SeveralProcess(ControllerProcess):
         self.feed = served.feed
         self._serve(self.reigning.deciding, self.reigning)
         for server in self._servers:
-            MetadataServicer(self.feed).add_to(server)
+            MetadataServicer(self.feed, self._authorization).add_to(server)
         self._open_metrics(lambda: self._current)
         for server in self._servers:
             await server.start()

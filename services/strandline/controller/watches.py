@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 from strandline.core.control.events import OpenWatch, Publish
@@ -99,6 +100,8 @@ class Watches(Generic[_Metadata]):
         image = change.image
         current = {node.node_id: node.node_epoch for node in image.nodes}
         metadata = self._encode(image)
+        # Rules of who may do what are for nodes.
+        for_clients = metadata if image.acls is None else self._encode(replace(image, acls=None))
         for watch in self._open:
             if watch.node_id in image.removed_node_ids:
                 watch.end(Refusal(ErrorCode.STALE_BROKER_EPOCH, f"node {watch.node_id} was removed from the cluster"))
@@ -107,7 +110,8 @@ class Watches(Generic[_Metadata]):
                 watch.end(Refusal(ErrorCode.STALE_BROKER_EPOCH, f"a newer process registered as node {watch.node_id}"))
                 continue
             position = change.position_for(watch.node_id, watch.node_epoch)
-            watch.put(WatchNews(metadata, image.is_snapshot, watch.node_epoch, position))
+            told = for_clients if watch.node_id is None else metadata
+            watch.put(WatchNews(told, image.is_snapshot, watch.node_epoch, position))
 
     def end_all(self, refusal: Refusal) -> None:
         """End every watch."""

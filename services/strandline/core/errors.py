@@ -40,6 +40,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_MEMBER_ID = 25
     REBALANCE_IN_PROGRESS = 27
     INVALID_COMMIT_OFFSET_SIZE = 28
+    TOPIC_AUTHORIZATION_FAILED = 29
     GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
     INVALID_TIMESTAMP = 32
@@ -60,6 +61,7 @@ class ErrorCode(IntEnum):
     INVALID_TRANSACTION_TIMEOUT = 50
     CONCURRENT_TRANSACTIONS = 51
     TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     UNKNOWN_PRODUCER_ID = 59
@@ -147,7 +149,10 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.UNKNOWN_MEMBER_ID: ErrorRule(False, "join the group again with member epoch 0"),
     ErrorCode.REBALANCE_IN_PROGRESS: ErrorRule(False, "join the group again"),
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: ErrorRule(False, "commit fewer partitions at a time"),
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: ErrorRule(False, "use a certificate whose identity may use the group"),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: ErrorRule(
+        False, "check the name, then grant it: `strandline acl test` says how"
+    ),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: ErrorRule(False, "grant the group: `strandline acl test` says how"),
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorRule(False, "use a certificate whose identity may do this"),
     ErrorCode.INVALID_TIMESTAMP: ErrorRule(False, "correct the batch's timestamps"),
     ErrorCode.UNSUPPORTED_VERSION: ErrorRule(False, "run a release whose feature levels overlap the cluster's"),
@@ -167,6 +172,7 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: ErrorRule(False, "use a shorter transaction time-out"),
     ErrorCode.CONCURRENT_TRANSACTIONS: ErrorRule(True, "ask again; the transaction before is being ended"),
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: ErrorRule(False, "nothing to do; a newer coordinator took over"),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorRule(False, "grant the id: `strandline acl test` says how"),
     ErrorCode.OPERATION_NOT_ATTEMPTED: ErrorRule(True, "retry; another partition of the request failed first"),
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorRule(True, "ask another replica; this one's disk failed"),
     ErrorCode.UNKNOWN_PRODUCER_ID: ErrorRule(False, "start a new producer id; this one's records have expired"),
@@ -215,7 +221,6 @@ RESERVED = frozenset(
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
         ErrorCode.OPERATION_NOT_ATTEMPTED,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.REASSIGNMENT_IN_PROGRESS,

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from strandline.core import types
 from strandline.core.errors import Outcome, Refusal
+from strandline.core.permissions import Rule
 from strandline.core.types import (
     NO_TRANSACTIONS,
     AbortedTransaction,
@@ -519,6 +520,8 @@ class MetadataImage:
     """The proof that this position was sent to that process; None to a client (M72)."""
     reigns: tuple[Reign, ...] = ()
     """The reigns that led to this state, the one that made it last: a change names that one alone (C34)."""
+    acls: tuple[Rule, ...] | None = None
+    """All rules of who may do what; None: as before, and in a snapshot that its sender told none (C105)."""
     registered: PositionProof | None = None
     """Only of a stored image: the position that its node's registration was answered with, if nothing came since."""
 

@@ -285,7 +285,7 @@ def value(cls: type[T]) -> type[T]:
 # still speaks the level before, or it cannot join a cluster that is being upgraded node by node.
 
 LOWEST = 1
-HIGHEST = 5
+HIGHEST = 6
 
 REPORTED_ELECTIONS = 2
 """From this level on every live node reports its logs on request, so an election may wait for reports (M65)."""
@@ -298,6 +298,9 @@ TRANSACTIONS = 4
 
 REASSIGNMENTS = 5
 """From this level on every live node knows replicas that are added and removed, and nodes that are drained (C70)."""
+
+ACLS = 6
+"""From this level on every live node is sent the rules of who may do what, and keeps to them (C105)."""
 
 
 def shared(spoken: Iterable[tuple[int, int]]) -> tuple[int, int]:

@@ -18,8 +18,9 @@ import msgspec
 
 from strandline.core.control.state import ClusterHeader, NodeRecord, ReignRecord, RemovedNode, TopicRecord
 from strandline.core.messages import NodeImage, PartitionImage
+from strandline.core.permissions import Rule
 
-Stored = ClusterHeader | NodeRecord | RemovedNode | TopicRecord | PartitionImage | ReignRecord | str
+Stored = ClusterHeader | NodeRecord | RemovedNode | TopicRecord | PartitionImage | ReignRecord | Rule | str
 
 _T = TypeVar("_T", bound=Stored)
 

@@ -19,15 +19,18 @@ import structlog
 
 from strandline.core.control import state as control_state
 from strandline.core.messages import PartitionImage
+from strandline.core.permissions import Rule
 from strandline.metadata import documents
 from strandline.metadata.store import Mark, StoreFailed, StoreInUse, StoreMarked, mark_value, read_mark
 from strandline.metadata.transactions import whole
 
 FILE_NAME = "metadata.sqlite"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+"""The third keeps rules of who may do what, without which an earlier release would serve everybody (C105)."""
 _FIRST_SCHEMA = 1
 _MARKED_SCHEMA = 1_000 + SCHEMA_VERSION
 """Of a store that must not serve: a version that no release reads, so that earlier ones refuse it too."""
+_READABLE = (_FIRST_SCHEMA, 2, 1_002, SCHEMA_VERSION, _MARKED_SCHEMA)
 
 _SCHEMA = """
 CREATE TABLE header (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), document TEXT NOT NULL) STRICT;
@@ -43,6 +46,7 @@ _LATER_TABLES = (
     "CREATE TABLE IF NOT EXISTS removed_nodes (node_id INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS reigns "
     "(position INTEGER PRIMARY KEY, reign_id TEXT NOT NULL UNIQUE, document TEXT NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS acls (document TEXT PRIMARY KEY) STRICT, WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS mark "
     "(only_row INTEGER PRIMARY KEY CHECK (only_row = 1), document TEXT NOT NULL) STRICT",
 )
@@ -201,17 +205,17 @@ class SqliteStore:
             for statement in _SCHEMA.split(";"):
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        elif version not in (_FIRST_SCHEMA, SCHEMA_VERSION, _MARKED_SCHEMA):
+        elif version not in _READABLE:
             raise StoreFailed(f"metadata store {self._path} has schema {version}; this release reads {SCHEMA_VERSION}")
         for statement in _LATER_TABLES:
             self._db.execute(statement)
         self._check_integrity()
         self.mark = self._read_mark()
         state = self._read(documents.turned if version == _FIRST_SCHEMA else None)
-        if version == _FIRST_SCHEMA:
-            if state is not None:
-                self._write_whole(state)
-            self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        if version == _FIRST_SCHEMA and state is not None:
+            self._write_whole(state)
+        if version != SCHEMA_VERSION:
+            self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION if self.mark is None else _MARKED_SCHEMA}")
         self._db.execute("COMMIT")
         return state
 
@@ -236,6 +240,7 @@ class SqliteStore:
             topics=every(control_state.TopicRecord, "topics", "position"),
             partitions=every(PartitionImage, "partitions", "topic_id, partition"),
             reigns=every(control_state.ReignRecord, "reigns", "position"),
+            acls=every(Rule, "acls", "document"),
         )
         gone = (row[0] for row in self._db.execute("SELECT topic_id FROM deleted_topics"))
         empty = control_state.ClusterState(header=everything.header, deleted_topic_ids=frozenset(gone))
@@ -287,6 +292,10 @@ class SqliteStore:
             document = documents.write(partition)
             db.execute("INSERT OR REPLACE INTO partitions VALUES (?, ?, ?)", (*key, document))
         self._write_reigns(transaction.reigns)
+        for rule in transaction.removed_acls:
+            db.execute("DELETE FROM acls WHERE document = ?", (documents.write(rule),))
+        for rule in transaction.acls:
+            db.execute("INSERT OR IGNORE INTO acls VALUES (?)", (documents.write(rule),))
         for topic_id in transaction.deleted_topic_ids:
             db.execute("DELETE FROM topics WHERE topic_id = ?", (topic_id,))
             db.execute("DELETE FROM partitions WHERE topic_id = ?", (topic_id,))
@@ -317,7 +326,7 @@ class SqliteStore:
             self._write_whole(state)
 
     def _write_whole(self, state: control_state.ClusterState) -> None:
-        for table in ("header", "nodes", "removed_nodes", "topics", "partitions", "deleted_topics", "reigns"):
+        for table in ("header", "nodes", "removed_nodes", "topics", "partitions", "deleted_topics", "reigns", "acls"):
             self._db.execute(f"DELETE FROM {table}")
         self._write(whole(state))
 

@@ -65,6 +65,7 @@ def whole(state: ClusterState) -> Transaction:
         partitions=tuple(state.partitions()),
         deleted_topic_ids=tuple(sorted(state.deleted_topic_ids)),
         reigns=tuple(state.reigns.values()),
+        acls=state.acls,
     )
 
 

@@ -39,12 +39,20 @@ from strandline.metrics.figures import Figure, Spread
 PATH = "/metrics"
 """The path that Prometheus asks for by default."""
 HttpsContext = Callable[[], ssl.SSLContext]
+Allowed = Callable[[bytes | None], bool]
+"""Whether whoever showed this certificate, or none, may see all series."""
+_PEER = "strandline.peer"
 _IDLE_S = 10.0
 """A connection that is silent for this long is closed."""
 
 
 class _Handler(WSGIRequestHandler):
     timeout = _IDLE_S
+
+    def get_environ(self) -> dict[str, Any]:
+        """With the certificate that the caller showed, if any."""
+        shown = getattr(self.connection, "getpeercert", None)
+        return {**super().get_environ(), _PEER: shown(binary_form=True) if shown is not None else None}
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: there is a scrape every few seconds."""
@@ -72,14 +80,16 @@ class _ServerOverIpv6(_Server):
 
 
 def serve(
-    host: str, port: int, registry: CollectorRegistry, https: HttpsContext | None = None
+    host: str, port: int, registry: CollectorRegistry, https: HttpsContext | None = None, allowed: Allowed | None = None
 ) -> tuple[int, Callable[[], None]]:
     """Serve the registry from now on; returns the port, and what ends it.
 
     Raises:
         OSError: the address is taken, or is not this machine's.
     """
-    server = make_server(host, port, _answering(registry), _ServerOverIpv6 if ":" in host else _Server, _Handler)
+    server = make_server(
+        host, port, _answering(registry, allowed), _ServerOverIpv6 if ":" in host else _Server, _Handler
+    )
     server.https = https
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
@@ -92,13 +102,16 @@ def serve(
     return int(server.server_port), close
 
 
-def _answering(registry: CollectorRegistry) -> Callable[..., Iterable[bytes]]:
+def _answering(registry: CollectorRegistry, allowed: Allowed | None) -> Callable[..., Iterable[bytes]]:
     inner: Callable[..., Iterable[bytes]] = make_wsgi_app(registry)
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if environ.get("PATH_INFO") != PATH:
             start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
             return [f"metrics are at {PATH}\n".encode()]
+        if allowed is not None and not allowed(environ.get(_PEER)):
+            start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+            return [b"series name topics here: scrape with an identity that may DESCRIBE every topic\n"]
         try:
             return inner(environ, start_response)
         except Exception as error:  # noqa: BLE001 - reported to the scraper and in the log, in one line each
@@ -125,10 +138,11 @@ class MetricsPort:
         self._read_aside = read_aside
         self._close: Callable[[], None] = lambda: None
 
-    def open(self, address: str, context: HttpsContext | None = None) -> str | None:
+    def open(self, address: str, context: HttpsContext | None = None, allowed: Allowed | None = None) -> str | None:
         """Serve scrapes at ``host:port``, unless it is empty; returns the address with its port.
 
         ``context`` is asked for at each connection, so that new certificates are used; without one: plain HTTP.
+        ``allowed`` is asked at each scrape; without it everybody is.
 
         Raises:
             OSError: the address is taken, or is not this machine's.
@@ -140,7 +154,7 @@ class MetricsPort:
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
         registry.register(_LoopCollector(asyncio.get_running_loop(), self._all, self._read_aside))
-        bound, self._close = serve(host.strip("[]"), int(port), registry, context)
+        bound, self._close = serve(host.strip("[]"), int(port), registry, context, allowed)
         address = f"{host}:{bound}"
         _log.info("metrics are served", address=address)
         return address

@@ -21,6 +21,7 @@ from strandline.rpc.channels import STREAM_BACKLOG_ANSWERS
 from strandline.rpc.convert.errors import Unresolved, read_forgotten, write_error
 from strandline.rpc.convert.fetch import FetchAsked, encode_fetch_answer, fetch_topics, read_fetch
 from strandline.rpc.interceptors import NO_CORRELATION, Unread
+from strandline.rpc.permitted import CALL, permitted, still_permitted
 from strandline.runtime.host import Host
 from strandline.runtime.outbox import Outbox
 from strandline.runtime.threads import giving_way
@@ -40,6 +41,8 @@ class FetchPump:
         self._context = context
         self._outbox: Outbox[pb.FetchStreamResponse | bytes] = Outbox(shared=host.backlog)
         self._stream_id = host.driver.calls.new_id()
+        self._permits = CALL.get()
+        self._topics = permitted(host.topics)
         # Requests that the core has not answered in full, or closed because their partitions were named again.
         self._outstanding: set[int] = set()
         self._longest_wait_ms = 0
@@ -81,7 +84,7 @@ class FetchPump:
             self._refuse(NO_CORRELATION, message.refusal)
             return
         try:
-            asked = read_fetch(message, self._host.topics)
+            asked = read_fetch(message, self._topics)
             self._forget(read_forgotten(message.forgotten_topics_data, self._host.topics))
             if asked.unresolved:
                 self._put(message.correlation_id, asked, (), asked.unresolved)
@@ -109,7 +112,11 @@ class FetchPump:
 
     def _complete(self, request_id: int, correlation_id: int, asked: FetchAsked, served: Served) -> bool:
         if served.partitions:
-            self._put(correlation_id, asked, served.partitions, ())
+            partitions, revoked = still_permitted(served.partitions, self._host.topics, self._permits)
+            if revoked:
+                self._put(correlation_id, asked, (), revoked)
+            if partitions:
+                self._put(correlation_id, asked, partitions, ())
         if served.done:
             self._outstanding.discard(request_id)
             self._idle.set()

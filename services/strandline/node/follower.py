@@ -15,8 +15,9 @@ from strandline.core.log.events import FetchArrived
 from strandline.core.messages import Served, ServedPartition
 from strandline.core.types import TopicPartition
 from strandline.rpc.convert.describe import DescribedSelf, NotDescribed, not_held, replicas_response, selected
-from strandline.rpc.convert.errors import check_cluster
+from strandline.rpc.convert.errors import Unresolved, check_cluster
 from strandline.rpc.convert.fetch import fetch_topics, read_fetch
+from strandline.rpc.permitted import CALL, permitted, seen, still_permitted
 from strandline.runtime.host import Host
 from strandline.runtime.threads import giving_way
 from strandline.v1 import follower_service_pb2 as pb, follower_service_pb2_grpc as pb_grpc
@@ -39,17 +40,18 @@ class FollowerServicer:
 
     async def Fetch(self, request: pb.FollowerServiceFetchRequest, context: Context) -> pb.FollowerServiceFetchResponse:
         """Reads committed records from this replica."""
-        asked = read_fetch(request, self._host.topics)
+        asked = read_fetch(request, permitted(self._host.topics))
         served: Sequence[ServedPartition] = ()
+        revoked: tuple[Unresolved, ...] = ()
         if asked.request.partitions:
             answer = await self._driver.ask(
                 lambda now, call: FetchArrived(now, call, asked.request, at_follower=True), Served, asked.named
             )
-            served = answer.partitions
+            served, revoked = still_permitted(answer.partitions, self._host.topics, CALL.get())
         decoded = None
         if asked.starts is not None:
             decoded = await self._host.unpacking.run(partial(asked.decoded, served, giving_way))
-        topics = fetch_topics(served, asked.unresolved, self._host.topics, decoded)
+        topics = fetch_topics(served, (*asked.unresolved, *revoked), self._host.topics, decoded)
         return pb.FollowerServiceFetchResponse(responses=topics)
 
     async def DescribeReplicas(
@@ -57,7 +59,9 @@ class FollowerServicer:
     ) -> pb.DescribeReplicasResponse:
         """Return this node's own view of its replicas."""
         check_cluster(request.cluster_id if request.HasField("cluster_id") else None, self._host.topics)
-        tps, not_found = selected(request.topics, self._host.topics, self._host.sizes.held())
+        tps, not_found = selected(
+            request.topics, permitted(self._host.topics), seen(self._host.sizes.held(), self._host.topics)
+        )
         described = [self._describe(tp) for tp in tps]
         return replicas_response(
             described, not_found, self._host.topics, node_id=self._host.node_id, node_epoch=self._host.node_epoch

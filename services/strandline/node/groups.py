@@ -32,10 +32,12 @@ from strandline.core.groups.messages import (
     OffsetsFetched,
 )
 from strandline.core.messages import LeaderHint
+from strandline.core.permissions import ResourceType
 from strandline.node.shard_calls import Context, Create, ShardCalls, wait_ms
 from strandline.rpc.convert import groups
 from strandline.rpc.convert.errors import check_cluster, write_error
 from strandline.rpc.convert.transactions import check_transactional_id
+from strandline.rpc.permitted import permitted, refused, sees, subscription_refusal
 from strandline.runtime.host import Host
 from strandline.v1 import group_service_pb2 as pb, group_service_pb2_grpc as pb_grpc
 
@@ -85,8 +87,10 @@ class GroupServicer:
             message = f"key_type {request.key_type} is neither 0, a group, nor 1, a transactional id"
             raise Refused(ErrorCode.INVALID_REQUEST, message, field="key_type")
         is_group = request.key_type == pb.COORDINATOR_KEY_TYPE_UNSPECIFIED
-        shards, check = (
-            (self.shards, groups.check_group_id) if is_group else (self._transactions, check_transactional_id)
+        shards, check, kind = (
+            (self.shards, groups.check_group_id, ResourceType.GROUP)
+            if is_group
+            else (self._transactions, check_transactional_id, ResourceType.TRANSACTIONAL_ID)
         )
         keys = list(request.coordinator_keys)
         if not keys or len(set(keys)) < len(keys):
@@ -94,19 +98,21 @@ class GroupServicer:
             raise Refused(ErrorCode.INVALID_REQUEST, message, field="coordinator_keys")
         response = pb.FindCoordinatorResponse()
         for key in keys:
-            groups.add_coordinator(response, key, check(key) or shards.coordinator_of(key), topics)
+            groups.add_coordinator(
+                response, key, check(key) or refused(kind, key) or shards.coordinator_of(key), topics
+            )
         return response
 
     async def OffsetCommit(self, request: pb.OffsetCommitRequest, context: Context) -> pb.OffsetCommitResponse:
         """Commits offsets."""
         response = pb.OffsetCommitResponse()
-        await self._commit(groups.read_commit(request, self._host.topics), context, response)
+        await self._commit(groups.read_commit(request, permitted(self._host.topics)), context, response)
         return response
 
     async def TxnOffsetCommit(self, request: pb.TxnOffsetCommitRequest, context: Context) -> pb.TxnOffsetCommitResponse:
         """Commits offsets as part of a transaction."""
         response = pb.TxnOffsetCommitResponse()
-        await self._commit(groups.read_txn_commit(request, self._host.topics), context, response)
+        await self._commit(groups.read_txn_commit(request, permitted(self._host.topics)), context, response)
         return response
 
     async def _commit(self, commit: groups.CommitAsked, context: Context, response: groups.CommitResponse) -> None:
@@ -124,7 +130,7 @@ class GroupServicer:
 
     async def OffsetFetch(self, request: pb.OffsetFetchRequest, context: Context) -> pb.OffsetFetchResponse:
         """Returns committed offsets."""
-        asked = groups.read_offset_fetch(request, self._host.topics)
+        asked = groups.read_offset_fetch(request, permitted(self._host.topics))
         found = await asyncio.gather(*(self._offsets_of(group, context) for group in asked))
         response = pb.OffsetFetchResponse()
         for group, (offsets, hint) in zip(asked, found, strict=True):
@@ -134,14 +140,15 @@ class GroupServicer:
     async def _offsets_of(
         self, group: groups.GroupFetch, context: Context
     ) -> tuple[Sequence[FetchedOffset] | Refusal, LeaderHint | None]:
-        if group.refusal is not None:
-            return group.refusal, None
         group_id = group.request.group_id
+        if refusal := group.refusal or refused(ResourceType.GROUP, group_id):
+            return refusal, None
         try:
             answer = await self._ask(group_id, group.request, context, OffsetsFetched)
         except Refused as error:
             return error.refusal, self.shards.whereto(group_id, error.refusal)
-        return answer.partitions, None
+        topics = self._host.topics
+        return [one for one in answer.partitions if sees(ResourceType.TOPIC, topics.name_of(one.tp.topic_id))], None
 
     async def ConsumerGroupHeartbeat(
         self, request: pb.ConsumerGroupHeartbeatRequest, context: Context
@@ -152,6 +159,10 @@ class GroupServicer:
         host = _host_of(context.peer()) if request.member_epoch == JOIN_EPOCH else ""
         asked = groups.read_heartbeat(request, topics, host)
         try:
+            names, pattern = asked.subscribed_topic_names, asked.subscribed_topic_regex
+            # Most heartbeats leave both out.
+            if (names or pattern) and (refusal := subscription_refusal(names, pattern)):
+                raise Refused.of(refusal)
             tp = self.shards.partition_of(asked.group_id)
             answer = await self.shards.ask_at(tp, asked, wait_ms(context), HeartbeatAnswered)
         except Refused as error:
@@ -165,7 +176,7 @@ class GroupServicer:
 
     async def OffsetDelete(self, request: pb.OffsetDeleteRequest, context: Context) -> pb.OffsetDeleteResponse:
         """Deletes offsets."""
-        asked, unresolved = groups.read_offset_delete(request, self._host.topics)
+        asked, unresolved = groups.read_offset_delete(request, permitted(self._host.topics))
         if not asked.partitions:
             return groups.offset_delete_response((), unresolved, self._host.topics)
         try:
@@ -203,9 +214,20 @@ class GroupServicer:
                 row = response.groups.add(group_id=name)
                 write_error(row, answer.refusal)
                 self.shards.point(row, name, answer.refusal)
+            elif refusal := self._hidden(answer):
+                write_error(response.groups.add(group_id=name), refusal)
             else:
                 groups.add_described(response, answer, self._host.topics)
         return response
+
+    def _hidden(self, found: GroupDescribed) -> Refusal | None:
+        """Why a group is not described: its members show topics that the caller may not know of."""
+        names = {name for member in found.members for name in member.said.topic_names or ()}
+        for member in found.members:
+            held = (*member.assignment, *member.target_assignment, *member.revoking)
+            names.update(self._host.topics.name_of(tp.topic_id) for tp in held)
+        names.discard("")
+        return next((why for name in sorted(names) if (why := refused(ResourceType.TOPIC, name))), None)
 
     async def ListGroups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
         """Lists the groups that this node coordinates."""
@@ -215,7 +237,8 @@ class GroupServicer:
         listed: list[ListedGroup] = []
         for tp in self.shards.here():
             try:
-                listed += (await self.shards.ask_at(tp, asked, wait_ms(context), GroupsListed)).groups
+                found = (await self.shards.ask_at(tp, asked, wait_ms(context), GroupsListed)).groups
+                listed += (group for group in found if sees(ResourceType.GROUP, group.group_id))
             except Refused as error:
                 write_error(response, error.refusal)
         for group in sorted(listed):
@@ -233,7 +256,7 @@ class GroupServicer:
         self, group_id: str, request: object, context: Context, answer_type: type[_Answer]
     ) -> _Answer | Refused:
         try:
-            if refusal := groups.check_group_id(group_id):
+            if refusal := groups.check_group_id(group_id) or refused(ResourceType.GROUP, group_id):
                 raise Refused.of(refusal)
             return await self._ask(group_id, request, context, answer_type)
         except Refused as error:

@@ -20,9 +20,10 @@ from strandline.node.fetch_streams import FetchPump
 from strandline.node.produce_streams import Context, ProducePump, take_produce
 from strandline.rpc.convert import offsets, producers as convert_producers
 from strandline.rpc.convert.describe import DescribedLead, NotDescribed, not_held, partitions_response, selected
-from strandline.rpc.convert.errors import check_cluster
+from strandline.rpc.convert.errors import Unresolved, check_cluster
 from strandline.rpc.convert.fetch import fetch_topics, read_fetch
 from strandline.rpc.convert.produce import markers_response, produce_topics, read_markers
+from strandline.rpc.permitted import CALL, permitted, seen, still_permitted
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.host import Host
 from strandline.runtime.threads import giving_way
@@ -62,17 +63,20 @@ class LeaderServicer:
 
     async def Fetch(self, request: pb.FetchRequest, context: Context) -> pb.FetchResponse:
         """Reads records."""
-        asked = read_fetch(request, self._host.topics)
+        asked = read_fetch(request, permitted(self._host.topics))
         served: Sequence[ServedPartition] = ()
+        revoked: tuple[Unresolved, ...] = ()
         if asked.request.partitions:
             answer = await self._driver.ask(
                 lambda now, call: events.FetchArrived(now, call, asked.request), Served, asked.named
             )
-            served = answer.partitions
+            served, revoked = still_permitted(answer.partitions, self._host.topics, CALL.get())
         decoded = None
         if asked.starts is not None:
             decoded = await self._host.unpacking.run(partial(asked.decoded, served, giving_way))
-        return pb.FetchResponse(responses=fetch_topics(served, asked.unresolved, self._host.topics, decoded))
+        return pb.FetchResponse(
+            responses=fetch_topics(served, (*asked.unresolved, *revoked), self._host.topics, decoded)
+        )
 
     async def FetchStream(self, _: object, context: Context) -> None:
         """Reads records continuously."""
@@ -83,7 +87,7 @@ class LeaderServicer:
     ) -> pb.OffsetForLeaderEpochResponse:
         """Answers where epochs ended."""
         replica = offsets.read_asker(request, self._host.topics)
-        asked = offsets.read_epoch_questions(request, self._host.topics)
+        asked = offsets.read_epoch_questions(request, permitted(self._host.topics))
         answers = await self._driver.ask(
             lambda now, call: events.EpochEndsAsked(now, call, asked.parts, replica), tuple
         )
@@ -92,7 +96,7 @@ class LeaderServicer:
     async def ListOffsets(self, request: pb.ListOffsetsRequest, context: Context) -> pb.ListOffsetsResponse:
         """Answers the offset for a time, or the log's ends."""
         replica = offsets.read_asker(request, self._host.topics)
-        asked = offsets.read_offset_questions(request, self._host.topics)
+        asked = offsets.read_offset_questions(request, permitted(self._host.topics))
         answers = await self._driver.ask(lambda now, call: events.OffsetsAsked(now, call, asked.parts, replica), tuple)
         return offsets.offsets_response(answers, asked.unresolved, self._host.topics)
 
@@ -128,7 +132,7 @@ class LeaderServicer:
         self, request: pb.DescribeProducersRequest, context: Context
     ) -> pb.DescribeProducersResponse:
         """Tells which producers logs remember."""
-        asked = convert_producers.read_described(request, self._host.topics)
+        asked = convert_producers.read_described(request, permitted(self._host.topics))
         found: dict[TopicPartition, Sequence[ActiveProducer] | Refusal] = {}
         for tp in asked.parts:
             producers = self._driver.core.describe_producers(tp)
@@ -137,7 +141,7 @@ class LeaderServicer:
 
     async def DeleteRecords(self, request: pb.DeleteRecordsRequest, context: Context) -> pb.DeleteRecordsResponse:
         """Deletes the records below an offset."""
-        timeout_ms, asked = offsets.read_deletions(request, self._host.topics)
+        timeout_ms, asked = offsets.read_deletions(request, permitted(self._host.topics))
         answers: tuple[DeletedPartition, ...] = ()
         if asked.parts:
             answers = await self._driver.ask(
@@ -150,7 +154,7 @@ class LeaderServicer:
     ) -> pb.DescribePartitionsResponse:
         """Return the leader's own view."""
         check_cluster(request.cluster_id if request.HasField("cluster_id") else None, self._host.topics)
-        tps, not_found = selected(request.topics, self._host.topics, self._led())
+        tps, not_found = selected(request.topics, permitted(self._host.topics), seen(self._led(), self._host.topics))
         described = [self._describe(tp) for tp in tps]
         return partitions_response(
             described, not_found, self._host.topics, node_id=self._host.node_id, node_epoch=self._host.node_epoch

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NoReturn
 
@@ -28,6 +29,7 @@ from strandline.core.log.events import StopRequested, Ticked
 from strandline.core.log.node import NodeCore
 from strandline.core.log.truncation import historic_fault
 from strandline.core.messages import Endpoint, EpochsSeen, MetadataImage, NodeRegistered, RegisterNode
+from strandline.core.permissions import Acls
 from strandline.core.positions import newest_in
 from strandline.core.state_events import ConfigChange
 from strandline.core.transactions.machine import TransactionMachine
@@ -56,6 +58,7 @@ from strandline.rpc.convert.metadata import CONTROLLER_ID
 from strandline.rpc.convert.subscription import KnownController
 from strandline.rpc.interceptors import BeforeRegistration
 from strandline.rpc.permissions import CallerRole
+from strandline.rpc.permitted import sees_every_topic
 from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
 from strandline.runtime.clock import mono_us, monotonic_ms, wall_ms
@@ -69,6 +72,7 @@ from strandline.runtime.performers import Performers
 from strandline.runtime.ports import Core
 from strandline.runtime.process import LongLived, OwnTasks, started_ticks
 from strandline.runtime.session import Session
+from strandline.runtime.settings import Authorization
 from strandline.runtime.threads import Coordinating, Lookups, OwnThreads, leave_to_counts
 from strandline.runtime.transaction_links import TransactionLinks
 from strandline.storage.directory import DataDirectory, OpenedLog
@@ -144,6 +148,7 @@ class ReplicaNode:
             self.sink,
             self.feed,
             https_of(self._tls, wanted=self.settings.metrics_tls),
+            self._may_scrape if self._acls is not None and self.settings.metrics_per_partition else None,
         )
         for server in self._servers:
             await server.start()
@@ -344,19 +349,28 @@ class ReplicaNode:
         name = f"node-{settings.node_id}"
         shared = ServerSettings(name=name, reflection=settings.reflection, on_refusal=self._seen.refused)
         gate = BeforeRegistration(_OPEN_SERVICES, lambda: self.host.node_epoch is not None)
-        client = build_server(shared, [gate], tls=self._tls)
-        internal = build_server(replace(shared, internal_keepalive=keepalive), [gate], tls=self._tls)
+        client = build_server(shared, [gate], tls=self._tls, acls=self._acls)
+        internal = build_server(replace(shared, internal_keepalive=keepalive), [gate], tls=self._tls, acls=self._acls)
+        authorization = settings.authorization if self._tls is not None else ""
         for server in (client, internal):
             self._leader.add_to(server)
             FollowerServicer(self.host).add_to(server)
             self.groups.add_to(server)
             self._transactions.add_to(server)
-            MetadataServicer(self.feed).add_to(server)
+            MetadataServicer(self.feed, authorization).add_to(server)
             ControllerElsewhere(self._known_controllers, self.producer_ids.give).add_to(server)
             self.health.attach(server, with_reflection=settings.reflection)
         self._servers = [client, internal]
         self.client = bind(client, parse_endpoint(settings.bind), tls=self._tls)
         self.internal = bind(internal, parse_endpoint(settings.internal_bind), tls=self._tls)
+
+    @property
+    def _acls(self) -> Callable[[], Acls] | None:
+        """The rules of now, as this process keeps to them; None: it keeps to none."""
+        return (lambda: self.feed.history.acls) if self.settings.authorization is Authorization.ACL else None
+
+    def _may_scrape(self, peer: bytes | None) -> bool:
+        return sees_every_topic(peer, self.feed.history.acls)
 
     def _open_tls(self) -> Tls | None:
         settings, identity = self.settings, self.directory.identity

@@ -16,11 +16,13 @@ import grpc
 from strandline.core.control.topic_configs import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import ProducePartition, ProduceResult
+from strandline.core.permissions import ResourceType
 from strandline.core.serving.produce_checks import timestamp_refusal
 from strandline.records.batch import HEADER_BYTES, codec_of, count_refusal, records_bytes_at_least
 from strandline.rpc.channels import PRODUCE_STREAM_OUTSTANDING, STREAM_BACKLOG_ANSWERS
 from strandline.rpc.convert import produce
 from strandline.rpc.interceptors import NO_CORRELATION, Unread
+from strandline.rpc.permitted import permitted, refused
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.host import Host
 from strandline.runtime.outbox import Outbox
@@ -100,10 +102,13 @@ async def take_produce(host: Host, message: produce.ProduceMessage) -> produce.P
     Raises:
         Refused: the message as a whole.
     """
+    topics = permitted(host.topics)
+    if message.transactional_id and (unpermitted := refused(ResourceType.TRANSACTIONAL_ID, message.transactional_id)):
+        raise Refused.of(unpermitted)
     if produce.holds_single_records(message):
-        asked = await host.unpacking.run(partial(produce.read_produce, message, host.topics, wall_ms()))
+        asked = await host.unpacking.run(partial(produce.read_produce, message, topics, wall_ms()))
     else:
-        asked = produce.read_produce(message, host.topics)
+        asked = produce.read_produce(message, topics)
     if (low := host.low_space(host.driver.clock())) is not None:
         why = f"the disk of node {host.node_id} is nearly full: {low}; free space or lower retention"
         refusal = Refusal(ErrorCode.POLICY_VIOLATION, why, Outcome.NOT_APPENDED)

@@ -25,7 +25,7 @@ from strandline.metrics import families as f
 from strandline.metrics.figures import Figure, export_figures, refusal_figures
 from strandline.metrics.groups import transaction_figures
 from strandline.metrics.node import LOOK_EVERY_S, LedLooks, NodeCounts, node_figures, partition_figures
-from strandline.metrics.port import HttpsContext, MetricsPort
+from strandline.metrics.port import Allowed, HttpsContext, MetricsPort
 from strandline.node.settings import ReplicaSettings
 from strandline.rpc.channels import parse_endpoint
 from strandline.rpc.server import PortTaken, RoleHealth
@@ -209,6 +209,7 @@ class Seen:
         sink: EventSink,
         feed: MetadataFeed,
         https: HttpsContext | None,
+        allowed: Allowed | None = None,
     ) -> str:
         """Be scraped from now on, if a port is asked for; returns its address, or nothing.
 
@@ -234,7 +235,7 @@ class Seen:
             lambda: (*export_figures(sink.counters()), self._disk()),
         )
         try:
-            return self._port.open(self._settings.metrics_bind, https) or ""
+            return self._port.open(self._settings.metrics_bind, https, allowed) or ""
         except OSError as error:
             raise PortTaken(parse_endpoint(self._settings.metrics_bind)) from error
 

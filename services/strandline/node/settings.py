@@ -76,6 +76,7 @@ class ReplicaSettings(settings.ServiceSettings):
     tls_cert: settings.TlsCert = ""
     tls_key: settings.TlsKey = ""
     tls_ca: settings.TlsCa = ""
+    authorization: settings.AuthorizationSetting = settings.Authorization.OFF
     insecure: settings.Insecure = False
     health_bind: settings.HealthBind = ""
     metrics_bind: settings.MetricsBind = ""

@@ -7,16 +7,19 @@ itself, so that one that has to wait spoils no other's answer.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import grpc
 
 from strandline.core.errors import Refusal, Refused
+from strandline.core.permissions import ResourceType
 from strandline.core.transactions import messages
 from strandline.core.transactions.records import TxnState
 from strandline.node.shard_calls import Context, ShardCalls, wait_ms
 from strandline.rpc.convert import transactions
 from strandline.rpc.convert.errors import check_cluster, invalid, write_error
+from strandline.rpc.permitted import refused, seen, sees
 from strandline.runtime.host import Host
 from strandline.v1 import transaction_service_pb2 as pb, transaction_service_pb2_grpc as pb_grpc
 
@@ -114,11 +117,12 @@ class TransactionServicer:
         return response
 
     async def _described(self, name: str, within_ms: int) -> messages.TransactionDescribed | Refusal:
-        if refusal := transactions.check_transactional_id(name):
+        if refusal := transactions.check_transactional_id(name) or refused(ResourceType.TRANSACTIONAL_ID, name):
             return refusal
         try:
             request = messages.DescribeTransaction(transactional_id=name)
-            return await self._shards.ask(name, request, within_ms, messages.TransactionDescribed)
+            found = await self._shards.ask(name, request, within_ms, messages.TransactionDescribed)
+            return replace(found, partitions=tuple(seen(found.partitions, self._host.topics)))
         except Refused as error:
             return error.refusal
 
@@ -132,9 +136,10 @@ class TransactionServicer:
         listed: list[messages.ListedTransaction] = []
         for tp in self._shards.here():
             try:
+                found = await self._shards.ask_at(tp, asked, wait_ms(context), messages.TransactionsListed)
                 listed += (
-                    await self._shards.ask_at(tp, asked, wait_ms(context), messages.TransactionsListed)
-                ).transactions
+                    one for one in found.transactions if sees(ResourceType.TRANSACTIONAL_ID, one.transactional_id)
+                )
             except Refused as error:
                 write_error(response, error.refusal)
         transactions.add_listed(response, sorted(listed, key=lambda each: each.transactional_id))

@@ -1,7 +1,8 @@
 """Before a handler sees a request, whether its caller may make it; with TLS only.
 
 Invariant: no handler of a server with this interceptor meets a request, or one message of a stream, that the table
-of `rpc.permissions` does not allow to the identity in the caller's certificate. The default is no.
+of `rpc.permissions` does not allow to the identity in the caller's certificate. The default is no. What rules allow a
+client is asked anew for every message, because they change.
 """
 
 from __future__ import annotations
@@ -9,13 +10,25 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import structlog
 
 from strandline.core.errors import ErrorCode, Outcome, Refused
-from strandline.rpc.permissions import ALWAYS, TABLE, Condition, Grants, Identity, identity_of_peer
+from strandline.core.permissions import Acls, Caller
+from strandline.rpc.permissions import (
+    ALWAYS,
+    NEEDS,
+    TABLE,
+    CallerRole,
+    Condition,
+    Grants,
+    Identity,
+    Need,
+    identity_of_peer,
+)
+from strandline.rpc.permitted import CALL, Permits, everything, permits_of, refusal_of_whole
 
 _URIS = "peer_uri"
 """The key under which gRPC gives the URIs in a verified peer's certificate."""
@@ -23,7 +36,15 @@ _URIS = "peer_uri"
 _SAY_EVERY_S = 1.0
 _GRANTS_KEPT = 10_000
 
-_Grant = tuple[Identity, Condition]
+
+class _Grant(NamedTuple):
+    """Under which condition an identity may call a method, and what its rules must allow; None: it needs no rules."""
+
+    caller: Identity
+    condition: Condition
+    need: Need | None
+    permits: Permits
+
 
 _log = structlog.get_logger("strandline.rpc")
 
@@ -33,13 +54,22 @@ Context = Any
 
 
 class PermissionInterceptor(grpc.aio.ServerInterceptor):
-    """Refuses what the table does not allow. ``cluster`` is the one that this process's own certificate names."""
+    """Refuses what the table does not allow. ``cluster`` is the one that this process's own certificate names.
 
-    def __init__(self, cluster: str, table: Callable[[str], Grants | None] = TABLE.get) -> None:
+    ``acls``: the rules of now, which clients need beside the table; None: they need none.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        table: Callable[[str], Grants | None] = TABLE.get,
+        acls: Callable[[], Acls] | None = None,
+    ) -> None:
         self._cluster = cluster
         self._table = table
+        self._acls = acls
         self._wrapped: dict[str, Handler] = {}
-        # What was granted to whom: the same for as long as the process lives.
+        # What the table grants to whom: the same for as long as the process lives, as rules are not.
         self._granted: dict[tuple[str, tuple[bytes, ...]], _Grant] = {}
         self._said_s = float("-inf")
 
@@ -69,27 +99,46 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
 
     def _one_request(self, method: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         def check(request: Any, context: Context) -> tuple[Any, Context]:
-            caller, condition = self._grant(method, context)
-            if not condition.holds(request, caller):
-                raise self._refused(method, caller, f"only {condition.words}")
-            return request, context
+            grant = self._grant(method, context)
+
+            def allow() -> None:
+                self._check(method, grant, request, names_one=True)
+
+            allow()
+            CALL.set(grant.permits)
+            return request, context if grant.need is None else _CheckedAnswers(context, allow)
 
         return before(inner, check)
 
     def _many_requests(self, method: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         def check(requests: Any, context: Context) -> tuple[Any, Context]:
-            caller, condition = self._grant(method, context)
-            if condition is ALWAYS:
+            grant = self._grant(method, context)
+            CALL.set(grant.permits)
+            if grant.condition is ALWAYS and grant.need is None:
                 return requests, context
 
             def allow(message: Any) -> Any:
-                if _is_message(message) and not condition.holds(message, caller):
-                    raise self._refused(method, caller, f"only {condition.words}")
+                if _is_message(message):
+                    self._check(method, grant, message)
                 return message
 
             return _checked_iterator(requests, allow), _CheckedContext(context, allow)
 
         return before(inner, check)
+
+    def _check(self, method: str, grant: _Grant, message: Any, *, names_one: bool = False) -> None:
+        """Refuse a message as a whole; the rest of what it names is for its handler to refuse.
+
+        ``names_one``: also for its group or transactional id, which a message of a stream is answered by itself.
+        """
+        if not grant.condition.holds(message, grant.caller):
+            raise self._refused(method, grant.caller, f"only {grant.condition.words}")
+        permit = grant.permits()
+        if permit is not None and grant.need is not None:
+            refusal = refusal_of_whole(permit, grant.need, message, names_one=names_one)
+            if refusal is not None:
+                self._say(method, grant.caller, refusal.message)
+                raise Refused.of(refusal)
 
     def _grant(self, method: str, context: Context) -> _Grant:
         """Who calls, and under which condition the caller may.
@@ -111,22 +160,33 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
             raise self._refused(method, None, "the certificate names no identity strandline://<cluster>/<role>/<id>")
         grants = self._table(method) or {}
         condition = grants.get(caller.role)
+        need = NEEDS.get(method) if self._acls is not None and caller.role is CallerRole.CLIENT else None
+        if need is not None and grants.get(CallerRole.ADMIN) is not None:
+            # Rules may allow a client what without them only administrators may.
+            condition = condition or ALWAYS
         if caller.cluster != self._cluster:
             raise self._refused(method, caller, f"the certificate is of cluster '{caller.cluster}' and not of this one")
         if condition is None:
             allowed = ", ".join(grants) or "nobody"
             raise self._refused(method, caller, f"it is for {allowed}")
-        return caller, condition
+        if self._acls is None or caller.role is not CallerRole.CLIENT:
+            return _Grant(caller, condition, None, everything)
+        if need is None:
+            raise self._refused(method, caller, "no rule can allow it to a client")
+        return _Grant(caller, condition, need, permits_of(Caller(caller.principal, need.of), self._acls))
 
     def _refused(self, method: str, caller: Identity | None, why: str) -> Refused:
         name = method.rpartition("/")[2]
+        self._say(method, caller, why)
+        message = f"{caller or 'the caller'} may not call {name}: {why}"
+        return Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message, Outcome.NOT_APPENDED)
+
+    def _say(self, method: str, caller: Identity | None, why: str) -> None:
         now_s = time.monotonic()
         if now_s - self._said_s >= _SAY_EVERY_S:
             # A caller that asks in a loop must not fill the disk.
             self._said_s = now_s
             _log.warning("a caller is refused", method=method, caller=caller.uri if caller else "", why=why)
-        message = f"{caller or 'the caller'} may not call {name}: {why}"
-        return Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message, Outcome.NOT_APPENDED)
 
 
 class _CheckedContext:
@@ -141,6 +201,22 @@ class _CheckedContext:
     async def read(self) -> Any:
         """The next message, or the end."""
         return self._allow(await self._context.read())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+class _CheckedAnswers:
+    """A call's context that looks again before each answer of a stream, because rules change while it is open."""
+
+    def __init__(self, context: Context, allow: Callable[[], None]) -> None:
+        self._context = context
+        self._allow = allow
+
+    async def write(self, answer: Any) -> None:
+        """Send an answer, unless what allowed the request does so no more."""
+        self._allow()
+        await self._context.write(answer)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)

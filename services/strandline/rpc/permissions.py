@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from strandline.core.coordinator.internal_topics import is_internal
+from strandline.core.permissions import Needs, Operation, ResourceType
 
 # ---- identity
 # Who a certificate names: the one URI ``strandline://<cluster>/<role>/<id>`` among its alternative names.
@@ -55,6 +56,11 @@ class Identity:
         if self.role is CallerRole.REPLICA and not (self.name.isascii() and self.name.isdecimal()):
             raise NoIdentity(f"'{self.uri}' must end in a node id, a number")
         object.__setattr__(self, "node_id", int(self.name) if self.role is CallerRole.REPLICA else None)
+
+    @property
+    def principal(self) -> str:
+        """As rules of who may do what name it (C106)."""
+        return f"{self.role}/{self.name}"
 
     @property
     def uri(self) -> str:
@@ -219,6 +225,9 @@ TABLE: Mapping[str, Grants] = {
     _CONTROLLER + "DescribeConfigs": _clients(),
     _CONTROLLER + "CreatePartitions": _ADMINS,
     _CONTROLLER + "ElectLeaders": _ADMINS,
+    _CONTROLLER + "CreateAcls": _ADMINS,
+    _CONTROLLER + "DeleteAcls": _ADMINS,
+    _CONTROLLER + "DescribeAcls": _clients(),
     _METADATA + "Subscribe": EVERYBODY,
     _METADATA + "GetMetadata": EVERYBODY,
     _METADATA + "DescribeCluster": EVERYBODY,
@@ -242,3 +251,100 @@ TABLE: Mapping[str, Grants] = {
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": EVERYBODY,
 }
 """Method by method, every one that a server of ours serves."""
+
+# ---- needs
+# With `authorization = acl`, what a client's rules must allow for each method, beside the table's conditions (C105).
+#
+# Invariant: a method without an entry is refused to every client. Administrators, nodes and controllers need no rules.
+
+
+class Scope(StrEnum):
+    """Of which resources a method needs what it needs."""
+
+    NAMED = "named"
+    """Of those that the request names; what is not permitted is left out of lists. Of the cluster and of topics: one of
+    the two."""
+    SOME = "some"
+    """Of any one topic, because the request names none."""
+    EVERY = "every"
+    """Of the cluster and of every topic, because the answer tells of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a method needs, by what it touches. Empty: nothing, because what it tells is no secret."""
+
+    of: Needs
+    scope: Scope = Scope.NAMED
+
+
+_O, _TOPIC, _OF_GROUP, _TXN, _CLUSTER = (
+    Operation,
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.TRANSACTIONAL_ID,
+    ResourceType.CLUSTER,
+)
+_NOTHING = Need({})
+_LOOKS = Need({_CLUSTER: _O.DESCRIBE})
+_ALTERS = Need({_CLUSTER: _O.ALTER})
+_SEES_ALL = Need({_CLUSTER: _O.DESCRIBE, _TOPIC: _O.DESCRIBE}, Scope.EVERY)
+
+
+def _topic(operation: Operation) -> Need:
+    return Need({_TOPIC: operation})
+
+
+NEEDS: Mapping[str, Need] = {
+    _LEADER + "Produce": Need({_TOPIC: _O.WRITE, _TXN: _O.WRITE}),
+    _LEADER + "ProduceStream": Need({_TOPIC: _O.WRITE, _TXN: _O.WRITE}),
+    _LEADER + "Fetch": _topic(_O.READ),
+    _LEADER + "FetchStream": _topic(_O.READ),
+    _LEADER + "OffsetForLeaderEpoch": _topic(_O.DESCRIBE),
+    _LEADER + "ListOffsets": _topic(_O.DESCRIBE),
+    _LEADER + "DescribeProducers": _topic(_O.READ),
+    _LEADER + "DeleteRecords": _topic(_O.DELETE),
+    _LEADER + "DescribePartitions": _topic(_O.DESCRIBE),
+    _FOLLOWER + "Fetch": _topic(_O.READ),
+    _FOLLOWER + "DescribeReplicas": _topic(_O.DESCRIBE),
+    _GROUP + "FindCoordinator": Need({_OF_GROUP: _O.DESCRIBE, _TXN: _O.DESCRIBE}),
+    _GROUP + "OffsetCommit": Need({_OF_GROUP: _O.READ, _TOPIC: _O.READ}),
+    _GROUP + "TxnOffsetCommit": Need({_OF_GROUP: _O.READ, _TOPIC: _O.READ, _TXN: _O.WRITE}),
+    _GROUP + "OffsetFetch": Need({_OF_GROUP: _O.DESCRIBE, _TOPIC: _O.DESCRIBE}),
+    _GROUP + "ConsumerGroupHeartbeat": Need({_OF_GROUP: _O.READ, _TOPIC: _O.DESCRIBE}),
+    _GROUP + "ListGroups": Need({_OF_GROUP: _O.DESCRIBE}),
+    _GROUP + "DescribeGroups": Need({_OF_GROUP: _O.DESCRIBE, _TOPIC: _O.DESCRIBE}),
+    _GROUP + "OffsetDelete": Need({_OF_GROUP: _O.DELETE, _TOPIC: _O.READ}),
+    _GROUP + "DeleteGroups": Need({_OF_GROUP: _O.DELETE}),
+    _TRANSACTION + "InitProducerId": Need({_TXN: _O.WRITE}),
+    _TRANSACTION + "EndTxn": Need({_TXN: _O.WRITE}),
+    _TRANSACTION + "DescribeTransactions": Need({_TXN: _O.DESCRIBE, _TOPIC: _O.DESCRIBE}),
+    _TRANSACTION + "ListTransactions": Need({_TXN: _O.DESCRIBE}),
+    _CONTROLLER + "WatchMetadata": _SEES_ALL,
+    _CONTROLLER + "GetMetadata": _topic(_O.DESCRIBE),
+    _CONTROLLER + "ListNodes": _LOOKS,
+    _CONTROLLER + "ShutdownNode": _ALTERS,
+    _CONTROLLER + "UnregisterNode": _ALTERS,
+    _CONTROLLER + "AlterPartitionReassignments": _ALTERS,
+    _CONTROLLER + "ListPartitionReassignments": _LOOKS,
+    _CONTROLLER + "DrainNode": _ALTERS,
+    _CONTROLLER + "DescribeControllers": _LOOKS,
+    _CONTROLLER + "HandOver": _ALTERS,
+    _CONTROLLER + "InitProducerId": Need({_TOPIC: _O.WRITE}, Scope.SOME),
+    _CONTROLLER + "DescribeTopics": _topic(_O.DESCRIBE),
+    _CONTROLLER + "CreateTopics": Need({_CLUSTER: _O.CREATE, _TOPIC: _O.CREATE}),
+    _CONTROLLER + "DeleteTopics": _topic(_O.DELETE),
+    _CONTROLLER + "AlterTopicConfigs": _topic(_O.ALTER_CONFIGS),
+    _CONTROLLER + "IncrementalAlterConfigs": _topic(_O.ALTER_CONFIGS),
+    _CONTROLLER + "DescribeConfigs": _topic(_O.DESCRIBE_CONFIGS),
+    _CONTROLLER + "CreatePartitions": _topic(_O.ALTER),
+    _CONTROLLER + "ElectLeaders": _ALTERS,
+    _CONTROLLER + "CreateAcls": _ALTERS,
+    _CONTROLLER + "DeleteAcls": _ALTERS,
+    _CONTROLLER + "DescribeAcls": _LOOKS,
+    _METADATA + "Subscribe": _topic(_O.DESCRIBE),
+    _METADATA + "GetMetadata": _topic(_O.DESCRIBE),
+    _METADATA + "DescribeCluster": _NOTHING,
+    **{method: _SEES_ALL for method in TABLE if method.startswith(_ANALYTICS)},
+    **{method: _NOTHING for method in TABLE if method.startswith("/grpc.")},
+}

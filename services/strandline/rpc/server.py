@@ -6,7 +6,7 @@ so_reuseport is off and a taken port is a clear error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from strandline.core.messages import Endpoint
+from strandline.core.permissions import Acls
 from strandline.rpc import channels
 from strandline.rpc.authorization import PermissionInterceptor
 from strandline.rpc.channels import parse_endpoint, target
@@ -173,14 +174,19 @@ def server_options(settings: ServerSettings) -> channels.Options:
 
 
 def build_server(
-    settings: ServerSettings, interceptors: Sequence[grpc.aio.ServerInterceptor] = (), *, tls: Tls | None = None
+    settings: ServerSettings,
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    *,
+    tls: Tls | None = None,
+    acls: Callable[[], Acls] | None = None,
 ) -> grpc.aio.Server:
     """A server without services; refusals mapped and everything else hidden before any other interceptor.
 
-    With ``tls``, which `bind` needs too, callers may do what their certificates' identities may.
+    With ``tls``, which `bind` needs too, callers may do what their certificates' identities may; with ``acls`` clients
+    may do what these rules allow.
     """
     if tls is not None:
-        interceptors = [PermissionInterceptor(tls.identity.cluster), *interceptors]
+        interceptors = [PermissionInterceptor(tls.identity.cluster, acls=acls), *interceptors]
     channels.note_use()
     table = MethodTable()
     server = aio().server(

@@ -339,6 +339,24 @@ MetricsTls = Annotated[
         "Where others can reach the port; Prometheus then needs a `tls_config`.",
     ),
 ]
+
+
+class Authorization(StrEnum):
+    """Who may do what."""
+
+    OFF = "off"
+    """Whatever the table of the certificates' roles says."""
+    ACL = "acl"
+    """Of that, and of what it leaves to administrators, a client what rules allow."""
+
+
+AuthorizationSetting = Annotated[
+    Authorization,
+    shared(
+        "who may do what: off, each role what its table says; acl, clients what rules allow (`strandline acl`)",
+        "Once there are rules; the same in every process of the cluster, which needs TLS.",
+    ),
+]
 Reflection = Annotated[
     bool, shared("serve gRPC reflection", "Off, if callers must not be able to list services and messages.")
 ]
@@ -422,3 +440,7 @@ def check_tls(settings: TlsSettings) -> None:
         raise ValueError(f"{' and '.join(absent)} must be given too; TLS needs tls_cert, tls_key and tls_ca together")
     if settings.metrics_tls and absent:
         raise ValueError("metrics_tls needs tls_cert, tls_key and tls_ca; give them, or set metrics_tls to false")
+    if absent and getattr(settings, "authorization", Authorization.OFF) is Authorization.ACL:
+        raise ValueError(
+            "authorization acl needs tls_cert, tls_key and tls_ca: rules are about who a certificate names"
+        )

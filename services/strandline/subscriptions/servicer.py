@@ -17,6 +17,7 @@ from strandline.core.messages import AsOf, Wanted
 from strandline.rpc.convert.metadata import write_node
 from strandline.rpc.convert.subscription import read_wanted, write_as_of, write_controllers
 from strandline.rpc.interceptors import Unread
+from strandline.rpc.permitted import CALL
 from strandline.subscriptions.feed import MetadataFeed
 from strandline.v1 import metadata_service_pb2 as pb, metadata_service_pb2_grpc as pb_grpc
 
@@ -35,8 +36,10 @@ MOST_MESSAGES_WAITING = 100
 class MetadataServicer:
     """MetadataService of one process."""
 
-    def __init__(self, feed: MetadataFeed) -> None:
+    def __init__(self, feed: MetadataFeed, authorization: str = "") -> None:
+        """``authorization``: the setting of this process; empty without TLS."""
         self._feed = feed
+        self._authorization = authorization
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on ``server``."""
@@ -53,7 +56,7 @@ class MetadataServicer:
         feed.catch_up()
         _check(feed, request.cluster_id if request.HasField("cluster_id") else None)
         refs = tuple((topic.name, topic.topic_id) for topic in request.topics)
-        subscription = Subscription(feed.history)
+        subscription = Subscription(feed.history, CALL.get())
         _want(subscription, Wanted(add=refs, all_topics=not refs))
         return feed.encoded.whole_state(feed.as_of(), subscription.snapshot())
 
@@ -69,6 +72,7 @@ class MetadataServicer:
             nodes=[write_node(node) for node in feed.history.nodes.values()],
             controllers=write_controllers(controllers),
             active=controllers[0].controller_id if controllers else None,
+            authorization=self._authorization,
         )
 
 
@@ -78,7 +82,7 @@ class _Stream:
     def __init__(self, feed: MetadataFeed, context: Context) -> None:
         self._feed = feed
         self._context = context
-        self._subscription = Subscription(feed.history)
+        self._subscription = Subscription(feed.history, CALL.get())
         self._asked: list[Wanted] = []
         self._woken = asyncio.Event()
         self._room = asyncio.Event()
@@ -144,9 +148,8 @@ class _Stream:
     def _begin(self, since: AsOf | None) -> bytes:
         feed = self._feed
         number = None if since is None else feed.history.number_after(since)
-        if number is None:
-            self._next = feed.history.next_number
-            return feed.encoded.snapshot(feed.as_of(), self._subscription.snapshot(), feed.controllers())
+        if number is None or number <= self._subscription.snapshot_after:
+            return self._snapshot()
         self._next = number
         if since is None or number < feed.history.next_number:
             # The changes behind it come next; their position is not reached before.
@@ -155,8 +158,15 @@ class _Stream:
             reached = feed.history.as_of
         return feed.encoded.resumed(feed.stamped(reached), feed.controllers())
 
+    def _snapshot(self) -> bytes:
+        feed = self._feed
+        self._next = feed.history.next_number
+        return feed.encoded.snapshot(feed.as_of(), self._subscription.snapshot(), feed.controllers())
+
     def _next_message(self) -> bytes | None:
         history, encoded = self._feed.history, self._feed.encoded
+        if self._next <= self._subscription.snapshot_after:
+            return self._snapshot()
         if history.next_number - self._next > MOST_BEHIND or self._next < history.first_number:
             behind = f"the subscriber is {history.next_number - self._next} changes behind; subscribe again with since"
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, behind)

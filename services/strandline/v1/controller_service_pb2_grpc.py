@@ -155,6 +155,21 @@ class ControllerServiceStub(object):
                 request_serializer=strandline_dot_v1_dot_controller__service__pb2.HandOverRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_controller__service__pb2.HandOverResponse.FromString,
                 _registered_method=True)
+        self.CreateAcls = channel.unary_unary(
+                '/strandline.v1.ControllerService/CreateAcls',
+                request_serializer=strandline_dot_v1_dot_controller__service__pb2.CreateAclsRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_controller__service__pb2.CreateAclsResponse.FromString,
+                _registered_method=True)
+        self.DeleteAcls = channel.unary_unary(
+                '/strandline.v1.ControllerService/DeleteAcls',
+                request_serializer=strandline_dot_v1_dot_controller__service__pb2.DeleteAclsRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_controller__service__pb2.DeleteAclsResponse.FromString,
+                _registered_method=True)
+        self.DescribeAcls = channel.unary_unary(
+                '/strandline.v1.ControllerService/DescribeAcls',
+                request_serializer=strandline_dot_v1_dot_controller__service__pb2.DescribeAclsRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_controller__service__pb2.DescribeAclsResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer(object):
@@ -331,6 +346,27 @@ class ControllerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateAcls(self, request, context):
+        """Adds rules of who may do what (KIP-140), of which nodes hear within a second.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteAcls(self, request, context):
+        """Takes rules back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeAcls(self, request, context):
+        """Lists rules.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -453,6 +489,21 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.HandOver,
                     request_deserializer=strandline_dot_v1_dot_controller__service__pb2.HandOverRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_controller__service__pb2.HandOverResponse.SerializeToString,
+            ),
+            'CreateAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateAcls,
+                    request_deserializer=strandline_dot_v1_dot_controller__service__pb2.CreateAclsRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_controller__service__pb2.CreateAclsResponse.SerializeToString,
+            ),
+            'DeleteAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteAcls,
+                    request_deserializer=strandline_dot_v1_dot_controller__service__pb2.DeleteAclsRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_controller__service__pb2.DeleteAclsResponse.SerializeToString,
+            ),
+            'DescribeAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeAcls,
+                    request_deserializer=strandline_dot_v1_dot_controller__service__pb2.DescribeAclsRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_controller__service__pb2.DescribeAclsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1104,6 +1155,87 @@ class ControllerService(object):
             '/strandline.v1.ControllerService/HandOver',
             strandline_dot_v1_dot_controller__service__pb2.HandOverRequest.SerializeToString,
             strandline_dot_v1_dot_controller__service__pb2.HandOverResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.ControllerService/CreateAcls',
+            strandline_dot_v1_dot_controller__service__pb2.CreateAclsRequest.SerializeToString,
+            strandline_dot_v1_dot_controller__service__pb2.CreateAclsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.ControllerService/DeleteAcls',
+            strandline_dot_v1_dot_controller__service__pb2.DeleteAclsRequest.SerializeToString,
+            strandline_dot_v1_dot_controller__service__pb2.DeleteAclsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.ControllerService/DescribeAcls',
+            strandline_dot_v1_dot_controller__service__pb2.DescribeAclsRequest.SerializeToString,
+            strandline_dot_v1_dot_controller__service__pb2.DescribeAclsResponse.FromString,
             options,
             channel_credentials,
             insecure,

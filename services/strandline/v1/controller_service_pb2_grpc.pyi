@@ -89,6 +89,12 @@ class ControllerServiceStub:
     """Drains a node, or ends that: it gets no new replicas, and leads only where nobody else can (ours)."""
     HandOver: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.HandOverRequest, _controller_service_pb2.HandOverResponse]
     """Has the controller that decides leave that to another one (ours)."""
+    CreateAcls: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.CreateAclsRequest, _controller_service_pb2.CreateAclsResponse]
+    """Adds rules of who may do what (KIP-140), of which nodes hear within a second."""
+    DeleteAcls: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.DeleteAclsRequest, _controller_service_pb2.DeleteAclsResponse]
+    """Takes rules back."""
+    DescribeAcls: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.DescribeAclsRequest, _controller_service_pb2.DescribeAclsResponse]
+    """Lists rules."""
 
 @_typing.type_check_only
 class ControllerServiceAsyncStub(ControllerServiceStub):
@@ -147,6 +153,12 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     """Drains a node, or ends that: it gets no new replicas, and leads only where nobody else can (ours)."""
     HandOver: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.HandOverRequest, _controller_service_pb2.HandOverResponse]  # type: ignore[assignment]
     """Has the controller that decides leave that to another one (ours)."""
+    CreateAcls: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.CreateAclsRequest, _controller_service_pb2.CreateAclsResponse]  # type: ignore[assignment]
+    """Adds rules of who may do what (KIP-140), of which nodes hear within a second."""
+    DeleteAcls: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.DeleteAclsRequest, _controller_service_pb2.DeleteAclsResponse]  # type: ignore[assignment]
+    """Takes rules back."""
+    DescribeAcls: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.DescribeAclsRequest, _controller_service_pb2.DescribeAclsResponse]  # type: ignore[assignment]
+    """Lists rules."""
 
 class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Served by the controller, for nodes and for clients."""
@@ -346,5 +358,29 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_controller_service_pb2.HandOverResponse, _abc.Awaitable[_controller_service_pb2.HandOverResponse]]:
         """Has the controller that decides leave that to another one (ours)."""
+
+    @_abc_1.abstractmethod
+    def CreateAcls(
+        self,
+        request: _controller_service_pb2.CreateAclsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_service_pb2.CreateAclsResponse, _abc.Awaitable[_controller_service_pb2.CreateAclsResponse]]:
+        """Adds rules of who may do what (KIP-140), of which nodes hear within a second."""
+
+    @_abc_1.abstractmethod
+    def DeleteAcls(
+        self,
+        request: _controller_service_pb2.DeleteAclsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_service_pb2.DeleteAclsResponse, _abc.Awaitable[_controller_service_pb2.DeleteAclsResponse]]:
+        """Takes rules back."""
+
+    @_abc_1.abstractmethod
+    def DescribeAcls(
+        self,
+        request: _controller_service_pb2.DescribeAclsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_service_pb2.DescribeAclsResponse, _abc.Awaitable[_controller_service_pb2.DescribeAclsResponse]]:
+        """Lists rules."""
 
 def add_ControllerServiceServicer_to_server(servicer: ControllerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -82,10 +82,10 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The commit does not fit into one batch.
     Reserved: Kafka's number, which nothing in this version answers.
     """
+    ERROR_CODE_TOPIC_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 29
+    """The caller may not do this to the topic, or there is no such topic that it may know of."""
     ERROR_CODE_GROUP_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 30
-    """The identity in the caller's certificate may not use this group.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """The caller may not do this to the group."""
     ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 31
     """The identity in the caller's certificate may not do this."""
     ERROR_CODE_INVALID_TIMESTAMP: _ErrorCode.ValueType  # 32
@@ -124,6 +124,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The transaction before is still being ended."""
     ERROR_CODE_TRANSACTION_COORDINATOR_FENCED: _ErrorCode.ValueType  # 52
     """A newer coordinator of the transaction has written here."""
+    ERROR_CODE_TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 53
+    """The caller may not do this to the transactional id."""
     ERROR_CODE_OPERATION_NOT_ATTEMPTED: _ErrorCode.ValueType  # 55
     """Reserved: Kafka's number, which nothing in this version answers. Not tried, because another part failed first."""
     ERROR_CODE_KAFKA_STORAGE_ERROR: _ErrorCode.ValueType  # 56
@@ -262,10 +264,10 @@ ERROR_CODE_INVALID_COMMIT_OFFSET_SIZE: ErrorCode.ValueType  # 28
 """The commit does not fit into one batch.
 Reserved: Kafka's number, which nothing in this version answers.
 """
+ERROR_CODE_TOPIC_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 29
+"""The caller may not do this to the topic, or there is no such topic that it may know of."""
 ERROR_CODE_GROUP_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 30
-"""The identity in the caller's certificate may not use this group.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""The caller may not do this to the group."""
 ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 31
 """The identity in the caller's certificate may not do this."""
 ERROR_CODE_INVALID_TIMESTAMP: ErrorCode.ValueType  # 32
@@ -304,6 +306,8 @@ ERROR_CODE_CONCURRENT_TRANSACTIONS: ErrorCode.ValueType  # 51
 """The transaction before is still being ended."""
 ERROR_CODE_TRANSACTION_COORDINATOR_FENCED: ErrorCode.ValueType  # 52
 """A newer coordinator of the transaction has written here."""
+ERROR_CODE_TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 53
+"""The caller may not do this to the transactional id."""
 ERROR_CODE_OPERATION_NOT_ATTEMPTED: ErrorCode.ValueType  # 55
 """Reserved: Kafka's number, which nothing in this version answers. Not tried, because another part failed first."""
 ERROR_CODE_KAFKA_STORAGE_ERROR: ErrorCode.ValueType  # 56

@@ -152,6 +152,158 @@ NODE_ROLE_FOLLOWER: NodeRole.ValueType  # 2
 """May follow; a node that may do only this observes every partition."""
 Global___NodeRole: _TypeAlias = NodeRole  # noqa: Y015
 
+class _AclResourceType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AclResourceTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AclResourceType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACL_RESOURCE_TYPE_UNSPECIFIED: _AclResourceType.ValueType  # 0
+    """Not given; in a filter as ANY."""
+    ACL_RESOURCE_TYPE_ANY: _AclResourceType.ValueType  # 1
+    """In a filter: of any kind."""
+    ACL_RESOURCE_TYPE_TOPIC: _AclResourceType.ValueType  # 2
+    """A topic."""
+    ACL_RESOURCE_TYPE_GROUP: _AclResourceType.ValueType  # 3
+    """A group."""
+    ACL_RESOURCE_TYPE_CLUSTER: _AclResourceType.ValueType  # 4
+    """The cluster, whose name is `kafka-cluster`."""
+    ACL_RESOURCE_TYPE_TRANSACTIONAL_ID: _AclResourceType.ValueType  # 5
+    """A transactional id."""
+
+class AclResourceType(_AclResourceType, metaclass=_AclResourceTypeEnumTypeWrapper):
+    """What a rule is about; the numbers are Kafka's."""
+
+ACL_RESOURCE_TYPE_UNSPECIFIED: AclResourceType.ValueType  # 0
+"""Not given; in a filter as ANY."""
+ACL_RESOURCE_TYPE_ANY: AclResourceType.ValueType  # 1
+"""In a filter: of any kind."""
+ACL_RESOURCE_TYPE_TOPIC: AclResourceType.ValueType  # 2
+"""A topic."""
+ACL_RESOURCE_TYPE_GROUP: AclResourceType.ValueType  # 3
+"""A group."""
+ACL_RESOURCE_TYPE_CLUSTER: AclResourceType.ValueType  # 4
+"""The cluster, whose name is `kafka-cluster`."""
+ACL_RESOURCE_TYPE_TRANSACTIONAL_ID: AclResourceType.ValueType  # 5
+"""A transactional id."""
+Global___AclResourceType: _TypeAlias = AclResourceType  # noqa: Y015
+
+class _AclPatternType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AclPatternTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AclPatternType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACL_PATTERN_TYPE_UNSPECIFIED: _AclPatternType.ValueType  # 0
+    """Not given: LITERAL in a rule, ANY in a filter."""
+    ACL_PATTERN_TYPE_ANY: _AclPatternType.ValueType  # 1
+    """In a filter: of any kind."""
+    ACL_PATTERN_TYPE_MATCH: _AclPatternType.ValueType  # 2
+    """In a filter with a name: the rules that speak of that name."""
+    ACL_PATTERN_TYPE_LITERAL: _AclPatternType.ValueType  # 3
+    """The very name; `*` is every name."""
+    ACL_PATTERN_TYPE_PREFIXED: _AclPatternType.ValueType  # 4
+    """Names that begin so."""
+
+class AclPatternType(_AclPatternType, metaclass=_AclPatternTypeEnumTypeWrapper):
+    """How a rule's name is compared; the numbers are Kafka's."""
+
+ACL_PATTERN_TYPE_UNSPECIFIED: AclPatternType.ValueType  # 0
+"""Not given: LITERAL in a rule, ANY in a filter."""
+ACL_PATTERN_TYPE_ANY: AclPatternType.ValueType  # 1
+"""In a filter: of any kind."""
+ACL_PATTERN_TYPE_MATCH: AclPatternType.ValueType  # 2
+"""In a filter with a name: the rules that speak of that name."""
+ACL_PATTERN_TYPE_LITERAL: AclPatternType.ValueType  # 3
+"""The very name; `*` is every name."""
+ACL_PATTERN_TYPE_PREFIXED: AclPatternType.ValueType  # 4
+"""Names that begin so."""
+Global___AclPatternType: _TypeAlias = AclPatternType  # noqa: Y015
+
+class _AclOperation:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AclOperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AclOperation.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACL_OPERATION_UNSPECIFIED: _AclOperation.ValueType  # 0
+    """Not given; in a filter as ANY."""
+    ACL_OPERATION_ANY: _AclOperation.ValueType  # 1
+    """In a filter: anything."""
+    ACL_OPERATION_ALL: _AclOperation.ValueType  # 2
+    """All of them."""
+    ACL_OPERATION_READ: _AclOperation.ValueType  # 3
+    """Reads records, or is a member of a group. Allows to DESCRIBE."""
+    ACL_OPERATION_WRITE: _AclOperation.ValueType  # 4
+    """Writes records, or transactions. Allows to DESCRIBE."""
+    ACL_OPERATION_CREATE: _AclOperation.ValueType  # 5
+    """Creates topics: the topic, or any if it is of the cluster."""
+    ACL_OPERATION_DELETE: _AclOperation.ValueType  # 6
+    """Deletes the topic or the group, or records. Allows to DESCRIBE."""
+    ACL_OPERATION_ALTER: _AclOperation.ValueType  # 7
+    """Alters what is no setting: partitions of a topic; nodes, leaders, moves and rules of the cluster. Allows to DESCRIBE."""
+    ACL_OPERATION_DESCRIBE: _AclOperation.ValueType  # 8
+    """Knows that it is there, and how it is."""
+    ACL_OPERATION_DESCRIBE_CONFIGS: _AclOperation.ValueType  # 10
+    """Reads settings."""
+    ACL_OPERATION_ALTER_CONFIGS: _AclOperation.ValueType  # 11
+    """Changes settings. Allows to DESCRIBE_CONFIGS."""
+
+class AclOperation(_AclOperation, metaclass=_AclOperationEnumTypeWrapper):
+    """What is done; the numbers are Kafka's."""
+
+ACL_OPERATION_UNSPECIFIED: AclOperation.ValueType  # 0
+"""Not given; in a filter as ANY."""
+ACL_OPERATION_ANY: AclOperation.ValueType  # 1
+"""In a filter: anything."""
+ACL_OPERATION_ALL: AclOperation.ValueType  # 2
+"""All of them."""
+ACL_OPERATION_READ: AclOperation.ValueType  # 3
+"""Reads records, or is a member of a group. Allows to DESCRIBE."""
+ACL_OPERATION_WRITE: AclOperation.ValueType  # 4
+"""Writes records, or transactions. Allows to DESCRIBE."""
+ACL_OPERATION_CREATE: AclOperation.ValueType  # 5
+"""Creates topics: the topic, or any if it is of the cluster."""
+ACL_OPERATION_DELETE: AclOperation.ValueType  # 6
+"""Deletes the topic or the group, or records. Allows to DESCRIBE."""
+ACL_OPERATION_ALTER: AclOperation.ValueType  # 7
+"""Alters what is no setting: partitions of a topic; nodes, leaders, moves and rules of the cluster. Allows to DESCRIBE."""
+ACL_OPERATION_DESCRIBE: AclOperation.ValueType  # 8
+"""Knows that it is there, and how it is."""
+ACL_OPERATION_DESCRIBE_CONFIGS: AclOperation.ValueType  # 10
+"""Reads settings."""
+ACL_OPERATION_ALTER_CONFIGS: AclOperation.ValueType  # 11
+"""Changes settings. Allows to DESCRIBE_CONFIGS."""
+Global___AclOperation: _TypeAlias = AclOperation  # noqa: Y015
+
+class _AclPermissionType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AclPermissionTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AclPermissionType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACL_PERMISSION_TYPE_UNSPECIFIED: _AclPermissionType.ValueType  # 0
+    """Not given; in a filter as ANY."""
+    ACL_PERMISSION_TYPE_ANY: _AclPermissionType.ValueType  # 1
+    """In a filter: either."""
+    ACL_PERMISSION_TYPE_DENY: _AclPermissionType.ValueType  # 2
+    """It is denied, whatever allows it."""
+    ACL_PERMISSION_TYPE_ALLOW: _AclPermissionType.ValueType  # 3
+    """It is allowed."""
+
+class AclPermissionType(_AclPermissionType, metaclass=_AclPermissionTypeEnumTypeWrapper):
+    """What a rule says; the numbers are Kafka's."""
+
+ACL_PERMISSION_TYPE_UNSPECIFIED: AclPermissionType.ValueType  # 0
+"""Not given; in a filter as ANY."""
+ACL_PERMISSION_TYPE_ANY: AclPermissionType.ValueType  # 1
+"""In a filter: either."""
+ACL_PERMISSION_TYPE_DENY: AclPermissionType.ValueType  # 2
+"""It is denied, whatever allows it."""
+ACL_PERMISSION_TYPE_ALLOW: AclPermissionType.ValueType  # 3
+"""It is allowed."""
+Global___AclPermissionType: _TypeAlias = AclPermissionType  # noqa: Y015
+
 @_typing.final
 class Rules(_message.Message):
     """The four cluster-wide settings in which history differs (ours)."""
@@ -563,6 +715,7 @@ class ClusterMetadata(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     REIGNS_FIELD_NUMBER: _builtins.int
     REMOVED_NODE_IDS_FIELD_NUMBER: _builtins.int
+    ACLS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster."""
     controller_id: _builtins.int
@@ -597,6 +750,12 @@ class ClusterMetadata(_message.Message):
         it removed (ours).
         """
 
+    @_builtins.property
+    def acls(self) -> Global___AclRules:
+        """All rules of who may do what, to nodes alone; absent in a change that leaves them, in a snapshot from a controller
+        of an earlier release, and to clients (ours).
+        """
+
     def __init__(
         self,
         *,
@@ -610,11 +769,82 @@ class ClusterMetadata(_message.Message):
         topics: _abc.Iterable[Global___TopicMetadata] | None = ...,
         reigns: _abc.Iterable[Global___Reign] | None = ...,
         removed_node_ids: _abc.Iterable[_builtins.int] | None = ...,
+        acls: Global___AclRules | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls", "rules", b"rules"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "feature_level", b"feature_level", "metadata_offset", b"metadata_offset", "nodes", b"nodes", "reigns", b"reigns", "removed_node_ids", b"removed_node_ids", "rules", b"rules", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls", "cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "feature_level", b"feature_level", "metadata_offset", b"metadata_offset", "nodes", b"nodes", "reigns", b"reigns", "removed_node_ids", b"removed_node_ids", "rules", b"rules", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClusterMetadata: _TypeAlias = ClusterMetadata  # noqa: Y015
+
+@_typing.final
+class Acl(_message.Message):
+    """One rule of who may do what."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
+    RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    RESOURCE_PATTERN_TYPE_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    PERMISSION_TYPE_FIELD_NUMBER: _builtins.int
+    resource_type: Global___AclResourceType.ValueType
+    """What the name is of."""
+    resource_name: _builtins.str
+    """The name, or how it begins."""
+    resource_pattern_type: Global___AclPatternType.ValueType
+    """How it is compared."""
+    principal: _builtins.str
+    """`client/` and the id in a certificate, or `client/*`."""
+    host: _builtins.str
+    """From where; nothing but `*`, which is meant if it is empty."""
+    operation: Global___AclOperation.ValueType
+    """What is done."""
+    permission_type: Global___AclPermissionType.ValueType
+    """Whether that is allowed or denied."""
+    def __init__(
+        self,
+        *,
+        resource_type: Global___AclResourceType.ValueType = ...,
+        resource_name: _builtins.str = ...,
+        resource_pattern_type: Global___AclPatternType.ValueType = ...,
+        principal: _builtins.str = ...,
+        host: _builtins.str = ...,
+        operation: Global___AclOperation.ValueType = ...,
+        permission_type: Global___AclPermissionType.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "operation", b"operation", "permission_type", b"permission_type", "principal", b"principal", "resource_name", b"resource_name", "resource_pattern_type", b"resource_pattern_type", "resource_type", b"resource_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Acl: _TypeAlias = Acl  # noqa: Y015
+
+@_typing.final
+class AclRules(_message.Message):
+    """All rules of a cluster (ours)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def acls(self) -> _containers.RepeatedCompositeFieldContainer[Global___Acl]:
+        """Each once."""
+
+    def __init__(
+        self,
+        *,
+        acls: _abc.Iterable[Global___Acl] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AclRules: _TypeAlias = AclRules  # noqa: Y015

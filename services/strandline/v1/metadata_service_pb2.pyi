@@ -378,10 +378,15 @@ class DescribeClusterResponse(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     CONTROLLERS_FIELD_NUMBER: _builtins.int
     ACTIVE_FIELD_NUMBER: _builtins.int
+    AUTHORIZATION_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster."""
     active: _builtins.int
     """Id of the controller that decides; absent: not known."""
+    authorization: _builtins.str
+    """Who may do what at the server: `off`, whoever has a certificate of the role, or `acl`, what rules allow; empty: TLS is
+    off, or a server of an earlier release (ours).
+    """
     @_builtins.property
     def as_of(self) -> Global___AsOf:
         """The position of this state, and how current it is."""
@@ -402,10 +407,11 @@ class DescribeClusterResponse(_message.Message):
         nodes: _abc.Iterable[_metadata_pb2.NodeMetadata] | None = ...,
         controllers: _abc.Iterable[Global___ControllerEndpoints] | None = ...,
         active: _builtins.int | None = ...,
+        authorization: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_active", b"_active", "active", b"active", "as_of", b"as_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active", b"_active", "active", b"active", "as_of", b"as_of", "cluster_id", b"cluster_id", "controllers", b"controllers", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active", b"_active", "active", b"active", "as_of", b"as_of", "authorization", b"authorization", "cluster_id", b"cluster_id", "controllers", b"controllers", "nodes", b"nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__active: _TypeAlias = _typing.Literal["active"]  # noqa: Y015
     _WhichOneofArgType__active: _TypeAlias = _typing.Literal["_active", b"_active"]  # noqa: Y015

@@ -106,6 +106,8 @@ class SeenCluster:
     metadata_age_ms: int | None = None
     """How long the sender of the metadata has not heard of a controller (C62)."""
     controllers: tuple[DescribedController, ...] = ()
+    authorization: str = ""
+    """Who may do what at its nodes; empty without TLS."""
 
 
 async def _look(admin: Admin) -> SeenCluster:
@@ -133,9 +135,10 @@ async def _look(admin: Admin) -> SeenCluster:
     try:
         controllers = await admin.describe_controllers()
     except Refused as error:
-        if error.refusal.code is not ErrorCode.NOT_CONTROLLER:
+        if error.refusal.code is ErrorCode.NOT_CONTROLLER:
+            undecided = undecided or (error.refusal.message,)
+        elif error.refusal.code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             raise
-        undecided = undecided or (error.refusal.message,)
     health = replace(health, problems=(*undecided, *health.problems))
     return SeenCluster(
         image=image,
@@ -143,6 +146,7 @@ async def _look(admin: Admin) -> SeenCluster:
         views=views,
         metadata_age_ms=admin.metadata_age_ms,
         controllers=controllers,
+        authorization=" and ".join(sorted(filter(None, await admin.authorizations()))),
     )
 
 
@@ -166,6 +170,9 @@ def screen(seen: SeenCluster, *, everything: bool = False) -> RenderableType:
     if len(seen.controllers) > 1:
         lines.append(Text(f"controllers {_controllers_text(seen.controllers)}"))
     lines += [Text(f"nodes       {_nodes_text(image, everything)}"), Text(f"partitions  {_partitions_text(image)}")]
+    if seen.authorization:
+        off = ", and every client may do what its role may" if seen.authorization != "acl" else ""
+        lines.append(Text(f"access      authorization {seen.authorization}{off}", style="yellow" if off else ""))
     if (counts := summary(image))["moves_running"] or counts["moves_queued"]:
         moves = f"{counts['moves_running']:,} running, {counts['moves_queued']:,} queued"
         lines.append(Text(f"moves       {moves} (strandline reassign status)"))
@@ -255,6 +262,7 @@ def document(seen: SeenCluster, *, everything: bool = False) -> dict[str, Any]:
         "controller_epoch": image.controller_epoch,
         "feature_level": image.feature_level,
         "metadata_age_ms": seen.metadata_age_ms,
+        "authorization": seen.authorization,
         "summary": summary(image),
         "controllers": [
             {

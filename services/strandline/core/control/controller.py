@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from strandline.core.acl_changes import create_acls, delete_acls, describe_acls
 from strandline.core.control import events, leadership, messages, topics
 from strandline.core.control.alter_partition import Attempts, alter_partitions, check_node_epoch
 from strandline.core.control.draft import Draft
@@ -35,6 +36,7 @@ from strandline.core.messages import (
     ReportReplicaLogs,
     TopicImage,
 )
+from strandline.core.permissions import Acls, Caller, Permit
 from strandline.core.positions import prove
 from strandline.core.state_events import ClockSample, ControllerDecision
 from strandline.core.types import NodeEpoch, NodeId, Rules
@@ -66,6 +68,7 @@ class ControllerCore:
         self._skips = EpochSkips()
         self._producer_ids = ProducerIds()
         self._reassignments = Reassignments(timings.moves_per_node)
+        self._acls = Acls()
         self._next_rebalance_ms = 0
         # What steps left over, in the order in which it is gone on with.
         self._left_over = LeftOver()
@@ -109,6 +112,9 @@ class ControllerCore:
             ),
             messages.DrainNode: lambda draft, request, _: drain(draft, request),
             messages.GetMetadata: self._tell,
+            messages.CreateAcls: lambda draft, request, _: create_acls(draft, request),
+            messages.DeleteAcls: lambda draft, request, _: delete_acls(draft, request),
+            messages.DescribeAcls: lambda draft, request, _: describe_acls(draft, request),
         }
 
     @property
@@ -116,6 +122,13 @@ class ControllerCore:
         """The durable state, as of the last step."""
         assert self._state is not None, "the controller has not started"
         return self._state
+
+    @property
+    def acls(self) -> Acls:
+        """The rules of the durable state, compiled once for as long as none changes."""
+        if self._acls.rules is not self.state.acls:
+            self._acls = Acls(self.state.acls)
+        return self._acls
 
     @property
     def serves(self) -> bool:
@@ -132,8 +145,10 @@ class ControllerCore:
         """Never: the controller parks no request."""
         return False
 
-    def _draft(self) -> Draft:
-        return Draft(self.state, self._reports, self._doubt, self._skips, self._timings.partitions_per_step)
+    def _draft(self, caller: Caller | None = None) -> Draft:
+        at_most = self._timings.partitions_per_step
+        permit = None if caller is None else Permit(caller, self.acls)
+        return Draft(self.state, self._reports, self._doubt, self._skips, at_most, permit)
 
     def _commit(self, draft: Draft, *, settles: bool = True, is_settled: bool = False) -> list[events.ControllerEffect]:
         """``settles``: whether reassignments may end in this step's transaction; otherwise they do in the next one.
@@ -273,7 +288,7 @@ class ControllerCore:
         )
         if refusal is not None:
             return [events.RefuseCall(event.request_id, refusal)]
-        draft = self._draft()
+        draft = self._draft(event.caller)
         answer = self._answers[type(event.request)](draft, event.request, event.now_ms)
         # A leader is answered with the ISR that it proposed, in the epoch of exactly that change.
         effects = self._commit(
@@ -451,9 +466,10 @@ class ControllerCore:
         return answer
 
     def _tell(self, draft: Draft, request: messages.GetMetadata, _: int) -> messages.MetadataListed:
-        snapshot = draft.base.snapshot()
+        snapshot = replace(draft.base.snapshot(), acls=None)
         if not request.topics:
-            return messages.MetadataListed(image=snapshot)
+            seen = tuple(topic for topic in snapshot.topics if draft.sees(topic.name))
+            return messages.MetadataListed(image=replace(snapshot, topics=seen))
         found = [topic for ref in request.topics if isinstance(topic := draft.topic(ref), TopicImage)]
         return messages.MetadataListed(image=replace(snapshot, topics=tuple(dict.fromkeys(found))))
 
@@ -466,7 +482,8 @@ class ControllerCore:
             return [events.RefuseCall(event.request_id, refusal)]
         whole = events.Publish(self.state.snapshot(), self.state.header.secret)
         position = whole.position_for(request.node_id, request.node_epoch)
-        snapshot = replace(whole.image, to_node_epoch=request.node_epoch, position=position)
+        acls = None if request.node_id is None else whole.image.acls
+        snapshot = replace(whole.image, to_node_epoch=request.node_epoch, position=position, acls=acls)
         return [events.OpenWatch(event.request_id, snapshot, request.node_id, request.node_epoch)]
 
     def _check_watcher(self, request: messages.WatchMetadata) -> Refusal | None:

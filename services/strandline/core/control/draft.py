@@ -7,7 +7,7 @@ nothing is no transaction at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from strandline.core.control.step_parts import LeftOver, ReplicaReports, StepRoo
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.truncation import rule_for
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.permissions import Permit, ResourceType, Rule
 from strandline.core.state_events import ConfigChange, LeaderChange, Reassignment, Stamped, decided_isr_change
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 
@@ -45,10 +46,12 @@ class Draft:
         doubt: Doubt | None = None,
         skips: state.EpochSkips | None = None,
         at_most: int | None = None,
+        permit: Permit | None = None,
     ) -> None:
         """``reports``: what nodes reported of their logs in this reign; none are known without it. ``doubt``: which
         nodes it has not heard yet. ``skips``: which partitions it has changed before. ``at_most``: how many this step
-        changes before it leaves partitions over (`core.step_parts`); None: all."""
+        changes before it leaves partitions over (`core.step_parts`); None: all.
+        ``permit``: what the caller may touch; None: everything."""
         self.base = base
         self._reports = reports or ReplicaReports()
         self._doubt = doubt or Doubt()
@@ -60,6 +63,9 @@ class Draft:
         self._partitions: dict[TopicPartition, PartitionImage] = {}
         self._deleted: list[str] = []
         self._reigns: tuple[state.ReignRecord, ...] = ()
+        self._acls: list[Rule] = []
+        self._removed_acls: list[Rule] = []
+        self.permit = permit
         self._reasons: dict[TopicPartition, _Reason] = {}
         self._emits: list[tuple[TopicPartition | None, Stamped]] = []
         self._room = StepRoom(at_most, self._partitions)
@@ -142,15 +148,25 @@ class Draft:
         return tuple(record.image.node_id for record in self.nodes() if record.image.is_observer)
 
     def topic(self, ref: TopicRef) -> TopicImage | Refusal:
-        """The topic meant, as it was before this step (M63)."""
+        """The topic meant, as it was before this step (M63), if the caller may touch it."""
         found = self.base.topics.get(ref.topic_id) if ref.topic_id else self._by_name(ref.name)
-        if found is not None and found.topic_id not in self._deleted:
+        if found is not None and found.topic_id in self._deleted:
+            found = None
+        if self.permit is not None:
+            refusal = self.permit.topic_refusal(ref.name, ref.topic_id, found.name if found else "")
+            if refusal is not None:
+                return refusal
+        if found is not None:
             if ref.topic_id and ref.name and found.name != ref.name:
                 return Refusal(ErrorCode.INCONSISTENT_TOPIC_ID, f"topic id {ref.topic_id} is '{found.name}'")
             return found
         if ref.topic_id:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {ref.topic_id}")
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic is called '{ref.name}'")
+
+    def sees(self, name: str) -> bool:
+        """Whether the caller may know that this topic is there."""
+        return self.permit is None or self.permit.sees(ResourceType.TOPIC, name)
 
     def has_name(self, name: str) -> bool:
         """Whether a topic has this name, those of this step included."""
@@ -261,6 +277,11 @@ class Draft:
         self._reasons[tp] = _Reason(cause, initiator, election)
         return self._partitions[tp]
 
+    def put_acls(self, added: Iterable[Rule], removed: Iterable[Rule]) -> None:
+        """Add rules and take others back."""
+        self._acls += added
+        self._removed_acls += removed
+
     def begin_reign(self, reign_id: str) -> None:
         """Begin a reign with this step's transaction; the header has its controller epoch."""
         self._reigns = state.begun(
@@ -284,6 +305,7 @@ class Draft:
         nodes = tuple(n for n in self._nodes.values() if self.base.nodes.get(n.image.node_id) != n)
         if (
             not (partitions or nodes or self._removed or self._topics or self._deleted)
+            and not (self._acls or self._removed_acls)
             and self.header == self.base.header
         ):
             return self.base, [Emit(tp, event) for tp, event in self._emits]
@@ -296,6 +318,8 @@ class Draft:
             partitions=partitions,
             deleted_topic_ids=tuple(self._deleted),
             reigns=self._reigns,
+            removed_acls=tuple(self._removed_acls),
+            acls=tuple(self._acls),
         )
         after = self.base.apply(transaction)
         effects: list[ControllerEffect] = [
@@ -368,4 +392,5 @@ def change_image(after: state.ClusterState, transaction: state.Transaction) -> M
         deleted_topic_ids=transaction.deleted_topic_ids,
         removed_node_ids=tuple(removed.node_id for removed in transaction.removed_nodes),
         reigns=state.present(after.reigns),
+        acls=after.acls if transaction.acls or transaction.removed_acls else None,
     )

@@ -13,6 +13,7 @@ from strandline.core.control.state import Transaction
 from strandline.core.errors import Refusal
 from strandline.core.log.effects import Emit
 from strandline.core.messages import MetadataImage, PositionProof
+from strandline.core.permissions import Caller
 from strandline.core.positions import prove
 from strandline.core.types import NodeEpoch, NodeId
 
@@ -45,6 +46,8 @@ class RequestArrived:
     now_ms: int
     request_id: int
     request: ControllerRequest
+    caller: Caller | None = None
+    """A client that may touch what rules allow; None: whatever the request names (C105)."""
 
 
 @dataclass(frozen=True, slots=True)

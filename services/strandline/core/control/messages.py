@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from strandline.core import messages
 from strandline.core.errors import Refusal
+from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 
 
@@ -183,6 +184,54 @@ class DrainNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateAcls:
+    """Rules to add; ``force``: also what keeps the caller from changing rules again."""
+
+    cluster_id: str | None = None
+    rules: tuple[Rule | Refusal, ...]
+    validate_only: bool = False
+    force: bool = False
+
+
+class AclFilter(NamedTuple):
+    """Rules that agree with all of this; None: with anything."""
+
+    resource: ResourceType | None = None
+    name: str | None = None
+    pattern: Pattern | None = None
+    principal: str | None = None
+    operation: Operation | None = None
+    permission: Permission | None = None
+    speaks_of_name: bool = False
+    """Whether ``name`` is what the rules must speak of, and not their own."""
+
+    def takes(self, rule: Rule) -> bool:
+        """Whether a rule agrees."""
+        is_named = self.name is None or (rule.matches(self.name) if self.speaks_of_name else rule.name == self.name)
+        wanted = (self.resource, self.pattern, self.principal, self.operation, self.permission)
+        found = (rule.resource, rule.pattern, rule.principal, rule.operation, rule.permission)
+        return is_named and all(one in (None, other) for one, other in zip(wanted, found, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteAcls:
+    """Rules to take back; ``force`` as in `CreateAcls`."""
+
+    cluster_id: str | None = None
+    filters: tuple[AclFilter | Refusal, ...]
+    validate_only: bool = False
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeAcls:
+    """Rules to list."""
+
+    cluster_id: str | None = None
+    filter: AclFilter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducerId:
     """A producer's request for an identity, or for the next epoch of the one it has (M61)."""
 
@@ -265,6 +314,9 @@ ControllerRequest = (
     | AlterPartitionReassignments
     | ListPartitionReassignments
     | DrainNode
+    | CreateAcls
+    | DeleteAcls
+    | DescribeAcls
     | GetMetadata
 )
 
@@ -415,6 +467,27 @@ class NodeDrained:
     remaining_leaders: int = 0
 
 
+class AclsOfOne(NamedTuple):
+    """What became of one entry of a request, and the rules that were added or taken back by it."""
+
+    refusal: Refusal | None = None
+    rules: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclsChanged:
+    """Answer to CreateAcls and DeleteAcls."""
+
+    results: tuple[AclsOfOne, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclsDescribed:
+    """Answer to DescribeAcls."""
+
+    rules: tuple[Rule, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdGiven:
     """Answer to InitProducerId."""
@@ -492,6 +565,8 @@ ControllerAnswer = (
     | PartitionsReassigned
     | ReassignmentsListed
     | NodeDrained
+    | AclsChanged
+    | AclsDescribed
     | MetadataListed
     | messages.ReplicaLogsReported
 )

@@ -138,6 +138,7 @@ def recover(given: Sequence[GivenNode], store: state.ClusterState | None = None)
         topics={topic.topic_id: _topic(topic, found, complete) for topic in living},
         deleted_topic_ids=frozenset(deleted),
         reigns=_closed(images, reigns),
+        acls=next((one.head.acls for one in found if one.head.acls is not None), store.acls if store else ()),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, Position, Reign, TopicImage
+from strandline.core.permissions import Rule
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, Rules, TopicPartition
 
 # ---- epoch_skips
@@ -293,6 +294,9 @@ class Transaction:
     deleted_topic_ids: tuple[str, ...] = ()
     reigns: tuple[ReignRecord, ...] = ()
     """One that ended and one that began, in that order."""
+    removed_acls: tuple[Rule, ...] = ()
+    """Taken away before ``acls`` are put."""
+    acls: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,6 +313,8 @@ class ClusterState:
     """Kept for ever, also when the id has registered again."""
     reigns: Reigns = field(default_factory=dict)
     """The history of this store: which positions are known (C34)."""
+    acls: tuple[Rule, ...] = ()
+    """Who may do what, in order. The same object until a rule changes."""
 
     def partition(self, tp: TopicPartition) -> PartitionImage | None:
         """The committed state of one partition."""
@@ -340,6 +346,7 @@ class ClusterState:
             topics=tuple(self.topics.values()),
             removed_node_ids=tuple(sorted(self.removed_nodes.keys() - self.nodes.keys())),
             reigns=sent(self.reigns),
+            acls=self.acls,
         )
 
     def apply(self, transaction: Transaction) -> ClusterState:
@@ -354,7 +361,14 @@ class ClusterState:
             deleted_topic_ids=self.deleted_topic_ids.union(transaction.deleted_topic_ids),
             removed_nodes={**self.removed_nodes, **removed},
             reigns=with_changed(self.reigns, transaction.reigns),
+            acls=_acls_after(self.acls, transaction),
         )
+
+
+def _acls_after(before: tuple[Rule, ...], transaction: Transaction) -> tuple[Rule, ...]:
+    if not (transaction.acls or transaction.removed_acls):
+        return before
+    return tuple(sorted({*before}.difference(transaction.removed_acls).union(transaction.acls)))
 
 
 def _topics_after(before: Mapping[str, TopicImage], transaction: Transaction) -> dict[str, TopicImage]:

@@ -8,11 +8,12 @@ each position.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import AsOf, MetadataImage, NodeImage, PartitionImage, TopicImage, Wanted
+from strandline.core.permissions import Acls, Permit, ResourceType, Rule
 from strandline.core.types import NodeId, Rules
 
 # ---- metadata_history
@@ -75,6 +76,10 @@ class MetadataHistory:
         """Of the topics, by name."""
         self.nodes: dict[NodeId, NodeImage] = {}
         self.removed_node_ids: set[NodeId] = set()
+        self.acls = Acls()
+        """Who may do what; nothing before somebody told."""
+        self.acls_changed = -1
+        """Number of the last change of that: who may know which topics was another question before."""
         self.as_of = AsOf(-1, -1)
         self._changes: deque[StateChange] = deque()
         self._base = self.as_of
@@ -110,7 +115,7 @@ class MetadataHistory:
 
     def take(self, images: Iterable[MetadataImage]) -> StateChange | None:
         """Take a state, or changes of it, in order, as one change; None if nothing is newer than what is known."""
-        known, known_as_of = self.image, self.as_of
+        known, known_as_of, rules = self.image, self.as_of, self.acls.rules
         topics: dict[str, TopicImage | None] = {}
         nodes: dict[NodeId, NodeImage | None] = {}
         for image in images:
@@ -127,10 +132,13 @@ class MetadataHistory:
             self._base = self.as_of
             return None
         change = self._change(known, topics, nodes)
-        is_empty = not (change.topics or change.nodes or change.removed_node_ids or change.rules)
+        other_rules = self.acls.rules != rules
+        is_empty = not (change.topics or change.nodes or change.removed_node_ids or change.rules or other_rules)
         if is_empty and self.as_of == known_as_of:
             # The state whole once more, as a watch that is opened again brings it.
             return None
+        if other_rules:
+            self.acls_changed = change.number
         return self._keep(change)
 
     def _change(
@@ -177,8 +185,15 @@ class MetadataHistory:
         self.removed_node_ids = (self.removed_node_ids | set(image.removed_node_ids)) - self.nodes.keys()
         if image.is_snapshot or image.topics or image.deleted_topic_ids:
             self.ids = {topic.name: topic.topic_id for topic in self.topics.values()}
+        if image.is_snapshot or image.acls is not None:
+            self._take_rules(image.acls or ())
         self.image = image
         self.as_of = _position(image)
+
+    def _take_rules(self, rules: tuple[Rule, ...]) -> None:
+        # What a snapshot repeats stays compiled.
+        if rules != self.acls.rules:
+            self.acls = Acls(rules)
 
     def _compare(self, topic_id: str, old: TopicImage | None) -> ChangedTopic | None:
         new = self.topics.get(topic_id)
@@ -239,11 +254,22 @@ class Portion:
 class Subscription:
     """The topics that one subscriber wants, over a history."""
 
-    def __init__(self, history: MetadataHistory) -> None:
+    def __init__(self, history: MetadataHistory, permit: Callable[[], Permit | None] = lambda: None) -> None:
+        """``permit``: what its subscriber may touch now; None: everything."""
         self._history = history
+        self._permit = permit
         self._names: set[str] = set()
         self._ids: set[str] = set()
         self._all = False
+
+    @property
+    def snapshot_after(self) -> int:
+        """The change of rules behind which a subscriber who needs them is sent all anew; -1: none."""
+        return -1 if self._permit() is None else self._history.acls_changed
+
+    def _sees(self, name: str) -> bool:
+        permit = self._permit()
+        return permit is None or permit.sees(ResourceType.TOPIC, name)
 
     def want(self, wanted: Wanted) -> Refusal | None:
         """Change what is wanted; returns why that is refused, if it is."""
@@ -268,11 +294,12 @@ class Subscription:
     def added(self, refs: Iterable[tuple[str, str]]) -> Portion:
         """Topics as (name, id) that were just added, whole; what is not there is missing."""
         # By id, because a topic may be wanted by its name and by its id.
-        found: dict[str, TopicImage] = dict(self._history.topics) if self._all else {}
+        every = self._history.topics.values() if self._all else ()
+        found: dict[str, TopicImage] = {topic.topic_id: topic for topic in every if self._sees(topic.name)}
         missing = []
         for name, topic_id in refs:
             topic = self._history.topics.get(topic_id or self._history.ids.get(name, ""))
-            if topic is None:
+            if topic is None or not self._sees(topic.name):
                 missing.append((name, topic_id))
             else:
                 found[topic.topic_id] = topic
@@ -280,7 +307,8 @@ class Subscription:
 
     def of(self, change: StateChange) -> Portion:
         """What of a change is wanted."""
-        topics = [change.topics[topic_id] for topic_id in self._wanted_ids(change)]
+        wanted = (change.topics[topic_id] for topic_id in self._wanted_ids(change))
+        topics = [topic for topic in wanted if self._sees(topic.name)]
         return Portion(
             topics=tuple(topic.whole for topic in topics if topic.whole is not None),
             changed=tuple(topic for topic in topics if topic.partitions),

@@ -21,6 +21,7 @@ from strandline.core.control.topic_configs import check_configs, check_name, che
 from strandline.core.coordinator.internal_topics import is_internal, not_for_clients
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import PartitionImage, TopicImage
+from strandline.core.permissions import ResourceType
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 
 # ---- repeated_requests
@@ -99,7 +100,8 @@ def _create(
     new: messages.NewTopic,
     request: messages.CreateTopics,
 ) -> messages.CreatedTopic:
-    refusal = check_name(new.name) or _name_taken(draft, new.name) or check_configs(new.configs)
+    refusal = check_name(new.name) or _may_not_create(draft, new.name) or _name_taken(draft, new.name)
+    refusal = refusal or check_configs(new.configs)
     if refusal is None and is_internal(new.name):
         shaped = internal_topic(draft, timings, placement, new)
         if isinstance(shaped, Refusal):
@@ -123,6 +125,13 @@ def _create(
         _config_event(draft, partition, topic_created=True)
     topic = TopicImage(name=new.name, topic_id=new.topic_id, configs=configs, partitions=partitions)
     return messages.CreatedTopic(new.name, None, topic, total, factor)
+
+
+def _may_not_create(draft: Draft, name: str) -> Refusal | None:
+    """As in Kafka, whoever may create topics of the cluster may create this one, too."""
+    if draft.permit is None or draft.permit.cluster_refusal() is None:
+        return None
+    return draft.permit.refusal(ResourceType.TOPIC, name)
 
 
 def _name_taken(draft: Draft, name: str) -> Refusal | None:
@@ -215,7 +224,8 @@ def _delete(draft: Draft, ref: messages.TopicRef) -> messages.TopicResult:
 def describe_topics(draft: Draft, request: messages.DescribeTopics) -> messages.TopicsDescribed:
     """Each topic asked for, or all by name."""
     if not request.topics:
-        everything = sorted(draft.base.topics.values(), key=lambda topic: topic.name)
+        seen = (topic for topic in draft.base.topics.values() if draft.sees(topic.name))
+        everything = sorted(seen, key=lambda topic: topic.name)
         return messages.TopicsDescribed(
             topics=tuple(messages.DescribedTopic(messages.TopicRef(t.name, t.topic_id), None, t) for t in everything)
         )

@@ -17,6 +17,7 @@ from strandline.core.coordinator.internal_topics import is_internal
 from strandline.core.log.effects import BelieveMetadata, Effect, IgnoreMetadata, SaveMetadata
 from strandline.core.log.follower import FollowerReplica
 from strandline.core.log.state import NOTHING, NodeState
+from strandline.core.permissions import Rule
 from strandline.core.positions import later_of
 from strandline.core.types import NodeId, TopicPartition
 
@@ -112,6 +113,8 @@ class MetadataFollower:
         self._reigns: tuple[messages.Reign, ...] = ()
         # Of that image; -1 before the first.
         self._metadata_offset = -1
+        # Who may do what, as far as somebody told.
+        self._acls: tuple[Rule, ...] | None = None
         # What an earlier process of this node stored; what this one is sent takes its place.
         self._seen = seen
         # Whether the image being taken changes which topics there are, how they are placed, or a rack.
@@ -121,6 +124,7 @@ class MetadataFollower:
         if seen is not None:
             self._position = seen.position
             self._reigns = seen.reigns
+            self._acls = seen.acls
             self._metadata_offset = seen.metadata_offset if seen.reigns else -1
             state.controller_epoch = seen.controller_epoch
             for topic in seen.topics:
@@ -152,6 +156,9 @@ class MetadataFollower:
         self._metadata_offset = image.metadata_offset
         if image.is_snapshot or not self._reigns:
             self._reigns = image.reigns
+        has_news = image.acls != self._acls and (image.is_snapshot or image.acls is not None)
+        if has_news:
+            self._acls = image.acls
         self._position = later_of(self._position, image.position)
         self._last = image
         if image.is_snapshot:
@@ -167,7 +174,7 @@ class MetadataFollower:
         gone += [tp for tp in changed if not self._concerns(state.images[tp])]
         for tp in gone:
             state.images.pop(tp, None)
-        if image.is_about_topics or gone_ids:
+        if image.is_about_topics or gone_ids or has_news:
             out.append(SaveMetadata(self._merged(image)))
         return MetadataChange(
             tuple(tp for tp in changed if tp in state.images),
@@ -296,6 +303,7 @@ class MetadataFollower:
             to_node_epoch=image.to_node_epoch,
             position=self._position,
             reigns=self._reigns,
+            acls=self._acls,
         )
 
     def begin_following(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> None:

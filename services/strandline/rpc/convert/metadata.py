@@ -25,6 +25,7 @@ from strandline.core.types import (
     TopicPartition,
     Truncation,
 )
+from strandline.rpc.convert.acls import read_rules_message, write_rules_message
 from strandline.rpc.convert.errors import invalid
 from strandline.v1 import controller_service_pb2, metadata_pb2, partition_pb2
 
@@ -252,6 +253,8 @@ def write_image(image: messages.MetadataImage) -> metadata_pb2.ClusterMetadata:
         message.topics.add(topic_id=topic_id, deleted=True)
     message.removed_node_ids.extend(image.removed_node_ids)
     message.reigns.extend(map(_write_reign, image.reigns))
+    if image.acls is not None:
+        message.acls.CopyFrom(write_rules_message(image.acls))
     return message
 
 
@@ -289,6 +292,7 @@ def read_image(
         removed_node_ids=_nodes(message.removed_node_ids),
         to_node_epoch=to_node_epoch,
         reigns=tuple(map(_read_reign, message.reigns)),
+        acls=read_rules_message(message.acls) if message.HasField("acls") else None,
     )
 
 

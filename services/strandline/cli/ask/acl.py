@@ -1,0 +1,206 @@
+"""`strandline acl ...`: rules of who may do what: list, add and remove them, and ask which one decides.
+
+Invariant: nothing changes without --yes; what `list -o yaml` prints is what `add --file` and `remove --file` read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strandline.cli.connect import over_tls
+from strandline.cli.failures import EXIT_REFUSED, CommandFailed, perform
+from strandline.cli.options import Bootstrap, Output
+from strandline.cli.output import Column, Format, printable, show, show_one
+from strandline.core.permissions import (
+    CLUSTER_NAME,
+    Operation,
+    Pattern,
+    Permission,
+    ResourceType,
+    Rule,
+    deciding_rule,
+    rule_refusal,
+)
+from strandline.units import count_of
+
+if TYPE_CHECKING:
+    from strandline.client import Admin
+    from strandline.core.errors import Refusal
+
+app = typer.Typer(help="Who may do what: list, add and remove rules, or test one case.", no_args_is_help=True)
+
+_FIELDS: Mapping[str, type[StrEnum] | None] = {
+    "principal": None,
+    "permission": Permission,
+    "operation": Operation,
+    "resource": ResourceType,
+    "pattern": Pattern,
+    "name": None,
+}
+_COLUMNS = [Column(name, name) for name in _FIELDS]
+
+Principal = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="client/ID as in a certificate, or client/*.")]
+Resource = Annotated[
+    str, typer.Argument(metavar="RESOURCE", help="topic:NAME, group:NAME, transactional-id:NAME, or cluster.")
+]
+MaybePrincipal = Annotated[str | None, typer.Argument(metavar="PRINCIPAL", help="client/ID, or client/*.")]
+MaybeOperation = Annotated[str | None, typer.Argument(metavar="OPERATION", help="READ, WRITE, ... or ALL.")]
+MaybeResource = Annotated[str | None, typer.Argument(metavar="RESOURCE", help="As topic:NAME; topic:* is every one.")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="The name is how names begin.")]
+Deny = Annotated[bool, typer.Option("--deny", help="Deny it, whatever allows it.")]
+File = Annotated[Path | None, typer.Option("--file", metavar="YAML", help="Rules as `acl list -o yaml` prints them.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this it is only checked.")]
+Force = Annotated[bool, typer.Option("--force", help="Even if you could change no rule afterwards.")]
+
+
+@app.command("list")
+@over_tls
+def list_rules(bootstrap: Bootstrap, output: Output = Format.TABLE) -> None:
+    """List all rules."""
+    rules = perform(_described(bootstrap))
+    show([_row(rule) for rule in rules], _COLUMNS, output, empty="no rules: with authorization acl clients may nothing")
+
+
+async def _described(bootstrap: str) -> list[Rule]:
+    from strandline.cli.connect import open_admin
+
+    async with open_admin(bootstrap) as admin:
+        return await admin.describe_acls()
+
+
+@app.command()
+@over_tls
+def add(
+    bootstrap: Bootstrap,
+    principal: MaybePrincipal = None,
+    operation: MaybeOperation = None,
+    resource: MaybeResource = None,
+    deny: Deny = False,
+    prefixed: Prefixed = False,
+    file: File = None,
+    force: Force = False,
+    yes: Yes = False,
+) -> None:
+    """Check rules, and with --yes add them: one by its words, or those of a file."""
+    rules = _given(principal, operation, resource, deny=deny, prefixed=prefixed, file=file)
+    perform(_change(bootstrap, rules, lambda admin: admin.create_acls, "added", yes=yes, force=force))
+
+
+@app.command()
+@over_tls
+def remove(
+    bootstrap: Bootstrap,
+    principal: MaybePrincipal = None,
+    operation: MaybeOperation = None,
+    resource: MaybeResource = None,
+    deny: Deny = False,
+    prefixed: Prefixed = False,
+    file: File = None,
+    force: Force = False,
+    yes: Yes = False,
+) -> None:
+    """Check that rules are there, and with --yes take them back."""
+    rules = _given(principal, operation, resource, deny=deny, prefixed=prefixed, file=file)
+    perform(_change(bootstrap, rules, lambda admin: admin.delete_acls, "removed", yes=yes, force=force))
+
+
+@app.command("test")
+@over_tls
+def ask(
+    principal: Principal,
+    operation: Annotated[str, typer.Argument(metavar="OPERATION", help="READ, WRITE, ...")],
+    resource: Resource,
+    bootstrap: Bootstrap,
+    output: Output = Format.TABLE,
+) -> None:
+    """Say whether the rules allow it, and which one decides; exit code 1 if they do not."""
+    wanted = _rule(principal, operation, resource, Permission.ALLOW, Pattern.LITERAL)
+    rules = perform(_described(bootstrap))
+    found = deciding_rule(rules, wanted.principal, wanted.operation, wanted.resource, wanted.name)
+    allowed = found is not None and found.permission is Permission.ALLOW
+    why = "no rule allows it" if found is None else f"by the rule '{found}'"
+    asked = f"{wanted.principal} {wanted.operation} {wanted.resource} {wanted.name}"
+    row = {"asked": asked, "allowed": allowed, "rule": _row(found) if found else None}
+    show_one(row, output, printable(f"{'allowed' if allowed else 'denied'} {why}"))
+    if not allowed:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+_Call = Callable[..., Awaitable[list["Refusal | None"]]]
+
+
+async def _change(
+    bootstrap: str, rules: Sequence[Rule], call: Callable[[Admin], _Call], done: str, *, yes: bool, force: bool
+) -> None:
+    from strandline.cli.connect import open_admin
+
+    async with open_admin(bootstrap) as admin:
+        # All of it is checked first, so that a wrong rule leaves nothing half done.
+        refusals = await call(admin)(rules, validate_only=True, force=force)
+        if yes and not any(refusals):
+            refusals = await call(admin)(rules, force=force)
+    for rule, refusal in zip(rules, refusals, strict=True):
+        typer.echo(printable(f"{rule}: {refusal}" if refusal else str(rule)), err=refusal is not None)
+    refused = [refusal for refusal in refusals if refusal is not None]
+    if refused:
+        raise CommandFailed(
+            f"{count_of(len(refused), 'rule')} refused; `strandline acl list` shows those that are there", EXIT_REFUSED
+        )
+    typer.echo(f"{count_of(len(rules), 'rule')} {done}" if yes else "checked; nothing was changed, --yes does it")
+
+
+def _row(rule: Rule) -> dict[str, Any]:
+    return {name: str(getattr(rule, name)) for name in _FIELDS}
+
+
+def _given(
+    principal: str | None, operation: str | None, resource: str | None, *, deny: bool, prefixed: bool, file: Path | None
+) -> list[Rule]:
+    words = [word for word in (principal, operation, resource) if word is not None]
+    if (file is None) == (not words) or (words and len(words) < 3):
+        raise typer.BadParameter("give PRINCIPAL OPERATION RESOURCE, or --file alone")
+    if file is not None:
+        return _read_file(file)
+    assert principal is not None and operation is not None and resource is not None
+    permission = Permission.DENY if deny else Permission.ALLOW
+    return [_rule(principal, operation, resource, permission, Pattern.PREFIXED if prefixed else Pattern.LITERAL)]
+
+
+def _rule(principal: str, operation: str, resource: str, permission: Permission, pattern: Pattern) -> Rule:
+    kind, _, name = resource.partition(":")
+    if kind == ResourceType.CLUSTER and not name:
+        name = CLUSTER_NAME
+    words = {"principal": principal, "permission": permission, "pattern": pattern, "name": name}
+    return _checked({**words, "operation": operation.upper(), "resource": kind}, "")
+
+
+def _read_file(path: Path) -> list[Rule]:
+    import yaml
+
+    try:
+        rows = yaml.safe_load(path.read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise typer.BadParameter(f"--file: {path} cannot be read as YAML: {error}") from error
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise typer.BadParameter(f"--file: {path} is no list of rules; `strandline acl list -o yaml` shows the form")
+    return [_checked(row, f"--file: rule {number} of {path}: ") for number, row in enumerate(rows, 1)]
+
+
+def _checked(row: Mapping[str, Any], where: str) -> Rule:
+    if set(row) != set(_FIELDS) or not all(isinstance(value, str) for value in row.values()):
+        raise typer.BadParameter(f"{where}a rule has the texts {', '.join(_FIELDS)}, and nothing else")
+    found: dict[str, Any] = dict(row)
+    for name, kind in _FIELDS.items():
+        if kind is not None and row[name] not in set(kind):
+            raise typer.BadParameter(f"{where}{name} {row[name]!r} is none of {', '.join(kind)}")
+        if kind is not None:
+            found[name] = kind(row[name])
+    rule = Rule(**found)
+    if (refusal := rule_refusal(rule)) is not None:
+        raise typer.BadParameter(where + refusal.message)
+    return rule

@@ -1,0 +1,313 @@
+"""Decides who may do what: rules of principals over topics, groups, transactional ids and the cluster (C105, KIP-11).
+
+Invariant: nothing is permitted that no rule allows, and a rule that denies decides whatever allows, in any order of the
+rules. What is not permitted and what is not there are refused in the same words.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from strandline.core.errors import ErrorCode, Outcome, Refusal
+
+MOST_RULES = 10_000
+LONGEST_NAME = 249
+EVERY_NAME = "*"
+"""As the name of a literal rule: whatever the name is (Kafka's wildcard)."""
+CLUSTER_NAME = "kafka-cluster"
+"""The one resource of its kind, by Kafka's name."""
+EVERY_CLIENT = "client/*"
+_PRINCIPAL = re.compile(r"client/(\*|[A-Za-z0-9._-]{1,128})")
+
+
+class ResourceType(StrEnum):
+    """What a name is of."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional-id"
+    CLUSTER = "cluster"
+
+
+class Operation(StrEnum):
+    """What is done to it; names as in Kafka."""
+
+    ALL = "ALL"
+    READ = "READ"
+    WRITE = "WRITE"
+    CREATE = "CREATE"
+    DELETE = "DELETE"
+    ALTER = "ALTER"
+    DESCRIBE = "DESCRIBE"
+    DESCRIBE_CONFIGS = "DESCRIBE_CONFIGS"
+    ALTER_CONFIGS = "ALTER_CONFIGS"
+
+
+class Permission(StrEnum):
+    """What a rule says."""
+
+    ALLOW = "ALLOW"
+    DENY = "DENY"
+
+
+class Pattern(StrEnum):
+    """How a rule's name is compared."""
+
+    LITERAL = "LITERAL"
+    PREFIXED = "PREFIXED"
+
+
+_O, _R = Operation, ResourceType
+
+OPERATIONS: Mapping[ResourceType, frozenset[Operation]] = {
+    _R.TOPIC: frozenset(_O),
+    _R.GROUP: frozenset({_O.ALL, _O.READ, _O.DELETE, _O.DESCRIBE}),
+    _R.TRANSACTIONAL_ID: frozenset({_O.ALL, _O.WRITE, _O.DESCRIBE}),
+    _R.CLUSTER: frozenset({_O.ALL, _O.CREATE, _O.ALTER, _O.DESCRIBE}),
+}
+"""What can be done to which kind of resource, and so be granted."""
+
+_ALLOWED_BY: Mapping[Operation, frozenset[Operation]] = {
+    _O.DESCRIBE: frozenset({_O.ALL, _O.READ, _O.WRITE, _O.DELETE, _O.ALTER, _O.DESCRIBE}),
+    _O.DESCRIBE_CONFIGS: frozenset({_O.ALL, _O.ALTER_CONFIGS, _O.DESCRIBE_CONFIGS}),
+}
+
+CODES: Mapping[ResourceType, ErrorCode] = {
+    _R.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    _R.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    _R.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    _R.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Rule:
+    """One grant, or one denial."""
+
+    principal: str
+    """``client/`` and the id in the certificate, or `EVERY_CLIENT`."""
+    permission: Permission
+    operation: Operation
+    resource: ResourceType
+    pattern: Pattern
+    name: str
+
+    def __str__(self) -> str:
+        words = (self.principal, self.permission, self.operation, self.resource, self.pattern, self.name)
+        return " ".join(words)
+
+    def matches(self, name: str) -> bool:
+        """Whether the rule speaks of this name."""
+        if self.pattern is Pattern.PREFIXED:
+            return name.startswith(self.name)
+        return self.name in (name, EVERY_NAME)
+
+    def decides(self, operation: Operation) -> bool:
+        """Whether the rule speaks of this operation: what allows more, allows to look; what denies, denies itself."""
+        if self.permission is Permission.DENY:
+            return self.operation in (operation, Operation.ALL)
+        return self.operation in _allowed_by(operation)
+
+
+def _allowed_by(operation: Operation) -> frozenset[Operation]:
+    return _ALLOWED_BY.get(operation) or frozenset({operation, Operation.ALL})
+
+
+def deciding_rule(
+    rules: Iterable[Rule], principal: str, operation: Operation, resource: ResourceType, name: str
+) -> Rule | None:
+    """The rule that decides, said as plainly as can be; None: no rule does, so it is not permitted."""
+    found = [
+        rule
+        for rule in rules
+        if rule.principal in (principal, EVERY_CLIENT)
+        and rule.resource is resource
+        and rule.decides(operation)
+        and rule.matches(name)
+    ]
+    return min(found, key=lambda rule: (rule.permission is not Permission.DENY, rule), default=None)
+
+
+# ---- rule_refusal
+# Which rules are taken.
+
+
+def rule_refusal(rule: Rule) -> Refusal | None:
+    """Why this can be no rule."""
+    if not _PRINCIPAL.fullmatch(rule.principal):
+        said = f"principal {rule.principal[:60]!r} is not client/ID or {EVERY_CLIENT}; give the id in the certificate"
+        return Refusal(ErrorCode.INVALID_REQUEST, f"{said}; nodes, controllers and administrators need no rules")
+    if not rule.name or len(rule.name) > LONGEST_NAME or not rule.name.isprintable() or not rule.name.strip():
+        said = f"resource_name {rule.name[:60]!r} has control characters, is blank or has {len(rule.name)} characters"
+        return Refusal(ErrorCode.INVALID_REQUEST, f"{said}; give 1 to {LONGEST_NAME} that can be printed")
+    if rule.operation not in OPERATIONS[rule.resource]:
+        known = ", ".join(sorted(OPERATIONS[rule.resource]))
+        said = f"operation {rule.operation} is nothing that is done to a {rule.resource}; give one of {known}"
+        return Refusal(ErrorCode.INVALID_REQUEST, said)
+    if rule.resource is ResourceType.CLUSTER and (rule.name, rule.pattern) != (CLUSTER_NAME, Pattern.LITERAL):
+        return Refusal(ErrorCode.INVALID_REQUEST, f"the cluster is named {CLUSTER_NAME}, LITERAL; give that")
+    return None
+
+
+def opposite(rule: Rule) -> Rule:
+    """The rule that says the contrary of exactly the same."""
+    other = Permission.ALLOW if rule.permission is Permission.DENY else Permission.DENY
+    return Rule(rule.principal, other, rule.operation, rule.resource, rule.pattern, rule.name)
+
+
+# ---- compiled
+# The rules of one principal, so that a check costs the same whatever their number.
+#
+# Invariant: the answer is `deciding_rule`'s; a property test compares the two.
+
+
+class _Names:
+    """The names that rules of one operation and one permission match."""
+
+    __slots__ = ("_literals", "_prefixes")
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        literals: set[str] = set()
+        given: set[str] = set()
+        for rule in rules:
+            if rule.pattern is Pattern.PREFIXED:
+                given.add(rule.name)
+            elif rule.name == EVERY_NAME:
+                given.add("")
+            else:
+                literals.add(rule.name)
+        # None of them begins with another one, so of all only the last one before a name can be its beginning.
+        prefixes: list[str] = []
+        for prefix in sorted(given):
+            if not prefixes or not prefix.startswith(prefixes[-1]):
+                prefixes.append(prefix)
+        self._literals = frozenset(literals)
+        self._prefixes = tuple(prefixes)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._literals or self.covers(name)
+
+    def __bool__(self) -> bool:
+        return bool(self._literals or self._prefixes)
+
+    def covers(self, prefix: str) -> bool:
+        """Whether every name that begins so is matched."""
+        index = bisect_right(self._prefixes, prefix)
+        return index > 0 and prefix.startswith(self._prefixes[index - 1])
+
+    def has_some_outside(self, other: _Names) -> bool:
+        """Whether some name is matched here and not there."""
+        return any(name not in other for name in self._literals) or not all(map(other.covers, self._prefixes))
+
+
+class Matcher:
+    """What one principal may do."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules = tuple(rules)
+        self._names: dict[tuple[Operation, ResourceType], tuple[_Names, _Names]] = {}
+
+    def may(self, operation: Operation, resource: ResourceType, name: str) -> bool:
+        """Whether it may do this to the resource of this name."""
+        allowed, denied = self._names.get((operation, resource)) or self._compile(operation, resource)
+        return name in allowed and name not in denied
+
+    def may_to_some(self, operation: Operation, resource: ResourceType) -> bool:
+        """Whether there is a name of which it may do this."""
+        allowed, denied = self._compile(operation, resource)
+        return allowed.has_some_outside(denied)
+
+    def may_to_all(self, operation: Operation, resource: ResourceType) -> bool:
+        """Whether it may do this to every resource of the kind, whatever there will be."""
+        allowed, denied = self._compile(operation, resource)
+        return allowed.covers("") and not denied
+
+    def _compile(self, operation: Operation, resource: ResourceType) -> tuple[_Names, _Names]:
+        key = (operation, resource)
+        if key not in self._names:
+            of = [rule for rule in self._rules if rule.resource is resource and rule.decides(operation)]
+            allows = [rule for rule in of if rule.permission is Permission.ALLOW]
+            self._names[key] = _Names(allows), _Names(rule for rule in of if rule.permission is Permission.DENY)
+        return self._names[key]
+
+
+class Acls:
+    """All rules of a cluster. Replaced whole when they change, and every matcher with them."""
+
+    def __init__(self, rules: tuple[Rule, ...] = ()) -> None:
+        self.rules = rules
+        self._by_principal: dict[str, list[Rule]] = {EVERY_CLIENT: []}
+        for rule in rules:
+            self._by_principal.setdefault(rule.principal, []).append(rule)
+        self._matchers: dict[str, Matcher] = {}
+
+    def of(self, principal: str) -> Matcher:
+        """What a principal may do; those without a rule of their own share one matcher."""
+        known = self._matchers.get(principal)
+        if known is not None:
+            return known
+        if principal not in self._by_principal:
+            principal = EVERY_CLIENT
+        if principal not in self._matchers:
+            own = self._by_principal[principal] if principal != EVERY_CLIENT else []
+            self._matchers[principal] = Matcher([*own, *self._by_principal[EVERY_CLIENT]])
+        return self._matchers[principal]
+
+
+# ---- permits
+# What one call may touch: its caller, and what its method needs.
+
+Needs = Mapping[ResourceType, Operation]
+
+
+class Caller(NamedTuple):
+    """A client that calls a method which needs this; who needs no rules is no `Caller`."""
+
+    principal: str
+    needs: Needs
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """What a caller may touch, by the rules of now."""
+
+    caller: Caller
+    acls: Acls = field(default_factory=Acls)
+
+    def refusal(self, resource: ResourceType, name: str) -> Refusal | None:
+        """Why the call may not touch this; None if it may."""
+        operation = self.caller.needs.get(resource)
+        if operation is None or self.acls.of(self.caller.principal).may(operation, resource, name):
+            return None
+        return self._refused(operation, resource, name)
+
+    def cluster_refusal(self) -> Refusal | None:
+        """Why the call, which touches the cluster, is refused."""
+        return self.refusal(ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def topic_refusal(self, name: str, topic_id: str, found: str) -> Refusal | None:
+        """Why the call may not touch the topic that it names by name, by id or by both, and that is called ``found``.
+
+        By its id, one that may not be looked at is as one that is not there.
+        """
+        if ResourceType.TOPIC not in self.caller.needs:
+            return None
+        if topic_id and not (found and self.sees(ResourceType.TOPIC, found)):
+            return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}", Outcome.NOT_APPENDED)
+        refusal = self.refusal(ResourceType.TOPIC, name) if name else None
+        return refusal or (self.refusal(ResourceType.TOPIC, found) if found and found != name else None)
+
+    def sees(self, resource: ResourceType, name: str) -> bool:
+        """Whether the caller may know that this is there."""
+        return self.acls.of(self.caller.principal).may(Operation.DESCRIBE, resource, name)
+
+    def _refused(self, operation: Operation, resource: ResourceType, name: str) -> Refusal:
+        what = "the cluster" if resource is ResourceType.CLUSTER else f"{resource} '{name}'"
+        absent = "" if resource is ResourceType.CLUSTER else ", or there is none of that name that it may know of"
+        message = f"{self.caller.principal} may not {operation} {what}{absent}"
+        return Refusal(CODES[resource], message, Outcome.NOT_APPENDED)

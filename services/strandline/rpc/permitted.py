@@ -1,0 +1,152 @@
+"""What the call that is being served may touch, by the rules of who may do what as they are now (C105, C106).
+
+Invariant: a handler that resolves topics by `permitted` reaches none that its caller may not touch, and a rule that was
+taken back counts from the next message on, and for the answers that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from strandline.core.errors import ErrorCode, Outcome, Refusal
+from strandline.core.messages import Endpoint, ServedPartition
+from strandline.core.permissions import Acls, Caller, Operation, Permit, ResourceType
+from strandline.core.types import NodeId, TopicPartition
+from strandline.rpc.convert.errors import Topics, Unresolved
+from strandline.rpc.permissions import CallerRole, Need, Scope, identity_of_peer
+from strandline.rpc.tls import peer_properties
+
+Permits = Callable[[], Permit | None]
+"""What may be touched now; None: everything."""
+
+
+def everything() -> None:
+    """Nothing is checked: of who calls without rules, or in a process without them."""
+
+
+CALL: ContextVar[Permits] = ContextVar("permits", default=everything)
+"""Of the call that is being served; set before its handler runs."""
+
+
+def permits_of(caller: Caller, acls: Callable[[], Acls]) -> Permits:
+    """What a client may touch in one call."""
+    return lambda: Permit(caller, acls())
+
+
+def caller_of_call() -> Caller | None:
+    """The client whose rules apply to the call; None: none do."""
+    permit = CALL.get()()
+    return None if permit is None else permit.caller
+
+
+def refused(resource: ResourceType, name: str) -> Refusal | None:
+    """Why the call may not touch this."""
+    permit = CALL.get()()
+    return None if permit is None else permit.refusal(resource, name)
+
+
+def sees(resource: ResourceType, name: str) -> bool:
+    """Whether the caller may know that this is there."""
+    permit = CALL.get()()
+    return permit is None or permit.sees(resource, name)
+
+
+_NAMED_ALONE = ((ResourceType.GROUP, "group_id"), (ResourceType.TRANSACTIONAL_ID, "transactional_id"))
+
+
+def refusal_of_whole(permit: Permit, need: Need, request: Any, *, names_one: bool) -> Refusal | None:
+    """Why a request is refused as a whole: what it touches is one thing, or nothing in particular.
+
+    ``names_one``: whether that may be a group or a transactional id.
+    """
+    matcher, of = permit.acls.of(permit.caller.principal), need.of
+    if need.scope is Scope.SOME and not any(matcher.may_to_some(what, kind) for kind, what in of.items()):
+        return permit.refusal(ResourceType.TOPIC, "*")
+    if need.scope is Scope.EVERY and not matcher.may_to_all(of[ResourceType.TOPIC], ResourceType.TOPIC):
+        return _not_every_topic(permit, "this tells of")
+    if ResourceType.CLUSTER in of and (ResourceType.TOPIC not in of or need.scope is Scope.EVERY):
+        return permit.cluster_refusal()
+    named = ((kind, getattr(request, field, "")) for kind, field in _NAMED_ALONE if names_one and kind in of)
+    return next((refusal for kind, name in named if name and (refusal := permit.refusal(kind, name))), None)
+
+
+class _PermittedTopics:
+    """Topics as one caller finds them."""
+
+    def __init__(self, topics: Topics, permits: Permits) -> None:
+        self._topics = topics
+        self._permits = permits
+        self.name_of = topics.name_of
+        self.endpoint_of: Callable[[NodeId], Endpoint | None] = topics.endpoint_of
+
+    @property
+    def cluster_id(self) -> str | None:
+        """See `Topics`."""
+        return self._topics.cluster_id
+
+    def resolve(self, name: str, topic_id: str) -> str | Refusal:
+        """The topic's id, or why there is none that the caller may touch."""
+        found = self._topics.resolve(name, topic_id)
+        permit = self._permits()
+        if permit is None:
+            return found
+        is_there = name if isinstance(found, str) else ""
+        known = self._topics.name_of(topic_id) if topic_id else is_there
+        return permit.topic_refusal(name, topic_id, known) or found
+
+
+def permitted(topics: Topics) -> Topics:
+    """Topics as the caller of the present call finds them."""
+    permits = CALL.get()
+    return topics if permits is everything else _PermittedTopics(topics, permits)
+
+
+def still_permitted(
+    served: Sequence[ServedPartition], topics: Topics, permits: Permits
+) -> tuple[Sequence[ServedPartition], tuple[Unresolved, ...]]:
+    """What was read for a call that waited, without what its caller may not read any more."""
+    permit = permits()
+    if permit is None:
+        return served, ()
+    kept: list[ServedPartition] = []
+    lost: list[Unresolved] = []
+    for part in served:
+        tp = part.result.tp
+        name = topics.name_of(tp.topic_id)
+        # An answer that refuses holds nothing; a topic without a name was deleted meanwhile.
+        refusal = None if part.result.refusal else permit.refusal(ResourceType.TOPIC, name)
+        if refusal is None:
+            kept.append(part)
+        else:
+            lost.append(Unresolved(name, tp.topic_id, tp.partition, refusal))
+    return kept, tuple(lost)
+
+
+def seen(held: Iterable[TopicPartition], topics: Topics) -> Iterable[TopicPartition]:
+    """Of partitions those that the caller of the present call may know of."""
+    return (tp for tp in held if sees(ResourceType.TOPIC, topics.name_of(tp.topic_id)))
+
+
+def subscription_refusal(names: Iterable[str] | None, pattern: str | None) -> Refusal | None:
+    """Why a member may not subscribe: a pattern is compared with every topic, without asking who may know of it."""
+    permit = CALL.get()()
+    if permit is None:
+        return None
+    if pattern and not permit.acls.of(permit.caller.principal).may_to_all(Operation.DESCRIBE, ResourceType.TOPIC):
+        return _not_every_topic(permit, "a pattern is compared with")
+    return next((why for name in names or () if (why := permit.refusal(ResourceType.TOPIC, name))), None)
+
+
+def _not_every_topic(permit: Permit, why: str) -> Refusal:
+    message = f"{permit.caller.principal} may not DESCRIBE every topic, which {why}; grant topic * LITERAL"
+    return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message, Outcome.NOT_APPENDED)
+
+
+def sees_every_topic(peer: bytes | None, acls: Acls) -> bool:
+    """Whether whoever showed this certificate, DER, may know of every topic; None: nobody showed one."""
+    identity = None if peer is None else identity_of_peer(peer_properties(peer)["peer_uri"])
+    if identity is None or identity.role is not CallerRole.CLIENT:
+        return identity is not None
+    return acls.of(identity.principal).may_to_all(Operation.DESCRIBE, ResourceType.TOPIC)

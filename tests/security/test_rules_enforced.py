@@ -1,0 +1,351 @@
+"""`authorization = acl` in a running cluster: what clients may touch, by rules that change while they are connected."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from certificates import settings_of
+from secured_cluster import Secured, secured_cluster, until
+
+from strandline.client import Admin, Consumer, Producer
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
+from strandline.rpc.channels import open_channel, target
+from strandline.rpc.permissions import NEEDS, TABLE, CallerRole
+from strandline.rpc.status import refusal_of
+from strandline.v1 import leader_service_pb2 as pb, metadata_service_pb2
+from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
+from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
+
+DEADLINE_S = 10
+_HIDDEN = "hidden"
+
+
+def rule(words: str) -> Rule:
+    """`client/x ALLOW READ topic LITERAL t` as a rule."""
+    principal, permission, operation, resource, pattern, name = words.split(" ")
+    return Rule(principal, Permission(permission), Operation(operation), ResourceType(resource), Pattern(pattern), name)
+
+
+@asynccontextmanager
+async def _cluster(
+    directory: Path, *topics: str, nodes: Sequence[int] = (1,)
+) -> AsyncIterator[tuple[Secured, grpc.aio.Channel]]:
+    """Nodes that keep to rules, topics with one record each, and the first node's port as client/x reaches it."""
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(secured_cluster(directory, nodes, authorization="acl"))
+        producing = settings_of(cluster.made.files("admin/root"))
+        for topic in topics:
+            await cluster.admin.create_topic(topic, partitions=1, replication_factor=1)
+        async with Producer(target(cluster.for_clients), **producing) as producer:
+            for topic in topics:
+                await (await producer.send(topic, b"record"))
+        assert cluster.nodes[0].client is not None
+        tls = cluster.made.tls("client/x")
+        yield cluster, await stack.enter_async_context(open_channel(cluster.nodes[0].client, tls=tls))
+
+
+def _fetch(*topics: str, wait_ms: int = 0, offset: int = 0, kind: Any = pb.FetchRequest, **more: Any) -> Any:
+    parts = [{"topic": topic, "partitions": [{"partition": 0, "fetch_offset": offset}]} for topic in topics]
+    return kind(topics=parts, max_wait_ms=wait_ms, min_bytes=1, **more)
+
+
+def _found(response: Any) -> dict[str, int]:
+    return {topic.topic: topic.partitions[0].error_code for topic in response.responses}
+
+
+async def _granted(cluster: Secured, *words: str) -> None:
+    assert await cluster.admin.create_acls(map(rule, words)) == [None] * len(words)
+
+
+async def test_one_fetch_of_three_topics_serves_the_one_that_is_granted(tmp_path: Path) -> None:
+    """`a.c` is read; `a.b`, which is denied, and `x`, which is not there, fail alike; so it is on a stream."""
+    async with _cluster(tmp_path, "a.b", "a.c") as (cluster, channel):
+        await _granted(cluster, "client/x ALLOW READ topic PREFIXED a.", "client/x DENY READ topic LITERAL a.b")
+        stub: Any = LeaderServiceStub(channel)
+
+        async def served() -> Any:
+            answer = await stub.Fetch(_fetch("a.b", "a.c", "x"), timeout=DEADLINE_S)
+            return answer if _found(answer).get("a.c") == 0 else None
+
+        answer = await until(served, "the node has heard of the rules")
+        stream = stub.FetchStream(timeout=DEADLINE_S)
+        await stream.write(_fetch("a.b", "a.c", "x", kind=pb.FetchStreamRequest, correlation_id=1))
+        streamed: dict[str, int] = {}
+        while len(streamed) < 3:
+            streamed |= _found(await stream.read())
+        stream.cancel()
+
+    denied = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert _found(answer) == streamed == {"a.b": denied, "x": denied, "a.c": 0}
+    said = {topic.topic: topic.partitions[0].error_message for topic in answer.responses}
+    assert said["a.b"].replace("a.b", "") == said["x"].replace("'x'", "''")
+
+
+async def test_a_rule_that_is_taken_back_stops_a_fetch_that_waits(tmp_path: Path) -> None:
+    """Within a second on streams that are open: the fetch that waited for the record is refused, and not served it."""
+    async with _cluster(tmp_path, "t") as (cluster, channel):
+        grant = "client/x ALLOW READ topic LITERAL t"
+        await _granted(cluster, grant)
+        stub: Any = LeaderServiceStub(channel)
+
+        async def reads() -> bool:
+            return _found(await stub.Fetch(_fetch("t"), timeout=DEADLINE_S)) == {"t": 0}
+
+        await until(reads, "the node has heard of the rule")
+        stream = stub.FetchStream(timeout=DEADLINE_S)
+        waiting = _fetch("t", wait_ms=8_000, offset=1, kind=pb.FetchStreamRequest, correlation_id=1)
+        await stream.write(waiting)
+        assert await cluster.admin.delete_acls([rule(grant)]) == [None]
+        began_s = time.monotonic()
+
+        async def refused() -> bool:
+            return not await reads()
+
+        await until(refused, "the node has heard that it is gone")
+        took_s = time.monotonic() - began_s
+        producing = settings_of(cluster.made.files("admin/root"))
+        async with Producer(target(cluster.for_clients), **producing) as producer:
+            await (await producer.send("t", b"secret"))
+        answer = await stream.read()
+        stream.cancel()
+
+    assert took_s < 1
+    assert _found(answer) == {"t": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert b"secret" not in answer.SerializeToString()
+
+
+async def test_a_subscriber_sees_what_it_may_describe_as_rules_change(tmp_path: Path) -> None:
+    """A topic appears with its grant and goes with it; the subscription stays open, and names no other topic."""
+    async with _cluster(tmp_path, "t", _HIDDEN) as (cluster, channel):
+        stub: Any = MetadataServiceStub(channel)
+        stream = stub.Subscribe(timeout=DEADLINE_S)
+        await stream.write(metadata_service_pb2.SubscribeRequest(all_topics=True))
+        seen: list[list[str]] = [[topic.name for topic in (await stream.read()).topics]]
+
+        async def next_snapshot() -> list[str]:
+            while True:
+                message = await stream.read()
+                if message.is_snapshot:
+                    return [topic.name for topic in message.topics]
+
+        await _granted(cluster, "client/x ALLOW DESCRIBE topic LITERAL t")
+        seen.append(await next_snapshot())
+        await cluster.admin.delete_acls([rule("client/x ALLOW DESCRIBE topic LITERAL t")])
+        seen.append(await next_snapshot())
+        stream.cancel()
+
+    assert seen == [[], ["t"], []]
+
+
+async def test_a_client_does_what_it_is_granted(tmp_path: Path) -> None:
+    """With rules a client creates its topics and changes rules, as without them only administrators do."""
+    async with _cluster(tmp_path, _HIDDEN) as (cluster, _):
+        await _granted(
+            cluster,
+            "client/x ALLOW CREATE topic PREFIXED own.",
+            "client/x ALLOW DESCRIBE topic PREFIXED own.",
+            "client/x ALLOW ALTER cluster LITERAL kafka-cluster",
+            "client/x ALLOW DESCRIBE cluster LITERAL kafka-cluster",
+        )
+        settings = settings_of(cluster.made.files("client/x"))
+        async with Admin(target(cluster.for_clients), **settings) as client:
+            made = await client.create_topic("own.t", partitions=1, replication_factor=1)
+            rules = await client.describe_acls()
+            locked_out = await client.delete_acls([rule("client/x ALLOW ALTER cluster LITERAL kafka-cluster")])
+            topics = [topic.name for topic in await client.describe_topics()]
+        assert made is not None
+        status = await cluster.admin.authorizations()
+
+    assert len(rules) == 4
+    assert [refusal.code if refusal else None for refusal in locked_out] == [ErrorCode.POLICY_VIOLATION]
+    assert topics == ["own.t"]
+    assert status == {"acl"}
+
+
+async def test_grants_are_enough_to_transact_and_to_consume_as_a_group(tmp_path: Path) -> None:
+    """A topic, a group and a transactional id by prefixes, and nothing of the cluster; others are refused."""
+    async with _cluster(tmp_path, "own.t", nodes=(1, 2, 3)) as (cluster, _):
+        await _granted(
+            cluster,
+            "client/x ALLOW READ topic PREFIXED own.",
+            "client/x ALLOW WRITE topic PREFIXED own.",
+            "client/x ALLOW READ group PREFIXED own.",
+            "client/x ALLOW WRITE transactional-id PREFIXED own.",
+        )
+        bootstrap, settings = target(cluster.for_clients), settings_of(cluster.made.files("client/x"))
+        async with Producer(bootstrap, **settings, transactional_id="own.i") as producer, producer.transaction():
+            await producer.send("own.t", b"more")
+        with pytest.raises(Refused) as of_id:
+            await Producer(bootstrap, **settings, transactional_id="other.i").start()
+        read: list[bytes] = []
+        async with Consumer(bootstrap, **settings, group="own.g", auto_offset_reset="earliest") as consumer:
+            await consumer.subscribe(["own.t"])
+            async for record in consumer:
+                read.append(record.value)
+                if len(read) == 2:
+                    break
+            await consumer.commit()
+        async with Consumer(bootstrap, **settings, group="other.g") as other:
+            with pytest.raises(Refused) as of_group:
+                await other.subscribe(["own.t"])
+
+    assert read == [b"record", b"more"]
+    assert of_id.value.refusal.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert of_group.value.refusal.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+# ---- every method
+
+
+def test_every_method_that_a_client_or_an_administrator_calls_says_what_it_needs() -> None:
+    """But for one by which administrators help coordinators; a method without an entry is refused to every client."""
+    called = {method for method, grants in TABLE.items() if grants.keys() & {CallerRole.CLIENT, CallerRole.ADMIN}}
+
+    assert called - NEEDS.keys() == {"/strandline.v1.LeaderService/WriteTxnMarkers"}
+    assert NEEDS.keys() - called == set()
+
+
+_PART = {"partitions": [{"partition": 0}]}
+_REQUESTS: dict[str, dict[str, Any]] = {
+    "LeaderService/Produce": {"topic_data": [{"name": _HIDDEN, "partition_data": [{"index": 0}]}]},
+    "LeaderService/ProduceStream": {"topic_data": [{"name": _HIDDEN, "partition_data": [{"index": 0}]}]},
+    "LeaderService/Fetch": {"topics": [{"topic": _HIDDEN, **_PART}]},
+    "LeaderService/FetchStream": {"topics": [{"topic": _HIDDEN, **_PART}]},
+    "LeaderService/OffsetForLeaderEpoch": {"topics": [{"topic": _HIDDEN, **_PART}]},
+    "LeaderService/ListOffsets": {"topics": [{"name": _HIDDEN, "partitions": [{"partition_index": 0}]}]},
+    "LeaderService/DescribeProducers": {"topics": [{"topic": _HIDDEN, "partitions": [0]}]},
+    "LeaderService/DeleteRecords": {"topics": [{"name": _HIDDEN, "partitions": [{"partition_index": 0}]}]},
+    "LeaderService/DescribePartitions": {"topics": [{"topic": _HIDDEN, "partitions": [0]}]},
+    "FollowerService/Fetch": {"topics": [{"topic": _HIDDEN, **_PART}]},
+    "FollowerService/DescribeReplicas": {"topics": [{"topic": _HIDDEN, "partitions": [0]}]},
+    "GroupService/FindCoordinator": {"coordinator_keys": ["g"]},
+    "GroupService/OffsetCommit": {"group_id": "g"},
+    "GroupService/TxnOffsetCommit": {"group_id": "g", "transactional_id": "i"},
+    "GroupService/OffsetFetch": {"groups": [{"group_id": "g"}]},
+    "GroupService/ConsumerGroupHeartbeat": {"group_id": "g"},
+    "GroupService/DescribeGroups": {"group_ids": ["g"]},
+    "GroupService/OffsetDelete": {"group_id": "g"},
+    "GroupService/DeleteGroups": {"groups_names": ["g"]},
+    "TransactionService/InitProducerId": {"transactional_id": "i"},
+    "TransactionService/EndTxn": {"transactional_id": "i"},
+    "TransactionService/DescribeTransactions": {"transactional_ids": ["i"]},
+    "ControllerService/GetMetadata": {"topics": [{"name": _HIDDEN}]},
+    "ControllerService/DescribeTopics": {"topics": [{"name": _HIDDEN}]},
+    "ControllerService/CreateTopics": {"topics": [{"name": "new"}]},
+    "ControllerService/DeleteTopics": {"topics": [{"name": _HIDDEN}]},
+    "ControllerService/AlterTopicConfigs": {"topics": [{"name": _HIDDEN}]},
+    "ControllerService/IncrementalAlterConfigs": {"resources": [{"resource_type": 2, "resource_name": _HIDDEN}]},
+    "ControllerService/DescribeConfigs": {"resources": [{"resource_type": 2, "resource_name": _HIDDEN}]},
+    "ControllerService/CreatePartitions": {"topics": [{"name": _HIDDEN, "count": 2}]},
+    "MetadataService/Subscribe": {"all_topics": True},
+}
+"""Requests that touch something, by method; the others touch the cluster whatever they name."""
+_AUTHORIZATION = {29, 30, 31, 53}
+_HIDES = {
+    "GroupService/ListGroups",
+    "TransactionService/ListTransactions",
+    "ControllerService/GetMetadata",
+    "MetadataService/Subscribe",
+    "MetadataService/GetMetadata",
+}
+"""Methods whose answers leave out what is not granted."""
+
+
+def _codes(message: Any) -> set[int]:
+    """Every error code in an answer."""
+    found: set[int] = set()
+    for field, value in message.ListFields():
+        if field.name == "error_code":
+            found.add(value)
+        elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for child in value if field.is_repeated else (value,):
+                found |= _codes(child)
+    return found
+
+
+def _method(name: str) -> Any:
+    import importlib
+    import pkgutil
+
+    from strandline import v1
+
+    service, _, method = name.partition("/")
+    for module in pkgutil.iter_modules(v1.__path__):
+        if module.name.endswith("_pb2"):
+            described = importlib.import_module(f"strandline.v1.{module.name}").DESCRIPTOR.services_by_name
+            if service in described:
+                return described[service].methods_by_name[method]
+    raise AssertionError(name)
+
+
+async def _outcome(channel: grpc.aio.Channel, name: str) -> tuple[set[int], Any]:
+    """Error codes of a call, and its first answer."""
+    described = _method(name)
+    request = described.input_type._concrete_class(**_REQUESTS.get(name, {}))
+    decode = described.output_type._concrete_class.FromString
+    make = {
+        (False, False): channel.unary_unary, (False, True): channel.unary_stream, (True, True): channel.stream_stream
+    }[described.client_streaming, described.server_streaming]  # fmt: skip
+    call = make(
+        f"/strandline.v1.{name}", request_serializer=lambda one: one.SerializeToString(), response_deserializer=decode
+    )
+    try:
+        if described.client_streaming:
+            stream = call(timeout=DEADLINE_S)
+            await stream.write(request)
+            answer = await stream.read()
+            stream.cancel()
+        elif described.server_streaming:
+            stream = call(request, timeout=DEADLINE_S)
+            answer = await stream.read()
+            stream.cancel()
+        else:
+            answer = await call(request, timeout=DEADLINE_S)
+    except grpc.aio.AioRpcError as error:
+        return {int(refusal_of(error).code)}, None
+    return _codes(answer), answer
+
+
+async def test_every_method_refuses_or_hides_what_is_not_granted(tmp_path: Path) -> None:
+    """By name, all that a client can call and that needs something: an error of authorization, or a list without it."""
+    async with _cluster(tmp_path, _HIDDEN) as (cluster, node), AsyncExitStack() as stack:
+        controller = await stack.enter_async_context(
+            open_channel(cluster.for_clients, tls=cluster.made.tls("client/x"))
+        )
+        let_through = {}
+        for method, need in NEEDS.items():
+            name = method.removeprefix("/strandline.v1.")
+            if not need.of or name.startswith("AnalyticsService/"):
+                continue
+            channel = controller if name.startswith(("ControllerService/", "MetadataService/")) else node
+            codes, answer = await asyncio.wait_for(_outcome(channel, name), DEADLINE_S)
+            is_refused = bool(codes) and codes <= _AUTHORIZATION
+            is_empty = (
+                name in _HIDES
+                and not codes
+                and answer is not None
+                and _HIDDEN.encode() not in answer.SerializeToString()
+            )
+            if not (is_refused or is_empty):
+                let_through[name] = codes
+    assert let_through == {}
+
+
+@pytest.mark.parametrize("setting", ["off", "acl"])
+async def test_administrators_need_no_rules(tmp_path: Path, setting: str) -> None:
+    """Whatever the setting, an administrator's certificate suffices; a client's does where there are no rules."""
+    async with secured_cluster(tmp_path, (1,), authorization=setting) as cluster:
+        await cluster.admin.create_topic("t", partitions=1, replication_factor=1)
+        settings = settings_of(cluster.made.files("client/x"))
+        async with Admin(target(cluster.for_clients), **settings) as client:
+            topics = [topic.name for topic in await client.describe_topics()]
+
+    assert topics == (["t"] if setting == "off" else [])
