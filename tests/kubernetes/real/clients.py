@@ -22,8 +22,11 @@ from strandline_sim.checks.history import Anomaly, anomalies
 
 TOPIC, PARTITIONS, REPLICATION = "tides", 3, 3
 _HISTORY = "/histories/clients.jsonl"
-_HARNESS = Path(__file__).resolve().parents[2] / "chaos" / "harness"
-_FILES = ("load_worker.py", "history_file.py", "stale_client.py")
+_ROOT = Path(__file__).resolve().parents[3]
+_FILES = (
+    *(f"tests/chaos/harness/{name}.py" for name in ("load_worker", "history_file", "stale_client")),
+    "services/strandline_sim/checks/history.py",
+)
 _PAUSE_S = 0.02
 """Of a producer between two records: two producers, so 100 records per second."""
 
@@ -44,7 +47,7 @@ class Clients:
 
     def start(self, manifest: Path) -> None:
         """Deploys the pod, creates the topic, starts the clients."""
-        files = [f"--from-file={_HARNESS / name}" for name in _FILES]
+        files = [f"--from-file={_ROOT / name}" for name in _FILES]
         made = in_namespace("create", "configmap", "clients", *files, "--dry-run=client", "--output", "yaml")
         in_namespace("apply", "--filename", "-", given=made)
         described = manifest.read_text().replace("image: strandline\n", f"image: {self._image}\n")
