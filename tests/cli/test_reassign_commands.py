@@ -205,10 +205,8 @@ def test_what_runs_already_is_planned_from_its_target(admin: MemoryAdmin) -> Non
     admin.image = image(running, queued, nodes=tuple(node(each) for each in (1, 2, 3, 4, 5)))
     shown = json.loads(run("node", "replace", "4", "5", "-o", "json").stdout)
 
-    assert [(move["before"], move["after"]) for move in shown["moves"]] == [
-        ([1, 2, 4], [1, 2, 5]),
-        ([2, 4, 1], [2, 5, 1]),
-    ]
+    assert [move["before"] for move in shown["moves"]] == [[1, 2, 4], [2, 4, 1]]
+    assert [move["after"] for move in shown["moves"]] == [[1, 2, 5], [2, 5, 1]]
 
 
 def test_a_drain_sets_the_node_aside_and_submits_its_moves(admin: MemoryAdmin) -> None:
@@ -252,9 +250,8 @@ def test_a_drain_that_cannot_end_is_refused_with_2_before_anything(admin: Memory
 
 def test_the_only_copy_on_a_dead_node_is_named(admin: MemoryAdmin) -> None:
     """A node that is away cannot give what nobody else has."""
-    admin.image = image(
-        partition(0, leader=None, isr=(3,), replicas=(3,)), nodes=(node(1), node(2), node(3, fenced=True))
-    )
+    alone = partition(0, leader=None, isr=(3,), replicas=(3,))
+    admin.image = image(alone, nodes=(node(1), node(2), node(3, fenced=True)))
     ran = run("node", "drain", "3", "--yes")
 
     assert (ran.exit_code, admin.asked) == (2, [])

@@ -387,12 +387,7 @@ def test_what_no_coordinator_will_end_hangs(described: client.DescribedTransacti
 
 
 @pytest.mark.parametrize(
-    "described",
-    [
-        KNOWN,
-        replace(KNOWN, state="PrepareCommit", producer_epoch=4),
-        replace(KNOWN, state="PrepareAbort", producer_epoch=4),
-    ],
+    "described", [KNOWN, *(replace(KNOWN, state=f"Prepare{end}", producer_epoch=4) for end in ("Commit", "Abort"))]
 )
 def test_what_a_coordinator_will_end_does_not_hang(described: client.DescribedTransaction) -> None:
     """While it is ended its markers, and so its coordinator, have the epoch after its own."""

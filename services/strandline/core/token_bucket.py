@@ -14,11 +14,11 @@ class TokenBucket:
 
     __slots__ = ("_at_ms", "_most", "_rate", "_tokens")
 
-    def __init__(self, rate_per_s: int, now_ms: int, *, burst_s: int = 1) -> None:
+    def __init__(self, rate_per_s: int, now_ms: int, *, burst_ms: int = 1_000) -> None:
         """``rate_per_s``: above 0."""
         self._rate = rate_per_s
         # In thousandths of a token, so that no refill is rounded.
-        self._most = self._tokens = rate_per_s * burst_s * _MS_PER_S
+        self._most = self._tokens = rate_per_s * burst_ms
         self._at_ms = now_ms
 
     def is_open(self, now_ms: int) -> bool:

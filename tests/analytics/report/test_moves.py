@@ -16,6 +16,7 @@ from strandline_analytics.timeline.states import states
 
 _OLD, _NEW = [1, 2, 3], [4, 5, 6]
 _BOTH = [*_NEW, *_OLD]
+_PHASES = ["queued", "started", "completed"]
 
 
 def _step(at_ms: float, epoch: int, phase: str, replicas: list[int], **more: Any) -> Event:
@@ -50,9 +51,11 @@ def test_a_step_of_a_move_says_from_where_to_where() -> None:
     """Each phase names the replicas before and after; one of the same replicas names their order."""
     words = [sentence(e) for e in _moved() if e.event_type == "REASSIGNMENT"]
     reordered = _step(0, 1, "completed", [3, 1, 2], adding_replicas=[], removing_replicas=[], target_replicas=[3, 1, 2])
+    waiting = _step(0, 6, "started", _BOTH, waiting_for=["6: is fenced"])
     dropped = _step(0, 1, "cancelled", _OLD, adding_replicas=[], removing_replicas=[], target_replicas=_OLD)
 
-    assert words == [f"the move from {{1,2,3}} to {{4,5,6}} {phase}" for phase in ("queued", "started", "completed")]
+    assert words == [f"the move from {{1,2,3}} to {{4,5,6}} {phase}" for phase in _PHASES]
+    assert sentence(waiting) == "the move from {1,2,3} to {4,5,6} runs, and waits: node 6: is fenced"
     assert sentence(dropped) == "the queued move cancelled"
     assert sentence(reordered) == "the move to the order [3, 1, 2] completed"
 
@@ -62,11 +65,7 @@ def test_a_new_leader_and_a_picture_tell_of_the_move() -> None:
     (change,) = [e for e in _moved() if e.event_type == "LEADER_CHANGE"]
 
     assert sentence(change) == "node 4 leads after node 1, epoch 1, isr election: a move of its replicas ended"
-    assert [e.get("phase") for e in noted(_moved()) if e.event_type == "REASSIGNMENT"] == [
-        "queued",
-        "started",
-        "completed",
-    ]
+    assert [e.get("phase") for e in noted(_moved()) if "target_replicas" in e.fields] == _PHASES
 
 
 def test_the_end_of_a_move_is_explained_by_the_move() -> None:

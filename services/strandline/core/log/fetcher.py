@@ -231,16 +231,13 @@ class Fetcher:
     def ticked(self, now_ms: int) -> None:
         """Partitions that backed off, or waited for their rate, long enough may be fetched again."""
         self._release(now_ms)
-        self._wake(tp for tp in tuple(self._backing_off) if self._is_over(tp, now_ms))
+        for tp in [tp for tp in self._backing_off if self._is_over(tp, now_ms)]:
+            del self._backing_off[tp]
+            self.consider(tp)
 
     def _is_over(self, tp: TopicPartition, now_ms: int) -> bool:
         follower = self._state.followers.get(tp)
         return follower is None or follower.retry_at_ms <= now_ms
-
-    def _wake(self, tps: Iterable[TopicPartition]) -> None:
-        for tp in tps:
-            del self._backing_off[tp]
-            self.consider(tp)
 
     def ask_again(self, now_ms: int) -> None:
         """A question that was never answered nor failed is given up; the next one replaces it."""

@@ -13,6 +13,9 @@ from strandline.core.messages import PartitionImage
 from strandline.core.token_bucket import TokenBucket
 from strandline.core.types import NEVER_MS, NodeId, TopicPartition
 
+_BURST_MS = 200
+"""Several ticks, so that nothing of the rate is lost between two; no more, or what begins to copy holds up others."""
+
 
 def rate_of(image: PartitionImage, node_id: NodeId, isr: Collection[NodeId]) -> int | None:
     """Most bytes per second at which this replica may copy; None: any number."""
@@ -82,5 +85,5 @@ class MoveThrottle:
             for past in [each for each, one in self._buckets.items() if one.is_full(now_ms)]:
                 if past not in self._waiting:
                     del self._buckets[past]
-            bucket = self._buckets[rate] = TokenBucket(rate, now_ms)
+            bucket = self._buckets[rate] = TokenBucket(rate, now_ms, burst_ms=_BURST_MS)
         return bucket
