@@ -42,7 +42,6 @@ class FetchPump:
         self._outbox: Outbox[pb.FetchStreamResponse | bytes] = Outbox(shared=host.backlog)
         self._stream_id = host.driver.calls.new_id()
         self._permits = CALL.get()
-        self._topics = permitted(host.topics)
         # Requests that the core has not answered in full, or closed because their partitions were named again.
         self._outstanding: set[int] = set()
         self._longest_wait_ms = 0
@@ -84,7 +83,7 @@ class FetchPump:
             self._refuse(NO_CORRELATION, message.refusal)
             return
         try:
-            asked = read_fetch(message, self._topics)
+            asked = read_fetch(message, permitted(self._host.topics))
             self._forget(read_forgotten(message.forgotten_topics_data, self._host.topics))
             if asked.unresolved:
                 self._put(message.correlation_id, asked, (), asked.unresolved)

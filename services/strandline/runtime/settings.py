@@ -39,7 +39,7 @@ OF_COMMANDS = frozenset(
     PREFIX + name
     for name in (
         # Of commands with --bootstrap and of the analytics.
-        "BOOTSTRAP PROFILE GRPC_TRANSPORT ANALYTICS_MEMORY "
+        "BOOTSTRAP PROFILE GRPC_TRANSPORT ANALYTICS_MEMORY RULES_OF "
         # Of the images and of the tests.
         "VERSION CLOCK SCHEDULES KUBERNETES_CACHE KUBERNETES_STATE"
     ).split()
