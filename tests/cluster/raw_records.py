@@ -9,8 +9,6 @@ import struct
 from collections.abc import Iterator
 
 import crc32c
-import grpc
-from google.rpc import error_details_pb2, status_pb2
 from running_cluster import CALL_S, Probe
 
 from strandline.records.codec import NewRecord, decode_batch, encode_batch
@@ -118,12 +116,3 @@ async def all_values(probe: Probe, topic: str) -> list[bytes]:
         if not answer.records:
             return found
         found += values_of(answer.records)
-
-
-def error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
-    """The ErrorInfo that came with a rejected call."""
-    details = dict(error.trailing_metadata() or ())["grpc-status-details-bin"]
-    status = status_pb2.Status.FromString(details if isinstance(details, bytes) else details.encode())
-    info = error_details_pb2.ErrorInfo()
-    assert status.details[0].Unpack(info)
-    return info

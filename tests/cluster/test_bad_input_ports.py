@@ -1,4 +1,7 @@
-"""Traffic on the ports that is not a valid request, and processes started where they must not be."""
+"""Traffic on the ports that is no request, processes started where they must not be, and who is named instead.
+
+What a request may not say is tested where it is refused: tests/records, tests/rpc and tests/core.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,17 @@ import socket
 import sys
 from pathlib import Path
 
-import grpc
 import pytest
 from client_load import Load
-from raw_records import append, batch, error_info, produce_request
+from raw_records import append, batch, produce, produce_request
 from running_cluster import CALL_S, Probe, until
 from settled_logs import assert_settled
 
 from strandline.cli.local.local_cluster import LocalCluster, Plan, flags
 from strandline.runtime.exit_codes import ExitCode
-from strandline.v1 import error_pb2, leader_service_pb2 as pb
-from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
+from strandline.v1 import controller_service_pb2 as pb_controller, error_pb2, leader_service_pb2 as pb, partition_pb2
 
 _ENDS_S = 20.0
-NO_MESSAGE = b"\xff\xff\xff\xff"
 
 
 def ports(probe: Probe) -> dict[str, tuple[str, int]]:
@@ -67,68 +67,6 @@ async def test_random_bytes_disturb_nobody(probe: Probe, topic: str) -> None:
     await assert_settled(probe, topic)
 
     assert [service.pid for service in probe.local.services] == pids
-
-
-@pytest.mark.parametrize("internal", [False, True], ids=["clients", "internal"])
-async def test_a_message_of_64_mb_is_refused(probe: Probe, topic: str, internal: bool) -> None:
-    """A message above the limit of 8 MiB + 64 KiB ends with RESOURCE_EXHAUSTED on both ports; the node continues."""
-    await probe.create_topic(topic, assignment=[1, 2, 3])
-    address = probe.local.address(1)
-    assert address is not None and address.internal is not None
-    options = [("grpc.max_send_message_length", -1)]
-    async with grpc.aio.insecure_channel(address.internal if internal else address.client, options=options) as channel:
-        with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await LeaderServiceStub(channel).Produce(produce_request(topic, bytes(64 << 20)), timeout=20)
-
-    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "67108" in (raised.value.details() or "")
-    assert await append(probe, topic, b"still here") == 0
-
-
-async def test_bytes_that_are_no_message(probe: Probe) -> None:
-    """A call whose bytes are not a message of its method is rejected with the server's own message."""
-    with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await probe.channel(1).unary_unary("/strandline.v1.LeaderService/Produce")(NO_MESSAGE, timeout=CALL_S)
-    error = raised.value
-
-    assert (error.code(), error_info(error).reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST")
-    assert "the bytes are no message" in (error.details() or "")
-
-
-async def test_bytes_that_are_no_message_do_not_end_a_stream(probe: Probe, topic: str) -> None:
-    """On a stream such bytes are rejected without a correlation id, and the next message is served."""
-    await probe.create_topic(topic, assignment=[1, 2, 3])
-    request = produce_request(topic, batch(b"after"))
-    good = pb.ProduceStreamRequest(correlation_id=7, acks=request.acks, topic_data=request.topic_data)
-    stream = probe.channel(1).stream_stream("/strandline.v1.LeaderService/ProduceStream")(timeout=CALL_S)
-    await stream.write(NO_MESSAGE)
-    await stream.write(good.SerializeToString())
-    answers = [pb.ProduceStreamResponse.FromString(await stream.read()) for _ in range(2)]
-    stream.cancel()
-
-    assert [(answer.correlation_id, answer.error_code) for answer in answers] == [
-        (0, error_pb2.ERROR_CODE_INVALID_REQUEST),
-        (7, 0),
-    ]
-
-
-async def test_an_unknown_method_is_unimplemented(probe: Probe) -> None:
-    """A method that does not exist is reported as such."""
-    method = probe.channel(1).unary_unary("/strandline.v1.LeaderService/Divine")
-    with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await method(b"", timeout=CALL_S)
-
-    assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
-async def test_a_request_without_a_deadline_is_answered(probe: Probe, topic: str) -> None:
-    """A call without a deadline is served like any other; the cap is tested with the interceptor."""
-    await probe.create_topic(topic)
-    leader = await probe.leader(topic)
-    async with asyncio.timeout(CALL_S):
-        answer = await probe.leader_service(leader).Fetch(pb.FetchRequest())
-
-    assert list(answer.responses) == []
 
 
 async def test_a_caller_who_goes_away_leaves_nothing_behind(probe: Probe, topic: str) -> None:
@@ -202,23 +140,6 @@ async def test_a_volume_that_cannot_be_written_is_named(module: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_data_directory_has_one_process(probe: Probe) -> None:
-    """A second process on a node's directory ends with its own exit code and names the first; the first continues."""
-    pid = probe.local.nodes[1].pid
-    settings = {
-        "node_id": "1",
-        "data_dir": str(probe.local.nodes[1].directory),
-        "controllers": probe.local.bootstrap,
-    }
-    code, output = await end_of("strandline.node", settings)
-
-    assert code == ExitCode.DIRECTORY_IN_USE
-    assert f"is used by process {pid}" in last_line(output)
-    assert "choose another directory" in last_line(output)
-    assert probe.local.nodes[1].pid == pid
-
-
-@pytest.mark.slow
 async def test_a_store_has_one_controller(probe: Probe) -> None:
     """A second controller on the same store ends with its own exit code; the first one keeps serving."""
     before = (await probe.metadata()).controller_epoch
@@ -227,35 +148,6 @@ async def test_a_store_has_one_controller(probe: Probe) -> None:
     assert code == ExitCode.DIRECTORY_IN_USE
     assert "in use" in last_line(output) or "used by" in last_line(output)
     assert (await probe.metadata()).controller_epoch == before
-
-
-@pytest.mark.slow
-async def test_a_port_has_one_server(probe: Probe, tmp_path: Path) -> None:
-    """A node with a port that another process uses ends with its own exit code, instead of sharing the port."""
-    address = probe.local.address(1)
-    assert address is not None
-    settings = {
-        "node_id": "9",
-        "data_dir": str(tmp_path / "node"),
-        "controllers": probe.local.bootstrap,
-        "bind": address.client,
-    }
-    code, output = await end_of("strandline.node", settings)
-
-    assert code == ExitCode.PORT_TAKEN
-    assert address.client in last_line(output)
-
-
-@pytest.mark.slow
-async def test_a_directory_belongs_to_one_node(probe: Probe, tmp_path: Path) -> None:
-    """Another node's directory is rejected, with its owner's name."""
-    copied = tmp_path / "copy"
-    shutil.copytree(probe.local.nodes[2].directory, copied)
-    settings = {"node_id": "3", "data_dir": str(copied), "controllers": probe.local.bootstrap}
-    code, output = await end_of("strandline.node", settings)
-
-    assert code == ExitCode.DIRECTORY_IN_USE
-    assert "belongs to node 2, not 3" in last_line(output)
 
 
 @pytest.mark.slow
@@ -335,3 +227,45 @@ def test_no_two_ports_are_equal(cluster: LocalCluster) -> None:
 
     assert len(set(addresses)) == 2 * len(cluster.nodes)
     assert all(socket.gethostbyname(str(text).rpartition(":")[0]) == "127.0.0.1" for text in addresses)
+
+
+# What only several processes of one cluster can answer.
+
+
+async def test_a_node_that_does_not_lead_names_the_leader(probe: Probe, topic: str) -> None:
+    """NOT_LEADER_OR_FOLLOWER has the leader, its epoch, and its address: one round trip is enough (KIP-951)."""
+    await probe.create_topic(topic, assignment=[2, 1, 3])
+    answer = await produce(probe, 1, topic, batch(b"sound"))
+    now = await probe.partition(topic)
+    address = probe.local.address(2)
+
+    assert answer.error_code == error_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+    assert answer.outcome == pb.PRODUCE_OUTCOME_NOT_APPENDED
+    assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (2, now.leader_epoch)
+    assert address is not None
+    assert f"{answer.current_leader.endpoint.host}:{answer.current_leader.endpoint.port}" == address.client
+
+
+async def test_a_topic_made_anew_under_its_name_is_another_log(probe: Probe, topic: str) -> None:
+    """A topic that was deleted and created again has another id and is empty; its old id is unknown (M63)."""
+    first = await probe.create_topic(topic)
+    await append(probe, topic, b"old")
+    reference = partition_pb2.TopicReference(name=topic)
+    await probe.controller.DeleteTopics(pb_controller.DeleteTopicsRequest(topics=[reference]), timeout=CALL_S)
+    second = await probe.create_topic(topic)
+    offset = await append(probe, topic, b"new")
+    old = partition_pb2.TopicReference(topic_id=first.topic_id)
+    described = await probe.controller.DescribeTopics(pb_controller.DescribeTopicsRequest(topics=[old]), timeout=CALL_S)
+    both = partition_pb2.TopicReference(name=topic, topic_id=first.topic_id)
+    disagreeing = await probe.controller.DescribeTopics(
+        pb_controller.DescribeTopicsRequest(topics=[both]), timeout=CALL_S
+    )
+    await assert_settled(probe, topic)
+
+    assert second.topic_id != first.topic_id
+    assert offset == 0
+    assert described.topics[0].error_code == error_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
+    assert disagreeing.topics[0].error_code in (
+        error_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID,
+        error_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID,
+    )

@@ -251,7 +251,6 @@ async def test_those_who_would_refuse_to_cut_lead(probe: Probe, topic: str, tmp_
 # `durability=page-cache`: a node that lost its tail reports it, and the outcome is a decision, not an accident.
 
 
-CLUSTER_CACHE = {"nodes": 2, "rules": {"durability": "page-cache"}}
 KEPT = 5
 
 

@@ -506,26 +506,6 @@ def test_status_and_verify_agree_with_the_files(cluster: LocalCluster) -> None:
     assert {len(row["replicas"]) for row in compared} == {3}
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("topic", "create", "../../x"), "INVALID_TOPIC_EXCEPTION"),
-        (("topic", "create", "wide", "-r", "9"), "INVALID_REPLICATION_FACTOR"),
-        (("topic", "describe", "nosuch"), "UNKNOWN_TOPIC_OR_PARTITION"),
-        (("consume", "nosuch"), "UNKNOWN_TOPIC_OR_PARTITION"),
-        (("produce", "nosuch"), "UNKNOWN_TOPIC_OR_PARTITION"),
-        (("node", "shutdown", "77"), "BROKER_ID_NOT_REGISTERED"),
-    ],
-)
-def test_a_refusal_is_one_line_and_exit_code_1(cluster: LocalCluster, words: tuple[str, ...], said: str) -> None:
-    """A request that the cluster rejects is reported with the error's name, in one line."""
-    ran = strandline(*words, "--bootstrap", cluster.bootstrap)
-
-    assert ran.returncode == 1
-    assert len(ran.stderr.splitlines()) == 1
-    assert said in ran.stderr
-
-
 def test_nobody_there_is_exit_code_2() -> None:
     """An address without a server is reported in one line that says what to check."""
     ran = strandline("topic", "list", "--bootstrap", "127.0.0.1:1")

@@ -203,7 +203,9 @@ def test_attempt_for_an_earlier_reign_is_refused(controller: Controller) -> None
     restarted = Controller(state=controller.stored)
     restarted.epochs = controller.epochs
 
-    assert outcome(restarted.ask(attempt)) is ErrorCode.STALE_CONTROLLER_EPOCH
+    refused = restarted.ask(attempt).refusal
+    assert refused.code is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert refused.message == "controller_epoch 1 is not the current 2; refresh metadata"
     assert outcome(restarted.ask(restarted.proposal(0, 1))) is ErrorCode.NONE
 
 

@@ -149,7 +149,9 @@ def test_unclean_restart_within_the_session_takes_effect_in_one_transaction() ->
 def test_another_directory_within_a_live_session_is_a_duplicate() -> None:
     """DUPLICATE_BROKER_REGISTRATION while the old session lives; afterwards the new disk may register."""
     controller = started(1)
-    assert controller.register(1, directory_id="other").refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    refused = controller.register(1, directory_id="other").refusal
+    assert refused.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert refused.message.startswith("node_id 1 is in use by a live process with another data directory")
     controller.pass_ms(10_000)
 
     assert controller.register(1, directory_id="other").refusal is None
@@ -171,7 +173,7 @@ def test_other_rules_are_refused_with_the_field_named() -> None:
     """The four rules are the cluster's: a node with another durability is shown which and the correction."""
     answer = Controller().register(1, rules=Rules(durability=Durability.PAGE_CACHE))
 
-    assert answer.refusal.code is ErrorCode.INVALID_CONFIG
+    assert (answer.refusal.code, answer.refusal.field) == (ErrorCode.INVALID_CONFIG, "rules.durability")
     assert "durability=page-cache" in answer.refusal.message
     assert "durability=fsync" in answer.refusal.message
 

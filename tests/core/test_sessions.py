@@ -111,8 +111,9 @@ def test_heartbeat_of_a_superseded_process_is_stale() -> None:
     controller.start(1)
     stranger = Heartbeat(cluster_id=CLUSTER, node_id=NodeId(5), node_epoch=NodeEpoch(1), metadata_offset=0)
 
-    assert controller.heartbeat(1, node_epoch=old).refusal.code is ErrorCode.STALE_BROKER_EPOCH
-    assert controller.ask(stranger).refusal.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+    stale, unknown = controller.heartbeat(1, node_epoch=old).refusal, controller.ask(stranger).refusal
+    assert stale.code is ErrorCode.STALE_BROKER_EPOCH and stale.message.endswith("this one must stop")
+    assert unknown == Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, "node 5 is not registered; register it first")
     assert controller.heartbeat(1, cluster_id="x").code is ErrorCode.INCONSISTENT_CLUSTER_ID
 
 

@@ -80,48 +80,74 @@ def test_default_replication_factor_is_at_most_the_number_of_nodes() -> None:
     assert controller.partition().min_isr == 1
 
 
+NAMES = "is no topic name; use 1 to 249 of"
+COUNTS = "is not between 1 and 10000; ask for a number of these"
+FACTORS = "is not between 1 and 3, the number of registered nodes"
+VALUES = "the value must be "
+
+
 @pytest.mark.parametrize(
-    ("given", "code"),
+    ("given", "code", "words"),
     [
-        ({"name": "../../x"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
-        ({"name": ""}, ErrorCode.INVALID_TOPIC_EXCEPTION),
-        ({"name": "."}, ErrorCode.INVALID_TOPIC_EXCEPTION),
-        ({"name": ".."}, ErrorCode.INVALID_TOPIC_EXCEPTION),
-        ({"name": "a" * 300}, ErrorCode.INVALID_TOPIC_EXCEPTION),
-        ({"name": "a\n"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
-        ({"name": "größe"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
-        ({"num_partitions": 0}, ErrorCode.INVALID_PARTITIONS),
-        ({"num_partitions": -1}, ErrorCode.INVALID_PARTITIONS),
-        ({"num_partitions": 10_001}, ErrorCode.INVALID_PARTITIONS),
-        ({"replication_factor": 4}, ErrorCode.INVALID_REPLICATION_FACTOR),
-        ({"replication_factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
-        ({"assignments": ((0, nodes(1, 1)),)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ({"assignments": ((0, nodes()),)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ({"assignments": ((0, nodes(1, 7)),)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ({"assignments": ((1, nodes(1)),)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ({"assignments": ((0, nodes(1)), (0, nodes(2)))}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ({"assignments": ((0, nodes(1)), (1, nodes(1, 2)))}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ({"assignments": ((0, nodes(1)),), "num_partitions": 2}, ErrorCode.INVALID_PARTITIONS),
-        ({"assignments": ((0, nodes(1)),), "replication_factor": 2}, ErrorCode.INVALID_REPLICATION_FACTOR),
-        ({"configs": (("min.insync.replica", "1"),)}, ErrorCode.INVALID_CONFIG),
-        ({"configs": (("cleanup.policy", "compact"),)}, ErrorCode.INVALID_CONFIG),
-        ({"configs": (("min.insync.replicas", "0"),)}, ErrorCode.INVALID_CONFIG),
-        ({"configs": (("retention.ms", "1_000"),)}, ErrorCode.INVALID_CONFIG),
-        ({"configs": (("retention.bytes", "-2"),)}, ErrorCode.INVALID_CONFIG),
-        ({"configs": (("segment.bytes", "9999999999"),)}, ErrorCode.INVALID_CONFIG),
-        ({"configs": (("max.message.bytes", "2000000"),)}, ErrorCode.INVALID_CONFIG),
-        ({"configs": (("max.decompressed.bytes", "1048587"),)}, ErrorCode.INVALID_CONFIG),
-        ({"configs": (("max.decompressed.bytes", "67108865"),)}, ErrorCode.INVALID_CONFIG),
-        ({"configs": (("unclean.leader.election.enable", "yes"),)}, ErrorCode.INVALID_CONFIG),
+        ({"name": "../../x"}, ErrorCode.INVALID_TOPIC_EXCEPTION, NAMES),
+        ({"name": ""}, ErrorCode.INVALID_TOPIC_EXCEPTION, NAMES),
+        ({"name": "."}, ErrorCode.INVALID_TOPIC_EXCEPTION, NAMES),
+        ({"name": ".."}, ErrorCode.INVALID_TOPIC_EXCEPTION, NAMES),
+        ({"name": "a" * 300}, ErrorCode.INVALID_TOPIC_EXCEPTION, NAMES),
+        ({"name": "a\n"}, ErrorCode.INVALID_TOPIC_EXCEPTION, NAMES),
+        ({"name": "größe"}, ErrorCode.INVALID_TOPIC_EXCEPTION, NAMES),
+        ({"num_partitions": 0}, ErrorCode.INVALID_PARTITIONS, COUNTS),
+        ({"num_partitions": -1}, ErrorCode.INVALID_PARTITIONS, COUNTS),
+        ({"num_partitions": 10_001}, ErrorCode.INVALID_PARTITIONS, COUNTS),
+        ({"replication_factor": 4}, ErrorCode.INVALID_REPLICATION_FACTOR, FACTORS),
+        ({"replication_factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR, FACTORS),
+        (
+            {"assignments": ((0, nodes(1, 1)),)},
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "each replica once, and at least one",
+        ),
+        ({"assignments": ((0, nodes()),)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "each replica once, and at least one"),
+        ({"assignments": ((0, nodes(1, 7)),)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "[7], which are not registered"),
+        ({"assignments": ((1, nodes(1)),)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "once each"),
+        ({"assignments": ((0, nodes(1)), (0, nodes(2)))}, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "once each"),
+        (
+            {"assignments": ((0, nodes(1)), (1, nodes(1, 2)))},
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "the same number of nodes",
+        ),
+        (
+            {"assignments": ((0, nodes(1)),), "num_partitions": 2},
+            ErrorCode.INVALID_PARTITIONS,
+            "2 but 1 assignments; give one",
+        ),
+        (
+            {"assignments": ((0, nodes(1)),), "replication_factor": 2},
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "2 does not agree with the assignments",
+        ),
+        ({"configs": (("min.insync.replica", "1"),)}, ErrorCode.INVALID_CONFIG, "is no setting of a topic; known are"),
+        ({"configs": (("cleanup.policy", "compact"),)}, ErrorCode.INVALID_CONFIG, VALUES),
+        ({"configs": (("min.insync.replicas", "0"),)}, ErrorCode.INVALID_CONFIG, VALUES),
+        ({"configs": (("retention.ms", "1_000"),)}, ErrorCode.INVALID_CONFIG, VALUES),
+        ({"configs": (("retention.bytes", "-2"),)}, ErrorCode.INVALID_CONFIG, VALUES),
+        ({"configs": (("segment.bytes", "9999999999"),)}, ErrorCode.INVALID_CONFIG, VALUES),
+        ({"configs": (("max.message.bytes", "2000000"),)}, ErrorCode.INVALID_CONFIG, VALUES),
+        ({"configs": (("max.decompressed.bytes", "1048587"),)}, ErrorCode.INVALID_CONFIG, VALUES),
+        ({"configs": (("max.decompressed.bytes", "67108865"),)}, ErrorCode.INVALID_CONFIG, VALUES),
+        ({"configs": (("unclean.leader.election.enable", "yes"),)}, ErrorCode.INVALID_CONFIG, VALUES),
     ],
 )
-def test_impossible_topics_are_refused(controller: Controller, given: dict[str, Any], code: ErrorCode) -> None:
-    """Each broken rule has its own error, and nothing is created."""
+def test_impossible_topics_are_refused(
+    controller: Controller, given: dict[str, Any], code: ErrorCode, words: str
+) -> None:
+    """Each broken rule has its own error, which says the rule, and nothing is created."""
     created = create(controller, **given)
 
     assert created.refusal is not None
     assert created.refusal.code is code
-    assert len(created.refusal.message) < 400
+    assert words in created.refusal.message
+    # A name of any length is shown cut.
+    assert len(created.refusal.message) < 250 or code is ErrorCode.INVALID_CONFIG
     assert controller.core.state.topics == {}
 
 
@@ -143,6 +169,7 @@ def test_name_is_taken_once(controller: Controller) -> None:
     again = create(controller, topic_id="d")
     assert again.refusal is not None
     assert again.refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert again.refusal.message == "a topic called 't' exists; use it or another name"
 
 
 def test_validate_only_changes_nothing(controller: Controller) -> None:

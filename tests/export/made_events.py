@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from strandline.core.state_events import EVENT_TYPES, StateEvent
-from strandline.export.schema import ColumnType, Field, fields_of
+from strandline.export.schema import ColumnType, fields_of
 
 _EMPTY: dict[ColumnType, Any] = {
     ColumnType.INTS: (),
@@ -21,8 +21,3 @@ def made(name: str, **fields: Any) -> StateEvent:
     values = {field.name: _EMPTY.get(field.kind) for field in fields_of(kind)}
     event: StateEvent = kind(**(values | fields))
     return event
-
-
-def field_of(name: str, column: str) -> Field | None:
-    """The field of a type of events that becomes a column, if any."""
-    return next((field for field in fields_of(EVENT_TYPES[name].kind) if field.column == column), None)

@@ -120,12 +120,6 @@ class FakeCluster:
             with suppress(ConnectionError):
                 await writer.wait_closed()
 
-    def answer_to(self, node: int, frame: bytes) -> bytes:
-        """The frame of an answer, without its length."""
-        key, version, correlation = struct.unpack(">hhi", frame[:8])
-        request = message(key, "Request").decode(io.BytesIO(frame), version=version, header=True)
-        return self._encoded(node, request, (key, version, correlation))
-
     def _encoded(self, node: int, request: Any, header: tuple[int, int, int]) -> bytes:
         key, version, correlation = header
         answer = self._answers[_MODULES[key][1]](node, request, message(key, "Response"))

@@ -43,7 +43,7 @@ SPARK_TESTS = {
         "tests/analytics", "tests/analytics/oldest_pyspark.py", "-m", "not reads_stream",
         "-W", "ignore:unclosed <socket:ResourceWarning",
         # The page prints a jar for the PySpark of requirements/dev.txt.
-        "--deselect", "tests/analytics/test_spark_cluster.py::test_the_page_names_the_jar_of_the_installed_spark",
+        "--deselect", "tests/analytics/spark/test_spark_cluster.py::test_the_page_names_the_jar_of_the_installed_spark",
     ),
     "4.2": ("tests/analytics",),
 }  # fmt: skip

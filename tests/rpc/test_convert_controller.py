@@ -224,7 +224,8 @@ def test_alter_partition_round_trips() -> None:
                 a, None, NodeId(0), LeaderEpoch(1), (NodeId(0),), PartitionEpoch(3), True, (NodeId(0),)
             ),
             messages.IsrDecision(b, Refusal(ErrorCode.FENCED_LEADER_EPOCH, "older")),
-        )
+        ),
+        last_sequence=9,
     )
 
     assert convert.read_alter_partition(convert.write_alter_partition(request)) == request

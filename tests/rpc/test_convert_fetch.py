@@ -80,6 +80,7 @@ def test_sessions_are_refused_on_unary_fetch() -> None:
         read_fetch(_message(session_id=8), FixedTopics())
 
     assert caught.value.refusal.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert "session_id 8 must be 0" in caught.value.refusal.message
 
 
 def test_sizes_are_capped_and_a_large_wait_is_too() -> None:

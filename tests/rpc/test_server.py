@@ -123,6 +123,7 @@ async def test_a_message_that_is_no_protobuf_ends_only_its_call() -> None:
         answer = await stub.Produce(_request(1), timeout=5)
 
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "the bytes are no message of this method" in str(caught.value.details())
     assert "DecodeError" not in repr(caught.value)
     assert answer.responses[0].name == "x"
 

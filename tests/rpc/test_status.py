@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -120,8 +121,8 @@ def test_a_partition_without_a_leader_is_not_led_by_node_0() -> None:
 SECRET = "/var/lib/strandline/secret-path"
 
 
-async def test_an_unmapped_exception_reaches_the_caller_without_its_text() -> None:
-    """An unexpected exception ends a call with INTERNAL and a request id, its text stays inside."""
+async def test_an_unmapped_exception_reaches_the_caller_without_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unexpected exception ends a call with INTERNAL and a request id, its text stays inside: the log has both."""
 
     async def broken(request: Any, context: Any) -> None:
         raise ValueError(SECRET)
@@ -129,20 +130,33 @@ async def test_an_unmapped_exception_reaches_the_caller_without_its_text() -> No
     async with serving(Produce=broken) as stub:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.Produce(pb.ProduceRequest(), timeout=5)
+    logged = "".join(capsys.readouterr())
 
-    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert (caught.value.code(), refusal_of(caught.value).code) == (
+        grpc.StatusCode.INTERNAL,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    )
     assert SECRET not in repr(caught.value) and "ValueError" not in repr(caught.value)
     assert "request id test-1" in str(caught.value.details())
+    assert "test-1" in logged and SECRET in logged
 
 
-async def test_an_unmapped_exception_on_a_stream_is_hidden_too() -> None:
-    """A stream's handler is guarded like a unary one."""
+async def _fails(requests: Any, context: Any) -> None:
+    raise KeyError(SECRET)
 
-    async def broken(requests: Any, context: Any) -> None:
-        raise KeyError(SECRET)
 
+async def _fails_later(requests: Any, context: Any) -> AsyncIterator[pb.ProduceStreamResponse]:
+    yield pb.ProduceStreamResponse()
+    raise OSError(SECRET)
+
+
+@pytest.mark.parametrize(("broken", "answers"), [(_fails, 0), (_fails_later, 1)])
+async def test_an_unmapped_exception_on_a_stream_is_hidden_too(broken: Any, answers: int) -> None:
+    """A stream's handler is guarded like a unary one, one that yields its answers as well."""
     async with serving(ProduceStream=broken) as stub:
         stream = stub.ProduceStream()
+        for _ in range(answers):
+            await stream.read()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stream.read()
 
@@ -203,6 +217,7 @@ async def test_a_unary_call_without_a_deadline_is_ended_by_the_servers_cap() -> 
         await asyncio.wait_for(ended.wait(), 5)
 
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert refusal_of(caught.value).code is ErrorCode.REQUEST_TIMED_OUT
 
 
 async def test_a_unary_call_with_a_deadline_is_not_capped() -> None:

@@ -6,12 +6,10 @@ found. Without Java or Maven Kafka is absent, with the reason.
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -208,23 +206,3 @@ def running(
         yield cluster
     finally:
         cluster.end()
-
-
-def wait_until(holds: Callable[[], bool], what: str, limit_s: float = START_S) -> None:
-    """Ask again and again until something holds.
-
-    Raises:
-        TimeoutError: it does not hold in time.
-    """
-    end = time.monotonic() + limit_s
-    while True:
-        try:
-            if holds():
-                return
-        except (OSError, RuntimeError) as error:
-            what_failed = f"{what}: {error!r}"
-        else:
-            what_failed = what
-        if time.monotonic() > end:
-            raise TimeoutError(f"{what_failed} did not hold within {limit_s:g} s; load {os.getloadavg()}")
-        time.sleep(0.2)

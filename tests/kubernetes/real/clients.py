@@ -16,7 +16,7 @@ from threading import Thread
 from typing import Any
 
 from harness.history_file import operations
-from kubectl import CLIENTS, NAMESPACE, Failed, get, in_namespace, kubectl, strandline, until
+from kubectl import CLIENTS, NAMESPACE, Failed, in_namespace, kubectl, strandline, until
 
 from strandline_sim.checks.history import Anomaly, anomalies
 
@@ -197,8 +197,3 @@ def _ends() -> list[int] | None:
     rows.sort(key=lambda row: row["partition"])
     settled = len(rows) == PARTITIONS and all(row["leo"] == row["high_watermark"] is not None for row in rows)
     return [row["leo"] for row in rows] if settled else None
-
-
-def pod_exists(name: str) -> bool:
-    """Whether a pod of this name exists."""
-    return any(pod["metadata"]["name"] == name for pod in get("pods")["items"])

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.tws_tester import TwsTester
 
 
-HISTORIES = Path(__file__).parent / "histories"
+HISTORIES = Path(__file__).parents[1] / "histories"
 TIMING = Timing(step_us=20 * SECOND, horizon_us=60 * SECOND)
 DELAY_US = 3 * SECOND
 """How much disorder a history has, and so by how much a watermark stays behind."""

@@ -26,7 +26,7 @@ from strandline_analytics.commands import submit
 # Six JVMs start, on a machine that has other work.
 pytestmark = pytest.mark.timeout(600)
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 STATS = ("s01", "s08", "s10")
 _SUBMIT_S = 400
 

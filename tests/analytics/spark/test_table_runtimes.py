@@ -20,7 +20,7 @@ from strandline_analytics.tables.destination import Destination
 from strandline_analytics.tables.formats import ResultFormat
 from strandline_analytics.tables.runtimes import RUNTIMES, NoRuntime, Runtime, runtime_for
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TABLES = [ResultFormat.ICEBERG, ResultFormat.DELTA]
 IDS = [one.package for one in RUNTIMES]
 

@@ -422,7 +422,7 @@ def test_a_missing_topic_is_named(spark: SparkSession, cluster_sink: LocalCluste
 
 def job() -> ModuleType:
     """The example that reads either system."""
-    path = Path(__file__).parents[2] / "examples" / "spark" / "totals.py"
+    path = Path(__file__).parents[3] / "examples" / "spark" / "totals.py"
     spec = importlib.util.spec_from_file_location("totals_example", path)
     assert spec is not None
     assert spec.loader is not None

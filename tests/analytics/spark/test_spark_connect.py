@@ -83,7 +83,7 @@ def test_a_client_without_java_gets_the_same_rows(spark: SparkSession, server: s
 # The notebook of examples/spark runs from its first cell to its last.
 
 
-NOTEBOOK = Path(__file__).parents[2] / "examples" / "spark" / "strandline.ipynb"
+NOTEBOOK = Path(__file__).parents[3] / "examples" / "spark" / "strandline.ipynb"
 HOUR = 498_662
 MINUTE_US = 60_000_000
 STATE = {"leader_epoch": 0, "new_leader": 1, "new_isr": [1, 2, 3], "replicas": [1, 2, 3], "min_isr": 2, "elr": []}

@@ -11,7 +11,7 @@ import pytest
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import Statistic
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "STATISTICS.md").read_text(encoding="utf-8")
 SECTIONS = {
     f"s{int(number):02}": (title.strip(), body)
@@ -67,7 +67,7 @@ def test_the_example_of_a_section_is_tested(statistic: Statistic) -> None:
 
     assert cited
     for history in cited:
-        assert (Path(__file__).parent / "histories" / f"{history}.jsonl").exists()
+        assert (Path(__file__).parents[1] / "histories" / f"{history}.jsonl").exists()
         assert any(f'"{history}"' in code for code in computed)
 
 

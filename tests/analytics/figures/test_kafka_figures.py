@@ -34,7 +34,7 @@ from strandline_kafka.metadata.passage import EVERYTHING as EVERYTHING_SCRAPED
 from strandline_kafka.scrapes.following import Following
 from strandline_kafka.scrapes.series import Mapping, Reader
 
-RUN_A = Path(__file__).parents[1] / "kafka" / "run_a"
+RUN_A = Path(__file__).parents[2] / "kafka" / "run_a"
 START_MS, END_MS = 1795387862000, 1795388004000
 """From one second after the topics were created to five seconds after the load ended."""
 
