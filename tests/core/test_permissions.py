@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import timeit
 from typing import Any
 
 import pytest
@@ -100,7 +99,7 @@ def _lines_of(work: Any) -> int:
 
 
 def test_a_check_costs_the_same_whatever_the_number_of_rules() -> None:
-    """With 10,000 rules of 1,000 principals it runs as many lines as with 10 of one, and takes less than 5 us."""
+    """With 10,000 rules of 1,000 principals it runs as many lines as with 10 of one."""
 
     def acls(principals: int) -> Acls:
         return Acls(
@@ -117,15 +116,9 @@ def test_a_check_costs_the_same_whatever_the_number_of_rules() -> None:
     for each in (few, many):
         each.of("client/0").may(Operation.READ, TOPICS, "warm")
     cost = [_lines_of(lambda of=of: of.of("client/0").may(Operation.READ, TOPICS, "0.0.topic")) for of in (few, many)]
-    permit = Permit(Caller("client/0", {TOPICS: Operation.READ}), many)
-    # The least of some rounds: what else runs on the machine only ever adds.
-    took_us = (
-        min(timeit.repeat(lambda: permit.topic_refusal("0.0.topic", "", "0.0.topic"), number=1_000, repeat=9)) * 1_000
-    )
 
     assert len(many.rules) == 10_000
     assert cost[0] == cost[1]
-    assert took_us < 5
 
 
 def _create(controller: Controller, *words: str, caller: str = "", **more: Any) -> list[ErrorCode | None]:
