@@ -80,7 +80,15 @@ class Clients:
             "tls": {},
         }
         inside = ["kubectl", "-n", NAMESPACE, "exec", "-i", CLIENTS, "--"]
-        worker = [*inside, "python", "/clients/harness/load_worker.py", json.dumps(wanted)]
+        # For it alone: with a part of `strandline_sim` the command line would look for that package's commands.
+        worker = [
+            *inside,
+            "env",
+            "PYTHONPATH=/clients",
+            "python",
+            "/clients/harness/load_worker.py",
+            json.dumps(wanted),
+        ]
         self._worker = subprocess.Popen(worker, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         Thread(target=self._listen, daemon=True).start()
         self._hear("running", 90)
