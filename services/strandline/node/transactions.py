@@ -117,8 +117,10 @@ class TransactionServicer:
         return response
 
     async def _described(self, name: str, within_ms: int) -> messages.TransactionDescribed | Refusal:
-        if refusal := transactions.check_transactional_id(name) or refused(ResourceType.TRANSACTIONAL_ID, name):
+        if refusal := transactions.check_transactional_id(name):
             return refusal
+        if unpermitted := refused(ResourceType.TRANSACTIONAL_ID, name):
+            return unpermitted
         try:
             request = messages.DescribeTransaction(transactional_id=name)
             found = await self._shards.ask(name, request, within_ms, messages.TransactionDescribed)

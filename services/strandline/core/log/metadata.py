@@ -156,9 +156,9 @@ class MetadataFollower:
         self._metadata_offset = image.metadata_offset
         if image.is_snapshot or not self._reigns:
             self._reigns = image.reigns
-        has_news = image.acls != self._acls and (image.is_snapshot or image.acls is not None)
-        if has_news:
-            self._acls = image.acls
+        acls = self._acls if image.acls is None and not image.is_snapshot else image.acls
+        other_rules = (acls or ()) != (self._acls or ())
+        self._acls = acls
         self._position = later_of(self._position, image.position)
         self._last = image
         if image.is_snapshot:
@@ -174,7 +174,7 @@ class MetadataFollower:
         gone += [tp for tp in changed if not self._concerns(state.images[tp])]
         for tp in gone:
             state.images.pop(tp, None)
-        if image.is_about_topics or gone_ids or has_news:
+        if image.is_about_topics or gone_ids or other_rules:
             out.append(SaveMetadata(self._merged(image)))
         return MetadataChange(
             tuple(tp for tp in changed if tp in state.images),
