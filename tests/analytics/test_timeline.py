@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from strandline_analytics.explain import ask
+from strandline_analytics.explain.ask import AskedPartition, held_back
 from strandline_analytics.explain.ask_group import AskedGroup, standstill
-from strandline_analytics.explain.ask_held_back import AskedPartition, held_back
 from strandline_analytics.explain.chain import Chain, explain
 from strandline_analytics.explain.stall import HeldBack
 from strandline_analytics.explain.standstill import Standstill

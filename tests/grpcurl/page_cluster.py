@@ -14,8 +14,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from strandline.cli.local.local_cluster import LocalCluster, Plan
+from strandline.rpc.channels import open_channel, parse_endpoint
+from strandline.rpc.tls import Tls, open_tls
 
 _START_S = 90.0
 _STOP_S = 20.0
@@ -30,9 +35,7 @@ def page_cluster(directory: Path) -> Iterator[dict[str, str]]:
         controller_settings=export,
         node_settings=export | {"low_space_bytes": "0"},
     )
-    cluster = LocalCluster(plan)
-    try:
-        asyncio.run(cluster.start())
+    with _running(plan) as cluster:
         leader, follower = cluster.address(1), cluster.address(2)
         assert leader is not None and follower is not None and leader.internal is not None
         yield {
@@ -41,23 +44,42 @@ def page_cluster(directory: Path) -> Iterator[dict[str, str]]:
             "LEADER_INTERNAL": leader.internal,
             "FOLLOWER": follower.client,
         }
-        asyncio.run(cluster.stop())
-    finally:
-        cluster.kill()
 
 
 @contextmanager
 def secured_cluster(directory: Path) -> Iterator[dict[str, str]]:
     """A controller and one node over TLS, and the paths of their certificates."""
-    cluster = LocalCluster(
-        Plan(directory=directory / "secret", nodes=1, tls=True, node_settings={"low_space_bytes": "0"})
-    )
-    try:
-        asyncio.run(cluster.start())
+    plan = Plan(directory=directory / "secret", nodes=1, tls=True, node_settings={"low_space_bytes": "0"})
+    with _running(plan) as cluster:
         yield {"SECURED": cluster.bootstrap, "CERTS": str(directory / "secret" / "certs")}
+
+
+@contextmanager
+def _running(plan: Plan) -> Iterator[LocalCluster]:
+    cluster = LocalCluster(plan)
+    try:
+        asyncio.run(_start(cluster))
+        yield cluster
         asyncio.run(cluster.stop())
     finally:
         cluster.kill()
+
+
+async def _start(cluster: LocalCluster) -> None:
+    """A node serves before it is ready, and the page shows what one that is ready answers."""
+    await cluster.start()
+    tls = open_tls(**cluster.client_tls())
+    await asyncio.gather(*(_until_ready(cluster, node_id, tls) for node_id in cluster.node_ids))
+
+
+async def _until_ready(cluster: LocalCluster, node_id: int, tls: Tls | None) -> None:
+    address = cluster.address(node_id)
+    assert address is not None
+    async with open_channel(parse_endpoint(address.client), tls=tls) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        async for answer in stub.Watch(health_pb2.HealthCheckRequest(service="readiness"), timeout=_START_S):
+            if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                return
 
 
 @contextmanager

@@ -33,9 +33,9 @@ from strandline_analytics.service.process import AnalyticsServer
 from strandline_analytics.service.settings import AnalyticsSettings
 from strandline_analytics.tables.destination import Destination
 from strandline_analytics.topic.cluster import ask
-from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.connection import close_idle
+from strandline_analytics.topic.given import TopicFailed
 from strandline_analytics.topic.options import read_options
-from strandline_analytics.topic.pool import close_idle
 from strandline_analytics.topic.ranges import OffsetRange
 from strandline_analytics.topic.reading import read_range
 

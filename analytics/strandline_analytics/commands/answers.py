@@ -15,8 +15,8 @@ import typer
 from strandline.cli.durations import time_text
 from strandline.cli.output import Column, Format, print_document, show
 from strandline_analytics.commands.options import Shown
+from strandline_analytics.tables import ResultFormat
 from strandline_analytics.tables.destination import NAMESPACE, Destination
-from strandline_analytics.tables.formats import ResultFormat
 
 if TYPE_CHECKING:
     from strandline_analytics.stats.definition import Statistic

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,9 +16,7 @@ from strandline.cli.durations import FORMS, time_text
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 from strandline.cli.output import Column, Format, print_document, show
 from strandline_analytics.commands import remote
-from strandline_analytics.commands.explain_group import LINKS, explain_group
-from strandline_analytics.commands.explain_held import explain_held
-from strandline_analytics.commands.explain_moment import explain_moment
+from strandline_analytics.commands.explain_at import LINKS, explain_group, explain_held, explain_moment
 from strandline_analytics.commands.options import Cluster, From, Memory, Shown, ShownAs, To, form_of, window_us
 from strandline_analytics.commands.progress import DEFAULT_MEMORY, check_installed, spark_session
 from strandline_analytics.commands.remote import ask as ask_service
@@ -154,12 +152,8 @@ def _asked_of(
         range=window,
         cluster_id=cluster or "",
     )
-
-    async def asked(stub: Any) -> pb.ExplainResponse:
-        answer: pb.ExplainResponse = await stub.Explain(request, timeout=remote.DEADLINE_S)
-        return answer
-
-    return ask_service(service, asked)
+    answer: pb.ExplainResponse = ask_service(service, lambda stub: stub.Explain(request, timeout=remote.DEADLINE_S))
+    return answer
 
 
 def _tell_answer(answer: pb.ExplainResponse, output: Shown, stall: bool) -> None:

@@ -314,9 +314,5 @@ def coverage_of(service: str, start_us: int | None, end_us: int | None, cluster:
     from strandline.v1 import analytics_service_pb2 as pb
 
     request = pb.GetCoverageRequest(range=range_of(start_us, end_us), cluster_id=cluster or "")
-
-    async def asked(stub: Any) -> pb.GetCoverageResponse:
-        answer: pb.GetCoverageResponse = await stub.GetCoverage(request, timeout=DEADLINE_S)
-        return answer
-
-    return ask(service, asked)
+    answer: pb.GetCoverageResponse = ask(service, lambda stub: stub.GetCoverage(request, timeout=DEADLINE_S))
+    return answer

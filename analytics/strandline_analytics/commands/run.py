@@ -16,7 +16,7 @@ from strandline_analytics.commands.answers import Catalog, FormatOption, Namespa
 from strandline_analytics.commands.coverage import now_us, reported
 from strandline_analytics.commands.progress import DEFAULT_MEMORY, check_installed, is_submitted, spark_session
 from strandline_analytics.commands.stats import statistics_of
-from strandline_analytics.tables.formats import ResultFormat
+from strandline_analytics.tables import ResultFormat
 
 if TYPE_CHECKING:
     from strandline_analytics.jobs.run import Written

@@ -18,8 +18,8 @@ from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail
 from strandline_analytics.commands.answers import Catalog, FormatOption, Namespace, destination_of
 from strandline_analytics.commands.options import Inputs, Memory, existing
 from strandline_analytics.commands.progress import DEFAULT_MEMORY, check_installed, is_submitted, spark_session
+from strandline_analytics.tables import ResultFormat
 from strandline_analytics.tables.destination import Destination
-from strandline_analytics.tables.formats import ResultFormat
 
 if TYPE_CHECKING:
     from strandline.core.messages import Endpoint

@@ -18,7 +18,7 @@ import typer
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline_analytics.commands.options import Inputs, Memory, existing
 from strandline_analytics.commands.progress import DEFAULT_MEMORY, check_installed, spark_session
-from strandline_analytics.tables.formats import ResultFormat
+from strandline_analytics.tables import ResultFormat
 
 if TYPE_CHECKING:
     from strandline_analytics.stream.job import Query
@@ -68,8 +68,9 @@ def stream(
     existing(inputs)
     check_installed()
     with spark_session(memory, progress=trigger is None) as spark:
+        from strandline_analytics.scope import HOUR_US
         from strandline_analytics.stream.job import StreamJob, start, trouble_of
-        from strandline_analytics.stream.machine import HOUR_US, Timing
+        from strandline_analytics.stream.machine import Timing
 
         job = StreamJob(
             inputs=tuple(inputs),

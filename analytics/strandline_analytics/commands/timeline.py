@@ -135,8 +135,7 @@ def _computed(inputs: Sequence[str], selection: Selection, memory: str) -> list[
     check_installed()
     with spark_session(memory, inputs=inputs) as spark:
         from strandline_analytics.sources.exports import open_exports
-        from strandline_analytics.timeline import order
-        from strandline_analytics.timeline.event import events_from
+        from strandline_analytics.timeline.order import events
 
         # The first state of the window follows from what came before it; only the end bounds what is read.
         silver = open_exports(
@@ -146,8 +145,7 @@ def _computed(inputs: Sequence[str], selection: Selection, memory: str) -> list[
             cluster_id=selection.cluster_id,
             samples=bool(selection.sample_types),
         )
-        rows = order.timeline(silver, selection).collect()
-        return events_from([row.asDict(recursive=True) for row in rows])
+        return events(silver, selection)
 
 
 def event_row(event: Event) -> dict[str, Any]:

@@ -1,19 +1,30 @@
-"""Which events an explanation is made from, and asks Spark for them.
+"""Which events an explanation of a partition is made from, and asks Spark for them.
 
-Invariant: looks at replicas, the large part of an export, are read for the moments around the question only.
+Invariant: looks at replicas, the large part of an export, are read for the moments around the question only; an answer
+is of one cluster, and where several have such a partition they are listed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
-from strandline_analytics.explain.chain import Chain, candidates, explain
-from strandline_analytics.explain.moment import Moment, moment
-from strandline_analytics.explain.stall import explain_stall
+from pyspark.sql import functions as F
+
+from strandline_analytics.explain.chain import Chain, Moment, candidates, explain, moment
+from strandline_analytics.explain.stall import (
+    HeldBack,
+    HeldLso,
+    PartitionAt,
+    explain_held_back,
+    explain_stall,
+    holder_at,
+)
+from strandline_analytics.silver.membership import holds
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.s18_stalls import stalls
-from strandline_analytics.timeline.event import MOVES, Event, Selection, Stall, events_from, stall_from
-from strandline_analytics.timeline.order import timeline
+from strandline_analytics.timeline.event import MOVES, Event, Selection, Stall, stall_from
+from strandline_analytics.timeline.order import events
 
 AROUND_US = 120_000_000
 """Looks are read from so long before a question's moment to as long after it, us."""
@@ -37,7 +48,7 @@ class ExplainedPartition:
 
 def decision(silver: Silver, asked: ExplainedPartition) -> Chain | list[Event]:
     """The chain of the one decision that fits; where none or several fit, those."""
-    found = _events(silver, _selection(asked))
+    found = events(silver, _selection(asked))
     fitting = [
         event
         for event in candidates(found)
@@ -50,7 +61,7 @@ def decision(silver: Silver, asked: ExplainedPartition) -> Chain | list[Event]:
 
 def around(silver: Silver, asked: ExplainedPartition, at_us: int) -> tuple[Moment, Chain | None] | list[str]:
     """What held at a moment, and the chain of the decision nearest to it; the clusters, if it is not in one alone."""
-    found = _events(silver, _selection(asked))
+    found = events(silver, _selection(asked))
     decisions = candidates(found)
     clusters = sorted({event.cluster_id for event in found if event.partition is not None})
     if len(clusters) != 1:
@@ -79,14 +90,14 @@ def stall(silver: Silver, asked: ExplainedPartition) -> Chain | list[Stall]:
         return sorted(fitting, key=lambda episode: episode.t0)
     only = fitting[0]
     # The move into the stall and the one out of it may be far away; they are few, looks are not.
-    found = _events(silver, _selection(asked))
+    found = events(silver, _selection(asked))
     return explain_stall(only, found + _looks(silver, asked, only.t0, only.t1))
 
 
 def _looks(silver: Silver, asked: ExplainedPartition, t0: int, t1: int) -> list[Event]:
     looks = ("REPLICA_SAMPLE",)
     selection = replace(_selection(asked), types=looks, sample_types=looks, node_events=False)
-    return _events(silver, replace(selection, start_us=t0 - AROUND_US, end_us=t1 + AROUND_US))
+    return events(silver, replace(selection, start_us=t0 - AROUND_US, end_us=t1 + AROUND_US))
 
 
 def _selection(asked: ExplainedPartition) -> Selection:
@@ -95,5 +106,68 @@ def _selection(asked: ExplainedPartition) -> Selection:
     )
 
 
-def _events(silver: Silver, selection: Selection) -> list[Event]:
-    return events_from([row.asDict(recursive=True) for row in timeline(silver, selection).collect()])
+# ---- held_back
+# What is known of the transactions of a partition at a moment.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedPartition:
+    """One partition at one moment."""
+
+    topic: str
+    partition: int
+    at_us: int
+    cluster_id: str | None = None
+
+
+def held_back(silver: Silver, asked: AskedPartition) -> HeldBack | list[str]:
+    """Why readers of committed records stood still; where no cluster or several have such a partition, those."""
+    its = (F.col("topic") == asked.topic) & (F.col("partition") == asked.partition)
+    rows = silver.keys.where(its).select("cluster_id").distinct().collect()
+    found = sorted(row.cluster_id for row in rows if asked.cluster_id in (None, row.cluster_id))
+    if len(found) != 1:
+        return found
+    return explain_held_back(_known(silver, asked, found[0]))
+
+
+def _known(silver: Silver, asked: AskedPartition, cluster_id: str) -> PartitionAt:
+    its = (F.col("topic") == asked.topic) & (F.col("partition") == asked.partition)
+    rows = holds(silver).where(its & (F.col("cluster_id") == cluster_id)).orderBy("t0").collect()
+    known = [_held(row) for row in rows]
+    hold = holder_at(known, asked.at_us)
+    own = Selection(
+        topics=(asked.topic,),
+        partitions=(asked.partition,),
+        types=("TRANSACTION_OPEN", "TRANSACTION_DECIDED"),
+        cluster_id=cluster_id,
+        node_events=False,
+    )
+    changes: list[Event] = []
+    if hold is not None and hold.producer_id is not None:
+        every = Selection(types=("TRANSACTION_CHANGE",), cluster_id=cluster_id, node_events=False)
+        changes = [event for event in by_time(silver, every) if event.get("producer_id") == hold.producer_id]
+    return PartitionAt(
+        cluster_id=cluster_id,
+        partition=f"{asked.topic}-{asked.partition}",
+        at_us=asked.at_us,
+        holds=known,
+        changes=changes,
+        events=by_time(silver, own) if hold is not None else [],
+    )
+
+
+def by_time(silver: Silver, selection: Selection) -> list[Event]:
+    """The selected events by their time; those of one moment stay in logical order."""
+    return sorted(events(silver, selection), key=lambda event: event.t_us)
+
+
+def _held(row: Any) -> HeldLso:
+    return HeldLso(
+        t0=row.t0,
+        t1=row.t1,
+        first_offset=row.first_offset,
+        producer_id=row.producer_id,
+        producer_epoch=row.producer_epoch,
+        outcome=row.outcome,
+        largest_hw=row.largest_hw,
+    )

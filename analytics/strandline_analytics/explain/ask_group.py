@@ -13,16 +13,14 @@ from pyspark.sql import DataFrame, functions as F
 from strandline_analytics.explain import ask
 from strandline_analytics.explain.chain import Chain
 from strandline_analytics.explain.standstill import GroupAt, Span, Standstill, Term, explain_group
-from strandline_analytics.silver.group_events import group_events
-from strandline_analytics.silver.group_lags import commits, group_lags
+from strandline_analytics.silver.groups import commits, group_events, group_lags
 from strandline_analytics.silver.kept import PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.s18_stalls import stalls
 from strandline_analytics.stats.s23_rebalances import rebalances
 from strandline_analytics.stats.s24_stuck_members import stuck
 from strandline_analytics.stats.s25_commits_and_owners import ownership
-from strandline_analytics.timeline.event import Event, Selection, events_from
-from strandline_analytics.timeline.order import timeline
+from strandline_analytics.timeline.event import Event, Selection
 
 _TYPES = ("GROUP_CHANGE", "MEMBER_CHANGE", "COORDINATOR_LOAD")
 
@@ -105,9 +103,8 @@ def _events(silver: Silver, group_id: str, cluster_id: str, coordinator: str | N
     selection = Selection(
         topics=(topic,), partitions=(int(partition),), types=_TYPES, cluster_id=cluster_id, node_events=False
     )
-    found = events_from([row.asDict(recursive=True) for row in timeline(silver, selection).collect()])
-    own = [e for e in found if e.event_type == "COORDINATOR_LOAD" or e.get("group_id") == group_id]
-    return sorted(own, key=lambda event: event.t_us)
+    found = ask.by_time(silver, selection)
+    return [e for e in found if e.event_type == "COORDINATOR_LOAD" or e.get("group_id") == group_id]
 
 
 def _rebalance(row: Any) -> Span:

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from strandline.export import layout
 from strandline.export.schema import SAMPLES, TRANSITIONS
-from strandline_analytics.scope import MOST_WINDOWS
-from strandline_analytics.sources.catalog import HOUR_US, ExportedFile, find_exports, input_hash
+from strandline_analytics.scope import HOUR_US, MOST_WINDOWS
+from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
 from strandline_analytics.sources.census import HourTally, census
 from strandline_analytics.sources.exports import TRANSITIONS_BEFORE_H, needed
 from strandline_analytics.sources.inspection import inspect

@@ -21,8 +21,8 @@ from strandline import __version__
 from strandline_analytics.jobs import coverage
 from strandline_analytics.jobs.ask import Question
 from strandline_analytics.jobs.results import PLACE, ResultEntry, Results
-from strandline_analytics.scope import Scope, with_times
-from strandline_analytics.sources.catalog import HOUR_US, ExportedFile
+from strandline_analytics.scope import HOUR_US, Scope, with_times
+from strandline_analytics.sources.catalog import ExportedFile
 from strandline_analytics.sources.exports import read_exports
 from strandline_analytics.sources.inspection import notices
 from strandline_analytics.sources.trouble import NothingThere

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from strandline_analytics.report.gather import STEPS, TooMuch, gather
-from strandline_analytics.report.page import page, render
+from strandline_analytics.report.page import report_of
 from strandline_analytics.session import SMALL, is_little, open_session
 from strandline_analytics.sources.exports import open_exports
 
@@ -39,11 +39,9 @@ def main() -> int:
         return 1
     finally:
         spark.stop()
-    shown = page(material)
-    _write(asked.out, render(material))
-    if asked.figures is not None:
-        _write(asked.figures, json.dumps(shown["data"], indent=2) + "\n")
-    sys.stdout.write(f"{shown['verdict'].sentence}\n")
+    made = report_of(material)
+    made.write(asked.out, asked.figures)
+    sys.stdout.write(f"{made.verdict}\n")
     return 0
 
 
@@ -63,12 +61,6 @@ def _arguments() -> argparse.Namespace:
 def _tell(what: str, done: int, parts: int) -> None:
     sys.stderr.write(json.dumps({"what": what, "done": done, "parts": parts}) + "\n")
     sys.stderr.flush()
-
-
-def _write(path: Path, text: str) -> None:
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Invariant: the file loads nothing from outside itself, and every figure on it is
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from strandline.units import duration_text
+from strandline_analytics.report import Report
 from strandline_analytics.report.failovers import failovers, loss_parts, losses
 from strandline_analytics.report.groups import group_lines
 from strandline_analytics.report.incident import Incident
@@ -23,8 +25,23 @@ from strandline_analytics.report.tables import Content, moment_text, share_text,
 from strandline_analytics.report.verdict import unknown_losses, verdict, worst
 
 
+def report_of(material: Material) -> Report:
+    """The page of a material, and its figures."""
+    shown = page(material)
+    return Report(
+        verdict=shown["verdict"].sentence,
+        troubles=shown["data"]["troubles"],
+        page=_render(shown),
+        figures=json.dumps(shown["data"], indent=2) + "\n",
+    )
+
+
 def render(material: Material) -> str:
     """The page."""
+    return _render(page(material))
+
+
+def _render(shown: Mapping[str, Any]) -> str:
     environment = Environment(
         loader=PackageLoader("strandline_analytics.report"),
         autoescape=True,
@@ -32,7 +49,7 @@ def render(material: Material) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2").render(page=page(material))
+    return environment.get_template("report.html.j2").render(page=shown)
 
 
 def page(material: Material) -> dict[str, Any]:

@@ -19,16 +19,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from strandline.core.errors import Refused
 from strandline.v1 import analytics_service_pb2 as pb
-from strandline_analytics.explain.ask import ExplainedPartition, decision, stall
+from strandline_analytics.explain.ask import AskedPartition, ExplainedPartition, decision, held_back, stall
 from strandline_analytics.explain.ask_group import AskedGroup, standstill
-from strandline_analytics.explain.ask_held_back import AskedPartition, held_back
 from strandline_analytics.jobs.ask import Question, files_for, scope_of
 from strandline_analytics.jobs.coverage import covered, files_of_hours, hash_of_hour
 from strandline_analytics.jobs.run import Written, hours_for, run, whole_hours
+from strandline_analytics.report import Report
 from strandline_analytics.report.gather import STEPS, TooMuch, gather
+from strandline_analytics.report.page import report_of
 from strandline_analytics.service import pages, questions, values
 from strandline_analytics.service.jobs import Job, hour_reported
-from strandline_analytics.service.pages import Report, report_of
 from strandline_analytics.session import is_little
 from strandline_analytics.silver.events import not_understood
 from strandline_analytics.silver.tables import Silver

@@ -23,10 +23,9 @@ from typing import Any
 from strandline.v1 import analytics_service_pb2 as pb
 from strandline_analytics.jobs.coverage import HourCoverage
 from strandline_analytics.jobs.run import Written
-from strandline_analytics.scope import Grouping
+from strandline_analytics.scope import HOUR_US, Grouping
 from strandline_analytics.service import questions
 from strandline_analytics.service.values import moment
-from strandline_analytics.sources.catalog import HOUR_US
 
 INTERRUPT_EVERY_S = 0.5
 """How often cancelled work is interrupted until it ends: it may just have been between two interruptible parts."""

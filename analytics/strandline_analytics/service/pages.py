@@ -13,15 +13,14 @@ import binascii
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
 from strandline.v1 import analytics_service_pb2 as pb
-from strandline_analytics.report.material import Material
-from strandline_analytics.report.page import page, render
+from strandline_analytics.report import Report
 from strandline_analytics.service import questions
 
 _Part = TypeVar("_Part")
@@ -125,35 +124,16 @@ PIECE_BYTES = 256 * 1024
 """Far below what a message may have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What a page says, without the material that it was made from."""
-
-    verdict: str
-    troubles: Mapping[str, str]
-    page: bytes
-    figures: bytes
-
-    def parts(self) -> Iterator[pb.GetReportResponse]:
-        """The messages of an answer, in order."""
-        yield pb.GetReportResponse(found=pb.ReportFound(verdict=self.verdict, troubles=self.troubles))
-        for piece in _pieces(self.page):
-            yield pb.GetReportResponse(page=piece)
-        for piece in _pieces(self.figures):
-            yield pb.GetReportResponse(figures=piece)
+def parts_of(report: Report) -> Iterator[pb.GetReportResponse]:
+    """The messages of an answer, in order."""
+    yield pb.GetReportResponse(found=pb.ReportFound(verdict=report.verdict, troubles=report.troubles))
+    for piece in _pieces(report.page):
+        yield pb.GetReportResponse(page=piece)
+    for piece in _pieces(report.figures):
+        yield pb.GetReportResponse(figures=piece)
 
 
-def report_of(material: Material) -> Report:
-    """The page of a material, and its figures as JSON."""
-    shown = page(material)
-    return Report(
-        verdict=shown["verdict"].sentence,
-        troubles=shown["data"]["troubles"],
-        page=render(material).encode(),
-        figures=(json.dumps(shown["data"], indent=2) + "\n").encode(),
-    )
-
-
-def _pieces(content: bytes) -> Iterator[bytes]:
+def _pieces(text: str) -> Iterator[bytes]:
+    content = text.encode()
     for start in range(0, len(content), PIECE_BYTES):
         yield content[start : start + PIECE_BYTES]

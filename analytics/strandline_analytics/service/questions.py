@@ -12,9 +12,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.export.schema import EVENT_TYPES, SAMPLES
 from strandline.v1 import analytics_service_pb2 as pb, state_event_pb2
-from strandline_analytics.explain.ask import ExplainedPartition
+from strandline_analytics.explain.ask import AskedPartition, ExplainedPartition
 from strandline_analytics.explain.ask_group import AskedGroup
-from strandline_analytics.explain.ask_held_back import AskedPartition
 from strandline_analytics.jobs.ask import Question, chosen
 from strandline_analytics.report.gather import STEPS
 from strandline_analytics.scope import Grouping

@@ -120,7 +120,7 @@ class AnalyticsServicer:
         """Sends the report of a window."""
         question, steps = questions.report_of(request, self._settings.inputs), questions.steps_of(request)
         report = await self._wait_for("report", lambda job: self._engine.report(job, question, steps))
-        for part in report.parts():
+        for part in pages.parts_of(report):
             await context.write(part)
 
     async def _page(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.fs as arrow_fs
 
-from strandline_analytics.sources.listed import Listed
+from strandline_analytics.sources import Listed
 
 
 def _opened(name: str) -> tuple[Any, str]:

@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from strandline.export import layout
 from strandline.export.layout import Manifest, SeqRange
 from strandline.export.schema import DATASETS
+from strandline_analytics.scope import HOUR_US
 from strandline_analytics.sources.places import Place, open_place
 from strandline_analytics.sources.trouble import DamagedFile, NothingThere
 
-HOUR_US = 3_600_000_000
 _MARK = f"/{layout.VERSION_FOLDER}/"
 
 

@@ -15,7 +15,8 @@ from itertools import pairwise
 from pyspark.sql import SparkSession, functions as F
 
 from strandline.export.schema import EVENT_TYPES, SAMPLES, SCHEMA_VERSION
-from strandline_analytics.sources.catalog import HOUR_US, ExportedFile
+from strandline_analytics.scope import HOUR_US
+from strandline_analytics.sources.catalog import ExportedFile
 from strandline_analytics.sources.exports import read_rows
 
 

@@ -29,9 +29,9 @@ from strandline.export.schema import (
     spark_ddl,
 )
 from strandline_analytics.session import carried_out_in, session_for, side_by_side
+from strandline_analytics.silver.clocks import Ahead, clocks_ahead, in_one_time
 from strandline_analytics.silver.events import FilesWith, check_copies, check_stories, distinct_events, once_each
 from strandline_analytics.silver.kept import kept, tables_are_rows
-from strandline_analytics.silver.reigns import Ahead, clocks_ahead, in_one_time
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
 from strandline_analytics.sources.inspection import apart_and_doubled, cut_line, inspect, is_cut

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from pyspark.sql import SparkSession
 
 from strandline_analytics.jvm import hadoop_files, hadoop_path, has_jvm, read_stream
-from strandline_analytics.sources.listed import Listed
+from strandline_analytics.sources import Listed
 from strandline_analytics.sources.trouble import NothingThere
 
 _OF_PATTERNS = re.compile(r"[\[\]{}*?\\]")

@@ -1,6 +1,6 @@
 """S21: how many records a consumer group had still to read.
 
-lag(t) = HW of the leader - offset that the group committed, both as step functions (`silver.group_lags`). Where the
+lag(t) = HW of the leader - offset that the group committed, both as step functions (`silver.groups`). Where the
 committed offset is above all that the leader had reported, the HW was there too and its report was joined or lost: how
 far behind the group was is not known; the time is counted and enters no figure.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, functions as F
 
 from strandline_analytics.scope import Scope
-from strandline_analytics.silver.group_lags import group_lags
+from strandline_analytics.silver.groups import group_lags
 from strandline_analytics.silver.kept import GROUP
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value

@@ -14,10 +14,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, functions as F
 
 from strandline_analytics.scope import Scope
-from strandline_analytics.silver.group_lags import group_spans
-from strandline_analytics.silver.high_watermarks import advances, first_above
+from strandline_analytics.silver.groups import group_spans
+from strandline_analytics.silver.high_watermarks import advances, first_above, lines
 from strandline_analytics.silver.kept import GROUP, PLACE
-from strandline_analytics.silver.lineages import lines
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window, functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
-from strandline_analytics.silver.group_events import GROUP_KEY, ORDER, group_events, heard_until
+from strandline_analytics.silver.groups import GROUP_KEY, ORDER, group_events, heard_until
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 from strandline_analytics.stats.durations import nearest_rank

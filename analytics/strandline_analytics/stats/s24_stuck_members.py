@@ -11,8 +11,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window, functions as F
 
 from strandline_analytics.scope import Scope
-from strandline_analytics.silver.group_events import owned
-from strandline_analytics.silver.group_lags import group_spans, steps
+from strandline_analytics.silver.groups import group_spans, owned, steps
 from strandline_analytics.silver.kept import GROUP, PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value

@@ -9,8 +9,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window, functions as F
 
 from strandline_analytics.scope import Scope
-from strandline_analytics.silver.group_events import joined, living, owned
-from strandline_analytics.silver.group_lags import commits
+from strandline_analytics.silver.groups import commits, joined, living, owned
 from strandline_analytics.silver.kept import GROUP, PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.events import IDENTITY
-from strandline_analytics.silver.group_events import heard_until
+from strandline_analytics.silver.groups import heard_until
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 from strandline_analytics.stats.durations import nearest_rank

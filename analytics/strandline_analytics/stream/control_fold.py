@@ -14,11 +14,9 @@ from typing import Any
 
 from strandline.core.control.state import changes_between
 from strandline.export.schema import NO_LEADER
+from strandline_analytics.scope import FOREVER_US, HOUR_US
 from strandline_analytics.silver.control import AT_ONCE
 from strandline_analytics.stream.feed import Story, is_control, is_known
-
-FOREVER_US = 2**62
-HOUR_US = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +104,7 @@ def fold(before: Held | None, stories: Iterable[Story]) -> list[FoldedRow]:
         risen = 0 if held is None else max(0, story["partition_epoch"] - held.partition_epoch)
         lost = max(0, changes_between(0, risen) - own)
         t = at if held is None else max(at, held.t)
-        held = _reported(held, story, t, lost)
+        held = held_after(held, story, t, lost)
         steps.append(FoldedRow(story, held, at < t, lost))
     return steps
 
@@ -135,7 +133,11 @@ def _order(story: Story) -> tuple[int, int, int, int]:
     return (story["partition_epoch"], story.get("meta_offset", -1), story["ts_wall_us"], story["seq"])
 
 
-def _reported(held: Held | None, story: Story, t: int, lost: int) -> Held:
+def held_after(held: Held | None, story: Story, t: int, lost: int) -> Held:
+    """What is reported from a row on: the state before it (None: it is the first), changed by what the row says.
+
+    ``t`` is its corrected time, us; ``lost``: how many transitions are missing before it.
+    """
     holes = (0 if held is None else held.holes) + (lost > 0)
     news: dict[str, Any] = {"t": t, "order": _order(story), "holes": holes}
     if "leader_epoch" in story:
@@ -153,8 +155,8 @@ def _reported(held: Held | None, story: Story, t: int, lost: int) -> Held:
     # What was lost may have been its end.
     adding = None if held is None or lost else held.adding
     original = story.get("original_replicas", ())
-    if story["event_type"] == "REASSIGNMENT" and story["phase"] != "queued":
-        adding = tuple(story["adding_replicas"]) if story["phase"] == "started" else None
+    if story["event_type"] == "REASSIGNMENT" and story.get("phase") != "queued":
+        adding = tuple(story.get("adding_replicas", ())) if story.get("phase") == "started" else None
     elif story["event_type"] == "STATE_SNAPSHOT" and original:
         adding = tuple(story.get("adding_replicas", ()))
     news["adding"] = adding

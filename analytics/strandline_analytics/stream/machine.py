@@ -17,15 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from strandline.export.layout import hour_folder, hour_of
-from strandline_analytics.scope import MOST_WINDOWS
+from strandline_analytics.scope import HOUR_US, MOST_WINDOWS
 from strandline_analytics.stream import figures as stream_figures
 from strandline_analytics.stream.carry import Carry, Pending
 from strandline_analytics.stream.control_fold import Held
-from strandline_analytics.stream.leaving import leave
-from strandline_analytics.stream.scene import OpenScene, build
+from strandline_analytics.stream.scene import OpenScene, build, leave
 from strandline_analytics.stream.spans import STALL_US, Episode, StallKey, episode
-
-HOUR_US = 3_600_000_000
 
 Row = dict[str, Any]
 """Values by column; columns that are absent are null."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from strandline_analytics.tables.formats import ResultFormat
+from strandline_analytics.tables import ResultFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,13 +22,11 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from strandline import __version__
-from strandline_analytics.jobs.columns import result_columns
 from strandline_analytics.jobs.coverage import HourCoverage
-from strandline_analytics.jobs.results import PLACE, ResultEntry
+from strandline_analytics.jobs.results import PLACE, ResultEntry, result_columns
 from strandline_analytics.scope import HOUR_US, Grouping
 from strandline_analytics.stats.definition import Statistic
-from strandline_analytics.tables import statements
-from strandline_analytics.tables.formats import ResultFormat
+from strandline_analytics.tables import ResultFormat, statements
 from strandline_analytics.tables.statements import TableNames, set_up, table_of
 
 # ---- commits

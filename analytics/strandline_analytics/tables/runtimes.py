@@ -14,25 +14,14 @@ from dataclasses import dataclass
 
 import pyspark
 
-from strandline_analytics.tables.formats import ResultFormat
+from strandline_analytics.tables import ResultFormat
 
 _OF_SPARK = (
-    "com.fasterxml.jackson.core",
-    "com.fasterxml.jackson.datatype",
-    "com.github.luben",
-    "com.google.code.findbugs",
-    "commons-logging",
-    "commons-pool",
-    "io.airlift",
-    "javax.annotation",
-    "org.apache.hadoop",
-    "org.apache.logging.log4j",
-    "org.apache.parquet",
-    "org.roaringbitmap",
-    "org.scala-lang",
-    "org.slf4j",
+    "com.fasterxml.jackson.core", "com.fasterxml.jackson.datatype", "com.github.luben", "com.google.code.findbugs",
+    "commons-logging", "commons-pool", "io.airlift", "javax.annotation", "org.apache.hadoop",
+    "org.apache.logging.log4j", "org.apache.parquet", "org.roaringbitmap", "org.scala-lang", "org.slf4j",
     "org.xerial.snappy",
-)
+)  # fmt: skip
 """Groups that Delta's runtime names and PySpark brings, Hadoop's 50 MB first: nothing is fetched of them."""
 
 

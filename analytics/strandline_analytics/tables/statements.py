@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from strandline_analytics.scope import Grouping
 from strandline_analytics.sources.trouble import InputTrouble
 from strandline_analytics.stats.definition import Statistic, Value
-from strandline_analytics.tables.formats import ResultFormat
+from strandline_analytics.tables import ResultFormat
 from strandline_analytics.tables.runtimes import NoRuntime, pairs
 
 # ---- names
@@ -187,16 +187,11 @@ def _text(text: str) -> str:
 # Invariant: what a session lacks ends in one line that names the pairs that work, not in an error of Spark.
 
 _WITHOUT_RUNTIME = (
-    "CATALOG_NOT_FOUND",
-    "CANNOT_LOAD_CATALOG",
-    "Cannot find catalog plugin class",
-    "DATA_SOURCE_NOT_FOUND",
-    "MISSING_CATALOG_ABILITY",
-    "Failed to find the data source",
-    "DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG",
-    "NOT_SUPPORTED_COMMAND_FOR_V2_TABLE",
+    "CATALOG_NOT_FOUND", "CANNOT_LOAD_CATALOG", "Cannot find catalog plugin class", "DATA_SOURCE_NOT_FOUND",
+    "MISSING_CATALOG_ABILITY", "Failed to find the data source",
+    "DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG", "NOT_SUPPORTED_COMMAND_FOR_V2_TABLE",
     "UNSUPPORTED_FEATURE.TABLE_OPERATION",
-)
+)  # fmt: skip
 """What Spark and Delta say where a runtime, its extension or its catalog is not set up."""
 _NO_TABLE = "DELTA_TABLE_NOT_FOUND"
 _DETAILS = "# Detailed Table Information"

@@ -14,7 +14,7 @@ from strandline_analytics.jobs.ask import Question, chosen
 from strandline_analytics.jobs.run import Written, hours_for, run, whole_hours
 from strandline_analytics.scope import Grouping
 from strandline_analytics.stats import ALL
-from strandline_analytics.tables.formats import ResultFormat
+from strandline_analytics.tables import ResultFormat
 from strandline_analytics.tables.hours import HoursInTables
 from strandline_analytics.tables.statements import TableNames
 

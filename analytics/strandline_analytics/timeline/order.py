@@ -20,7 +20,7 @@ from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.control import AT_ONCE, CONTROL_TYPES
 from strandline_analytics.silver.events import IDENTITY
 from strandline_analytics.silver.tables import Silver
-from strandline_analytics.timeline.event import QUIET_TYPES, TELLING_DECISIONS, Selection
+from strandline_analytics.timeline.event import QUIET_TYPES, TELLING_DECISIONS, Event, Selection, events_from
 
 COMPUTED = ("ordinal", "merge_us", "t", "anchor_epoch", "plane", "clock_err_us", "clock_offset_us")
 """What a timeline has beside the columns of the export."""
@@ -50,6 +50,11 @@ def timeline(silver: Silver, selection: Selection) -> DataFrame:
         .select(*COMPUTED, *(_column(name).alias(name) for name in _NAMES))
         .orderBy("merge_us", F.col("topic").asc_nulls_first(), F.col("partition").asc_nulls_first(), "ordinal")
     )
+
+
+def events(silver: Silver, selection: Selection) -> list[Event]:
+    """The selected events in logical order, out of Spark."""
+    return events_from([row.asDict(recursive=True) for row in timeline(silver, selection).collect()])
 
 
 def _rows(silver: Silver, selection: Selection) -> DataFrame:

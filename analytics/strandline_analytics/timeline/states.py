@@ -1,7 +1,7 @@
 """What a partition's state was when, from its events: leader, ISR, replicas, and which nodes were down.
 
-The same step functions as `silver.control`, made from events that have left Spark already; for pictures and chains of
-a few partitions, never for figures.
+The same step functions as `silver.control`, made by the fold of the stream from events that have left Spark, with
+the times and the order that a timeline gave them; for pictures and chains of a few partitions, never for figures.
 
 Invariant: before a hole in the partition epochs, and before the first row, the state is unknown and not guessed. Behind
 a hole, and behind a change of a type that only a newer version knows, it is unknown until a row names the ISR again.
@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from strandline.export.schema import EVENT_TYPES
+from strandline.export.schema import EVENT_TYPES, NO_LEADER
+from strandline_analytics.stream.control_fold import Held, held_after
+from strandline_analytics.stream.feed import Story
 from strandline_analytics.timeline.event import Event
 
 
@@ -47,47 +49,39 @@ def states(events: Sequence[Event], end_us: int) -> list[State]:
     """The states of one partition, in order; the last one lasts until ``end_us``."""
     rows = _deciding(events)
     found: list[State] = []
-    leader: int | None = None
-    isr: tuple[int, ...] = ()
-    replicas: tuple[int, ...] = ()
-    min_isr: int | None = None
-    epoch: int | None = None
-    is_reported, hole, is_moving = True, False, False
+    held: Held | None = None
     for number, row in enumerate(rows):
-        is_reported, is_moving = is_reported and not hole, is_moving and not hole
-        if _is_unread(row):
-            row, is_reported, is_moving = replace(row, fields={}), False, False
-        if row.get("new_leader") is not None:
-            leader = row.get("new_leader") if row.get("new_leader") >= 0 else None
-        if row.get("new_isr") is not None:
-            isr, is_reported = tuple(sorted(row.get("new_isr"))), True
-        if row.event_type == "REASSIGNMENT" and row.get("phase") != "queued":
-            is_moving = row.get("phase") == "started"
-        original = tuple(row.get("original_replicas") or ())
-        is_moving = is_moving or (row.event_type == "STATE_SNAPSHOT" and bool(original))
-        # Until it ends, those that it adds are not missed (`silver.control`).
-        replicas = (original if is_moving else tuple(row.get("replicas") or ())) or replicas
-        min_isr = row.get("min_isr") if row.get("min_isr") is not None else min_isr
-        epoch = row.leader_epoch if row.leader_epoch is not None else epoch
+        is_behind_hole = held is not None and _epoch(row) - held.partition_epoch > 1
+        held = held_after(held, _story(row), row.t_us, int(is_behind_hole or _is_unread(row)))
         following = rows[number + 1] if number + 1 < len(rows) else None
         t1 = following.t_us if following else max(end_us, row.t_us)
-        hole = bool(following) and _epoch(following) - _epoch(row) > 1
-        if t1 > row.t_us and not row.get("topic_deleted"):
+        hole = following is not None and _epoch(following) - _epoch(row) > 1
+        is_read = (held.isr_reported_at or 0) == held.holes
+        if t1 > row.t_us and not (row.get("topic_deleted") and not _is_unread(row)):
             found.append(
                 State(
                     t0=row.t_us,
                     t1=t1,
                     partition_epoch=_epoch(row),
-                    leader_epoch=epoch,
-                    leader=leader,
-                    isr=isr,
-                    replicas=replicas,
-                    min_isr=min_isr,
-                    known=is_reported and not hole,
-                    is_read=is_reported,
+                    leader_epoch=held.leader_epoch,
+                    leader=None if held.leader == NO_LEADER else held.leader,
+                    isr=tuple(sorted(held.isr or ())),
+                    replicas=held.replicas or (),
+                    min_isr=held.min_isr,
+                    known=is_read and not hole,
+                    is_read=is_read,
                 )
             )
     return found
+
+
+def _story(event: Event) -> Story:
+    """A row as `control_fold` takes it; no replicas at all say nothing of them."""
+    said = {name: value for name, value in event.fields.items() if name != "replicas" or value}
+    if event.leader_epoch is not None:
+        said["leader_epoch"] = event.leader_epoch
+    placed = {"partition_epoch": _epoch(event), "ts_wall_us": event.t_us, "seq": event.seq}
+    return {**said, **placed, "event_type": event.event_type}
 
 
 def _deciding(events: Iterable[Event]) -> list[Event]:

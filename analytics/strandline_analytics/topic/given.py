@@ -8,8 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
-from strandline_analytics.topic.errors import TopicFailed
+# ---- errors
+# How a reader or writer of a topic reports what is wrong: the option or column, what was found, and what helps.
+#
+# Invariant: the message begins with the name of the option or column as the user spells it.
+
+
+class TopicFailed(Exception):
+    """A topic cannot be read or written as asked."""
+
+    def __init__(self, option: str, found: str, remedy: str, *, kind: str = "option") -> None:
+        super().__init__(f"{kind} {option}: {found}; {remedy}")
+
+    @classmethod
+    def of_column(cls, column: str, found: str, remedy: str) -> Self:
+        """What is wrong with a column of the rows to be written."""
+        return cls(column, found, remedy, kind="column")
+
 
 KAFKAS_NAMES = {"kafka.bootstrap.servers": "bootstrap", "kafkaConsumer.pollTimeoutMs": "fetchTimeoutMs"}
 """Names of Kafka's Spark source and sink, and the options of ours that they set."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import InputPartition
 
 from strandline.client import TopicPartition
-from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.given import TopicFailed
 from strandline_analytics.topic.options import TopicOptions
 from strandline_analytics.topic.where import EARLIEST, LATEST, Offsets, Settled, check_partitions
 

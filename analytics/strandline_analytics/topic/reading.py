@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from strandline.client import Consumer, FetchedRecords, LogTruncated, OffsetOutOfRange, TopicDeleted
 from strandline.client.blocking import loop_thread
-from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.connection import borrowed
+from strandline_analytics.topic.given import TopicFailed
 from strandline_analytics.topic.options import TopicOptions
-from strandline_analytics.topic.pool import borrowed
 from strandline_analytics.topic.ranges import OffsetRange
 
 _HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"

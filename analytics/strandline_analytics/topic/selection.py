@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import re2
 
 from strandline.client import TopicPartition
-from strandline_analytics.topic.errors import TopicFailed
-from strandline_analytics.topic.given import Given
+from strandline_analytics.topic.given import Given, TopicFailed
 
 OPTIONS = ("subscribe", "subscribePattern", "assign", "topic")
 """``topic`` is ``subscribe`` for one topic."""

@@ -19,10 +19,8 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, Str
 
 from strandline.client import ErrorCode, Producer, RecordMetadata, Refused, SendFailed
 from strandline.client.blocking import loop_thread
-from strandline_analytics.topic.connection import OPTIONS, Connection, read_connection
-from strandline_analytics.topic.errors import TopicFailed
-from strandline_analytics.topic.given import read_given
-from strandline_analytics.topic.pool import borrowed
+from strandline_analytics.topic.connection import OPTIONS, Connection, borrowed, read_connection
+from strandline_analytics.topic.given import TopicFailed, read_given
 
 KNOWN = (
     *OPTIONS, "topic", "includeHeaders", "kafka.acks", "kafka.compression.type", "kafka.linger.ms", "kafka.batch.size",

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from strandline.client import TopicPartition
-from strandline_analytics.topic.errors import TopicFailed
-from strandline_analytics.topic.given import Given
+from strandline_analytics.topic.given import Given, TopicFailed
 from strandline_analytics.topic.selection import Selection
 
 EARLIEST = -2

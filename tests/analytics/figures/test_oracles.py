@@ -13,10 +13,9 @@ from variants import BESIDE, LATER_US, MEASURED_SKEWS_S, RENAMED_BY, VARIANTS
 from worked_histories import HISTORIES
 
 from strandline_analytics.scope import Scope
-from strandline_analytics.silver.quality import QUALITY
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats import ALL
-from strandline_analytics.stats.definition import result
+from strandline_analytics.stats.definition import QUALITY, result
 
 
 @pytest.fixture

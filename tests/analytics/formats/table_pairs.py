@@ -24,10 +24,10 @@ from written_export import Emitter, write_export
 
 from strandline.v1 import analytics_service_pb2 as pb, analytics_service_pb2_grpc as pb_grpc
 from strandline_analytics.commands import submit
-from strandline_analytics.jobs.columns import result_columns
+from strandline_analytics.jobs.results import result_columns
 from strandline_analytics.scope import HOUR_US, Grouping
 from strandline_analytics.stats import ALL
-from strandline_analytics.tables.formats import ResultFormat
+from strandline_analytics.tables import ResultFormat
 from strandline_analytics.tables.runtimes import RUNTIMES, Runtime, settings
 
 pytestmark = pytest.mark.timeout(3600)

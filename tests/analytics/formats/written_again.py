@@ -13,13 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from strandline_analytics.jobs import run as job
 from strandline_analytics.jobs.ask import Question
-from strandline_analytics.jobs.columns import result_columns
 from strandline_analytics.jobs.parquet_results import ParquetResults
+from strandline_analytics.jobs.results import result_columns
 from strandline_analytics.scope import Grouping
 from strandline_analytics.session import open_session
 from strandline_analytics.stats import ALL
-from strandline_analytics.tables import statements
-from strandline_analytics.tables.formats import ResultFormat
+from strandline_analytics.tables import ResultFormat, statements
 from strandline_analytics.tables.hours import HoursInTables, commits_of
 from strandline_analytics.tables.runtimes import runtime_for, settings
 

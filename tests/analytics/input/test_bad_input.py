@@ -17,7 +17,8 @@ from strandline.export import layout
 from strandline.export.layout import Manifest, SeqRange
 from strandline.export.schema import spark_ddl
 from strandline_analytics.jobs.ask import Question, scope_of
-from strandline_analytics.sources.catalog import HOUR_US, ExportedFile, find_exports, input_hash
+from strandline_analytics.scope import HOUR_US
+from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
 from strandline_analytics.sources.exports import read_rows
 from strandline_analytics.sources.inspection import apart_and_doubled, inspect, is_cut, notices
 from strandline_analytics.sources.trouble import DamagedFile, NothingThere, TooLong

@@ -9,8 +9,7 @@ import pytest
 
 from strandline_analytics.jobs.coverage import GRACE_US, HourState, hours_of, require
 from strandline_analytics.report.gather import as_of
-from strandline_analytics.scope import Scope
-from strandline_analytics.sources.catalog import HOUR_US
+from strandline_analytics.scope import HOUR_US, Scope
 from strandline_analytics.sources.census import HourTally
 from strandline_analytics.sources.trouble import Incomplete, TooLong
 from strandline_analytics.stats import ALL

@@ -23,8 +23,7 @@ from strandline.export import layout
 from strandline_analytics.jobs import parquet_results, run as job
 from strandline_analytics.jobs.ask import Question, chosen
 from strandline_analytics.jobs.coverage import GRACE_US, HourState
-from strandline_analytics.jobs.parquet_results import ParquetResults
-from strandline_analytics.jobs.placing import UNFINISHED, HadoopMover
+from strandline_analytics.jobs.parquet_results import UNFINISHED, HadoopMover, ParquetResults
 from strandline_analytics.jobs.results import FOLDER
 from strandline_analytics.jobs.run import Written
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from reported_material import BEGIN_US, event, failover, material
 
-from strandline_analytics.explain.chain import Chain, candidates, explain
-from strandline_analytics.explain.moment import Moment, moment
+from strandline_analytics.explain.chain import Chain, Moment, candidates, explain, moment
 from strandline_analytics.explain.standstill import GroupAt, Span, Term, explain_group
 from strandline_analytics.report.page import page
 from strandline_analytics.timeline.event import Event

@@ -36,8 +36,8 @@ from strandline_analytics.scope import Grouping
 from strandline_analytics.service.engine import Engine, interruptible
 from strandline_analytics.service.jobs import Cancelled, Job
 from strandline_analytics.stats.definition import Statistic
+from strandline_analytics.tables import ResultFormat
 from strandline_analytics.tables.destination import Destination
-from strandline_analytics.tables.formats import ResultFormat
 from strandline_analytics.tables.statements import TableNames, table_of
 
 pytestmark = pytest.mark.timeout(600)

@@ -21,7 +21,7 @@ from strandline.export.encoding import ExportFormat
 from strandline_analytics.report.gather import gather
 from strandline_analytics.scope import Scope
 from strandline_analytics.session import MIDDLE_BYTES, carried_out_in, session_for
-from strandline_analytics.silver.group_lags import group_spans, steps
+from strandline_analytics.silver.groups import group_spans, steps
 from strandline_analytics.silver.kept import PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import open_exports

@@ -37,7 +37,7 @@ from strandline_analytics.stats import ALL
 from strandline_analytics.stream.feed import feed
 from strandline_analytics.stream.figures import ddl
 from strandline_analytics.stream.job import live_rows, writer
-from strandline_analytics.topic.pool import close_idle
+from strandline_analytics.topic.connection import close_idle
 
 CLIENT = Path(__file__).with_name("connect_client.py")
 STATS = ("s08", "s10")

@@ -15,9 +15,8 @@ from typer.testing import CliRunner, Result
 from strandline.cli.app import app
 from strandline_analytics.commands.answers import destination_of
 from strandline_analytics.commands.serve import server_destination
-from strandline_analytics.tables import runtimes
+from strandline_analytics.tables import ResultFormat, runtimes
 from strandline_analytics.tables.destination import Destination
-from strandline_analytics.tables.formats import ResultFormat
 from strandline_analytics.tables.runtimes import RUNTIMES, NoRuntime, Runtime, runtime_for
 
 ROOT = Path(__file__).parents[3]

@@ -13,12 +13,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from strandline import __version__
-from strandline_analytics.jobs.columns import result_columns
-from strandline_analytics.jobs.results import ResultEntry
+from strandline_analytics.jobs.results import ResultEntry, result_columns
 from strandline_analytics.scope import Grouping
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import Value
-from strandline_analytics.tables.formats import ResultFormat
+from strandline_analytics.tables import ResultFormat
 from strandline_analytics.tables.hours import TableCommit, hours_said, options_of, said_by_rows, see_again, word_of
 from strandline_analytics.tables.runtimes import NoRuntime
 from strandline_analytics.tables.statements import (

@@ -8,9 +8,8 @@ import pytest
 from tests.client.fake_cluster import TOPIC, fake_cluster, until
 
 from strandline.client import TopicPartition
-from strandline_analytics.topic.checkpoint import read, written
-from strandline_analytics.topic.cluster import FoundPartitions
-from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.cluster import FoundPartitions, read, written
+from strandline_analytics.topic.given import TopicFailed
 from strandline_analytics.topic.options import read_options
 from strandline_analytics.topic.ranges import Extent, OffsetRange
 from strandline_analytics.topic.reading import read_range

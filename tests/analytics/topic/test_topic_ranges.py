@@ -15,12 +15,12 @@ from strandline.client import TopicPartition
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.v1 import partition_pb2
 from strandline_analytics.topic.cluster import ask
-from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.connection import close_idle
+from strandline_analytics.topic.given import TopicFailed
 from strandline_analytics.topic.options import read_options
-from strandline_analytics.topic.pacing import Pacing
-from strandline_analytics.topic.pool import close_idle
 from strandline_analytics.topic.ranges import Extent, OffsetRange, batch_ranges, next_end, split, stream_ranges
 from strandline_analytics.topic.reading import read_range
+from strandline_analytics.topic.stream_source import Pacing
 from strandline_analytics.topic.where import Offsets
 
 

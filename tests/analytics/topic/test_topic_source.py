@@ -18,9 +18,9 @@ from strandline.cli.local.local_cluster import LocalCluster
 from strandline.client import Admin, Consumer, Producer
 from strandline.client.produce.routes import partition_for_key
 from strandline_analytics.topic import register
-from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.connection import close_idle
+from strandline_analytics.topic.given import TopicFailed
 from strandline_analytics.topic.options import read_options
-from strandline_analytics.topic.pool import close_idle
 from strandline_analytics.topic.ranges import OffsetRange
 from strandline_analytics.topic.reading import read_range
 from strandline_analytics.topic.sink import sink_of
