@@ -45,9 +45,9 @@ class Convergence:
     def missing(self) -> tuple[str, str] | None:
         """The first promise that is not kept yet, with what is missing; None if all are."""
         world = self._world
-        if world.controller.process is None:
+        if world.controllers.process is None:
             return ("L7", "there is no controller")
-        offset = world.controller.process.core.state.header.metadata_offset
+        offset = world.controllers.process.core.state.header.metadata_offset
         for machine in world.machines.values():
             if machine.node_id != world.outcast and (why := self._node(machine, offset)) is not None:
                 return why
@@ -77,7 +77,7 @@ class Convergence:
                 self._world.coverage.saw("ended waiting for a log")
             if not _is_given_up(image):
                 continue
-            if image.tp in self._world.controller.undecidable:
+            if image.tp in self._world.controllers.undecidable:
                 self._world.coverage.saw("ended offline after a recovery")
                 continue
             if self._world.rules.durability is Durability.FSYNC:

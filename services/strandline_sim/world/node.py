@@ -76,7 +76,7 @@ class NodeProcess(Process):
         transactions: Transacting | None,
     ) -> None:
         super().__init__(machine, life, {} if world.coordinators is None else {"coordinators": world.coordinators})
-        self.world: Cluster = world
+        self.cluster: Cluster = world
         self.checks = checks
         self.transactions = transactions
         self._is_stopping = False
@@ -109,13 +109,13 @@ class NodeProcess(Process):
             log=_Notes(self),
         )
         self.peers = LeaderLinks(
-            self.host, ReachedLeaders(self, self.world), backoff=lambda: DrawnBackoff(machine.draw, _RECONNECT_US)
+            self.host, ReachedLeaders(self, self.cluster), backoff=lambda: DrawnBackoff(machine.draw, _RECONNECT_US)
         )
         self.transaction_links = (
             None
             if self.transactions is None
             else TransactionLinks(
-                self.driver, KnownPlaces(self), ReachedPeers(self, self.world, self.transactions.next_marker)
+                self.driver, KnownPlaces(self), ReachedPeers(self, self.cluster, self.transactions.next_marker)
             )
         )
         coordinating = Coordinating(logs, self.driver.step, self.driver.fail, machine.clock.ms, read_s=READ_S)
@@ -289,8 +289,8 @@ class _CheckedDriver(Driver[Core]):
             check_own(process)
             if process.transactions is not None:
                 process.transactions.after_step(process)
-            if process.world.coordinators is not None and process.world.events % LOOK_EVERY == 0:
-                check_coordinators(process, process.world.codec)
+            if process.cluster.coordinators is not None and process.cluster.events % LOOK_EVERY == 0:
+                check_coordinators(process, process.cluster.codec)
         except ProcessEnded:
             raise
         except BaseException as error:
@@ -315,7 +315,7 @@ class _CountedCore:
 
     def __init__(self, process: NodeProcess) -> None:
         self._process = process
-        self._world = process.world
+        self._world = process.cluster
         self._core = process.core
 
     def step(self, event: events.Event) -> Sequence[want.Effect]:
@@ -424,12 +424,16 @@ class _Notes:
     def __init__(self, process: NodeProcess) -> None:
         self._process = process
 
-    def _note(self, event: str, **fields: Any) -> None:
+    def info(self, event: str, **fields: Any) -> None:
         world = self._process.world
         said = " ".join(f"{name}={value}" for name, value in fields.items())
         world.note(f"n{self._process.node_id}", f"logs: {event} {said}".rstrip())
 
-    info = warning = error = _note
+    def warning(self, event: str, **fields: Any) -> None:
+        self.info(event, **fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self.info(event, **fields)
 
 
 def _never(effect: want.AnswerOffsets) -> None:

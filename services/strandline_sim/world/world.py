@@ -55,7 +55,8 @@ class World(Cluster):
             )
         losses = Losses(self)
         self.checks = Checks(self, losses)
-        self.controller: Controllers = Controllers(self, self.checks)
+        self.controllers = Controllers(self, self.checks)
+        self.controller = self.controllers
         for number in range(shape.nodes):
             self.machines[NodeId(number)] = Machine(self, self.checks, NodeId(number), self._live)
         self.faults = Faults(self, self.controller, losses, self.read_by_all)
@@ -71,12 +72,12 @@ class World(Cluster):
             self.coordinators = self.transactions.coordinators
 
     def _live(self, machine: Machine[Process], life: int) -> Process:
-        link = partial(ControllerLink, self.controller, self.faults.joiner.proposed, self.checks)
+        link = partial(ControllerLink, self.controllers, self.faults.joiner.proposed, self.checks)
         return NodeProcess(self, self.checks, machine, life, link=link, transactions=self.transactions)
 
     def start(self) -> None:
         """Start everything, make the topic, plan the faults."""
-        self.controller.start()
+        self.controllers.start()
         for machine in self.machines.values():
             machine.start()
         while len(self.metadata.directories) < len(self.machines):
@@ -123,7 +124,7 @@ class World(Cluster):
         for machine in self.machines.values():
             if machine.running is not None:
                 machine.running.end()
-        self.controller.end()
+        self.controllers.end()
 
     def _start_clients(self, draw: Draw) -> None:
         if self.shape.profile.has_groups:
