@@ -320,7 +320,7 @@ def test_nothing_of_before_a_seek_is_given_after_it() -> None:
     """Neither what was fetched nor what was unpacked, and an answer under way is known to be of before."""
     cursor = _cursor()
     _take(cursor, _batch(0, b"a", b"b"))
-    cursor.unpack(cursor.pop_records())
+    cursor.unpack(cursor.pop_records(ConsumerRecord, cursor.name))
     _take(cursor, _batch(2, b"c"))
     generation = cursor.generation
     cursor.seek(offset=Offset(7))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "deploy" / "kubernetes" / "test" / "cluster"
@@ -130,3 +132,24 @@ def test_the_programs_own_logs_are_kept(tmp_path: Path, monkeypatch: pytest.Monk
     assert cluster.evidence(tmp_path / "out")
     kept = (tmp_path / "out" / "cluster-kubelet0.log").read_text()
     assert len(kept) == 200_000 and kept.endswith("the reason")
+
+
+def test_the_clients_have_every_module_that_their_image_lacks() -> None:
+    """What the files in their pod import of packages that are not in the image is mounted beside them."""
+    (volume,) = [
+        one["configMap"]["items"]
+        for one in yaml.safe_load((ROOT / "tests/kubernetes/real/load.yaml").read_text())["spec"]["volumes"]
+        if "configMap" in one
+    ]
+    mounted = {item["path"] for item in volume}
+    sources = [ROOT / folder / path for path in mounted for folder in ("tests/chaos", "services")]
+    wanted = {
+        f"{node.module.replace('.', '/')}.py"
+        for source in sources
+        if source.exists()
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ("harness", "strandline_sim")
+        if node.module
+    }
+
+    assert {"harness/history_file.py"} <= wanted <= mounted

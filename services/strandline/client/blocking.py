@@ -369,7 +369,6 @@ class BlockingReader(Blocking):
                 continue
             self._next_offset = Offset(record.offset + 1)
             if incoming is None:
-                return ConsumerRecord(cursor.topic, cursor.tp.partition, *record)
-            converted = incoming.convert(cursor.topic, cursor.tp.partition, record)
-            for given in incoming.intercept([converted]):
+                return record
+            for given in incoming.intercept([incoming.convert(record)]):
                 return given

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Generic, Literal, Self
+from typing import Any, Generic, Literal, Self
 
 from strandline.client.cluster.metadata import METADATA_STALE_MS, Cluster
 from strandline.client.consume.cursor import Cursor
@@ -40,10 +40,10 @@ from strandline.client.settings import DEFAULT_CLIENT_ID
 from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, PartitionStats, stats_reporter
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Offset
+from strandline.records.codec import Record
 from strandline.rpc import channels
 from strandline.v1 import partition_pb2
 
-_new = tuple.__new__
 _ISOLATION = {
     "read_uncommitted": partition_pb2.ISOLATION_LEVEL_UNSPECIFIED,
     "read_committed": partition_pb2.ISOLATION_LEVEL_READ_COMMITTED,
@@ -613,8 +613,8 @@ class Consumer(Generic[K, V]):
             if self._group is not None:
                 self._group.gave_next(cursor, record.offset)
             if self._incoming is None:
-                return _new(ConsumerRecord, (cursor.topic, cursor.tp.partition, *record))
-            for given in self._incoming.intercept([self._incoming.convert(cursor.topic, cursor.tp.partition, record)]):
+                return record
+            for given in self._incoming.intercept([self._incoming.convert(record)]):
                 return given
 
     async def _next_served(self) -> Cursor:
@@ -652,7 +652,7 @@ class Consumer(Generic[K, V]):
             (one for one in fetching.cursors.values() if one.has_records or (may_raise and one.has_failed)), None
         ):
             if not cursor.unpacked:
-                cursor.unpack(self._pop(cursor))
+                cursor.unpack(self._pop(cursor, ConsumerRecord, cursor.name))
             # The one that is served goes last, so that a busy partition starves no other.
             fetching.cursors[cursor.tp] = fetching.cursors.pop(cursor.tp)
             fetching.pump()
@@ -679,18 +679,18 @@ class Consumer(Generic[K, V]):
         Raises:
             DeserializationFailed: the very first record cannot be deserialized.
         """
-        topic, partition, unpacked = cursor.topic, cursor.tp.partition, cursor.unpacked
+        unpacked = cursor.unpacked
         if self._group is not None:
             self._group.gave(cursor, unpacked[0].offset)
         if self._incoming is None:
             taken = [unpacked.popleft() for _ in range(min(limit - len(given), len(unpacked)))]
-            given += [_new(ConsumerRecord, (topic, partition, *record)) for record in taken]
+            given += taken
             cursor.position = Offset(taken[-1].offset + 1) if unpacked else cursor.unpacked_end
             return True
         while unpacked and len(given) < limit:
             record = unpacked[0]
             try:
-                converted = self._incoming.convert(topic, partition, record)
+                converted = self._incoming.convert(record)
             except DeserializationFailed:
                 if given:
                     return False
@@ -729,7 +729,9 @@ class Consumer(Generic[K, V]):
             fetching.pump()
         return fetched
 
-    def _pop(self, cursor: Cursor) -> FetchedRecords:
+    def _pop(
+        self, cursor: Cursor, kind: type[tuple[Any, ...]] = Record, before: tuple[Any, ...] = ()
+    ) -> FetchedRecords:
         if not cursor.chunks and cursor.failure is not None:
             failure, cursor.failure = cursor.failure, None
             # A caller that continues after it reads on from the same position, a little later.
@@ -737,7 +739,7 @@ class Consumer(Generic[K, V]):
             cursor.later(fetching.now_ms())
             fetching.proceed(cursor)
             raise failure
-        popped = cursor.pop_records()
+        popped = cursor.pop_records(kind, before)
         self._records_read += len(popped.records)
         if cursor.failure is not None and not cursor.chunks:
             # The fetch under way asks for what lies behind a batch that only a seek gets past.

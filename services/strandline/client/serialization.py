@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 from strandline.client.groups.committed_offsets import OffsetAndMetadata
 from strandline.client.log import log
 from strandline.client.records import ConsumerRecord, TopicPartition
-from strandline.records.codec import Headers, Record
+from strandline.records.codec import Headers
 
 # ---- interceptor
 # What sees every record of a client on its way in or out, and may change it.
@@ -149,15 +149,14 @@ class Incoming:
         """Whether records can go past it."""
         return self._key is None and self._value is None and not self._interceptors
 
-    def convert(self, topic: str, partition: int, record: Record) -> ConsumerRecord[Any, Any]:
+    def convert(self, raw: ConsumerRecord[bytes, bytes]) -> ConsumerRecord[Any, Any]:
         """The record with its key and value deserialized.
 
         Raises:
             DeserializationFailed: a deserializer failed.
         """
-        raw: ConsumerRecord[bytes, bytes] = ConsumerRecord(topic, partition, *record)
-        key = _deserialized(self._key, record.key, raw, "key")
-        return raw._replace(key=key, value=_deserialized(self._value, record.value, raw, "value"))
+        key = _deserialized(self._key, raw.key, raw, "key")
+        return raw._replace(key=key, value=_deserialized(self._value, raw.value, raw, "value"))
 
     def intercept(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
         """What the interceptors make of these."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import NamedTuple
 
 import crc32c
@@ -36,6 +37,10 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+
+
+Row = tuple[Offset, int | None, bytes | None, bytes | None, Headers]
+"""The fields of a `Record`, in their order."""
 
 
 class NewRecord(NamedTuple):
@@ -79,6 +84,11 @@ def decode_batch(batch: records_batch.Buffer, *, max_expanded_bytes: int = MAX_E
         Refused: CORRUPT_MESSAGE, not a sound batch; MESSAGE_TOO_LARGE, it expands too far; INVALID_RECORD,
             an unknown codec.
     """
+    return _records(decode_rows(batch, max_expanded_bytes=max_expanded_bytes))
+
+
+def decode_rows(batch: records_batch.Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> list[Row]:
+    """As `decode_batch`, for a reader that makes something else of them: an object less for each record."""
     opened = _opened(batch, max_expanded_bytes)
     return _parse(*opened) if opened else []
 
@@ -89,7 +99,7 @@ def decode_trusted_batch(header: BatchHeader, batch: records_batch.Buffer) -> li
     Raises:
         Refused: as `decode_batch`, but for the CRC.
     """
-    return _parse(*_expanded(memoryview(batch), header, MAX_EXPANDED_BYTES))
+    return _records(_parse(*_expanded(memoryview(batch), header, MAX_EXPANDED_BYTES)))
 
 
 def iterate_batch(batch: records_batch.Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> Iterator[Record]:
@@ -149,18 +159,22 @@ def _expanded(
     return view, header
 
 
-def _parse(plain: records_batch.Buffer, header: BatchHeader) -> list[Record]:
+def _records(rows: list[Row]) -> list[Record]:
+    # The class's own `__new__` would cost as much as the rest of the record.
+    return list(map(_new, repeat(Record), rows))
+
+
+def _parse(plain: records_batch.Buffer, header: BatchHeader) -> list[Row]:
     try:
-        # `Offset` and the class's own `__new__` would each cost as much as the record.
         rows = [
-            _new(Record, (row.offset, at if (at := row.timestamp) >= 0 else None, row.key, row.value, row.headers))
+            (row.offset, at if (at := row.timestamp) >= 0 else None, row.key, row.value, row.headers)
             for row in DefaultRecordBatch(plain)
         ]
     except _UNPARSABLE as error:
         raise _unparsable(error) from error
-    for expected, record in enumerate(rows, header.base_offset):
-        if record.offset != expected:
-            raise _misplaced(record.offset, expected, header)
+    for expected, row in enumerate(rows, header.base_offset):
+        if row[0] != expected:
+            raise _misplaced(row[0], expected, header)
     return rows
 
 

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from strandline.transport.frames import Code, ConnectionFailed
 
@@ -48,7 +48,7 @@ class Process:
         self.held = 0
         self.ending = 0
         """Of ``held``, what connections have that are being ended for it."""
-        self.holders: WeakSet[Holder] = WeakSet()
+        self.holders: set[Holder] = set()
         self.starves: dict[Arriving, None] = {}
         """Those that wait for room, in their order."""
 

@@ -22,8 +22,11 @@ from strandline_sim.checks.history import Anomaly, anomalies
 
 TOPIC, PARTITIONS, REPLICATION = "tides", 3, 3
 _HISTORY = "/histories/clients.jsonl"
-_HARNESS = Path(__file__).resolve().parents[2] / "chaos" / "harness"
-_FILES = ("load_worker.py", "history_file.py", "stale_client.py")
+_ROOT = Path(__file__).resolve().parents[3]
+_FILES = (
+    *(f"tests/chaos/harness/{name}.py" for name in ("load_worker", "history_file", "stale_client")),
+    "services/strandline_sim/checks/history.py",
+)
 _PAUSE_S = 0.02
 """Of a producer between two records: two producers, so 100 records per second."""
 
@@ -44,7 +47,7 @@ class Clients:
 
     def start(self, manifest: Path) -> None:
         """Deploys the pod, creates the topic, starts the clients."""
-        files = [f"--from-file={_HARNESS / name}" for name in _FILES]
+        files = [f"--from-file={_ROOT / name}" for name in _FILES]
         made = in_namespace("create", "configmap", "clients", *files, "--dry-run=client", "--output", "yaml")
         in_namespace("apply", "--filename", "-", given=made)
         described = manifest.read_text().replace("image: strandline\n", f"image: {self._image}\n")
@@ -77,7 +80,15 @@ class Clients:
             "tls": {},
         }
         inside = ["kubectl", "-n", NAMESPACE, "exec", "-i", CLIENTS, "--"]
-        worker = [*inside, "python", "/clients/harness/load_worker.py", json.dumps(wanted)]
+        # For it alone: with a part of `strandline_sim` the command line would look for that package's commands.
+        worker = [
+            *inside,
+            "env",
+            "PYTHONPATH=/clients",
+            "python",
+            "/clients/harness/load_worker.py",
+            json.dumps(wanted),
+        ]
         self._worker = subprocess.Popen(worker, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         Thread(target=self._listen, daemon=True).start()
         self._hear("running", 90)

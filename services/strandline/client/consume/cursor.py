@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import repeat
+from typing import Any, NamedTuple
 
 from strandline.client import records
 from strandline.client.errors import UnreadableBatch
 from strandline.client.log import RetryLog
-from strandline.client.records import FetchedRecords
+from strandline.client.records import ConsumerRecord, FetchedRecords
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import EARLIEST, LATEST, Endpoint
 from strandline.core.types import EpochEnd, LeaderEpoch, Offset, TopicPartition
 from strandline.records.batch import committed, crc_matches, split_batches
-from strandline.records.codec import Record, decode_batch
+from strandline.records.codec import Record, Row, decode_rows
 from strandline.rpc.channels import Backoff
 
 _ANY_SIZE = 1 << 31
@@ -96,7 +97,7 @@ class Cursor:
     # While its group takes it away, and before the user has heard of it, nothing is given and nothing fetched.
     is_withheld: bool = False
     # Records that are given one by one, unpacked from the oldest chunk, and what they came with.
-    unpacked: deque[Record] = field(default_factory=deque)
+    unpacked: deque[ConsumerRecord[Any, Any]] = field(default_factory=deque)
     unpacked_from: FetchedRecords | None = None
     # The position once all of them are given: behind them may lie markers, and records that are not given.
     unpacked_end: Offset = Offset(0)
@@ -203,14 +204,15 @@ class Cursor:
             self.failure = refused
         self.later(now_ms)
 
-    def pop_records(self) -> FetchedRecords:
+    def pop_records(self, kind: type[tuple[Any, ...]] = Record, before: tuple[Any, ...] = ()) -> FetchedRecords:
         """The oldest buffered records with their epochs and HW; moves nothing but the buffer.
 
-        They end in front of a batch that cannot be unpacked, which is then the failure of this cursor.
+        They end in front of a batch that cannot be unpacked, which is then the failure of this cursor. ``kind`` is the
+        named tuple to make of each, whose fields are those of `Record` behind ``before``.
         """
         chunk = self.chunks.popleft()
         self.buffered_bytes -= len(chunk.payload)
-        records: list[Record] = []
+        rows: list[Row] = []
         epochs: list[tuple[Offset, LeaderEpoch]] = []
         end = chunk.end
         batches = split_batches(chunk.payload, _ANY_SIZE)
@@ -218,32 +220,35 @@ class Cursor:
             if self.stop_at is not None and header.base_offset >= self.stop_at:
                 break
             try:
-                records.extend(decode_batch(view))
+                rows += decode_rows(view)
             except Refused as refused:
                 end = max(header.base_offset, chunk.start)
                 self._cannot_read(refused.refusal, end, header.next_offset)
                 break
             epochs.append((Offset(header.base_offset), header.stamped_epoch))
-        if records and records[0].offset < chunk.start:
-            records = [record for record in records if record.offset >= chunk.start]
+        if rows and rows[0][0] < chunk.start:
+            rows = [row for row in rows if row[0] >= chunk.start]
         if self.stop_at is not None and chunk.end > self.stop_at:
-            records = [record for record in records if record.offset < self.stop_at]
+            rows = [row for row in rows if row[0] < self.stop_at]
         if self.stop_at is not None:
             end = min(end, max(self.stop_at, chunk.start))
-        if not records:
+        if not rows:
             self.position = end
+        # Once each, and in no loop of Python's: whoever reads small records waits for this more than for the network.
+        records: list[Any] = list(map(tuple.__new__, repeat(kind), map(before.__add__, rows) if before else rows))
         return FetchedRecords(self.topic, self.tp.partition, records, chunk.high_watermark, epochs, end)
 
     def unpack(self, fetched: FetchedRecords) -> None:
-        """Give these one by one."""
-        self.unpacked.extend(fetched.records)
-        self.unpacked_from = fetched
+        """Give these, popped as `ConsumerRecord`, one by one."""
+        given: list[Any] = fetched.records
+        self.unpacked.extend(given)
+        self.unpacked_from = fetched._replace(records=[])
         self.unpacked_end = fetched.end
 
     def pop_unpacked(self) -> FetchedRecords:
         """What is left of them, together."""
         assert self.unpacked_from is not None
-        rest = self.unpacked_from._replace(records=list(self.unpacked))
+        rest = self.unpacked_from._replace(records=[Record(*one[2:]) for one in self.unpacked])
         self.unpacked.clear()
         return rest
 
