@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, strategies as st
 
 from strandline.core.control import events, messages
 from strandline.core.control.messages import AclFilter
+from strandline.core.control.recovery import GivenNode, recover
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.permissions import (
     CLUSTER_NAME,
@@ -26,7 +28,7 @@ from strandline.core.permissions import (
     Rule,
     deciding_rule,
 )
-from strandline.core.types import ACLS
+from strandline.core.types import ACLS, NodeId
 
 TOPICS = ResourceType.TOPIC
 names = st.text("ab.*", min_size=1, max_size=4)
@@ -223,6 +225,17 @@ def test_a_topic_that_may_not_be_touched_is_as_one_that_is_not_there() -> None:
     assert _codes(rows) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2 + [None]
     assert said[0] == said[1]
     assert (listed, image.topics, image.acls) == ((), (), None)
+
+
+def test_a_recovery_keeps_the_rules_that_a_node_was_sent() -> None:
+    """A store that is made from nodes' directories has the newest rules among them, or an older store's."""
+    controller = _with_nodes()
+    _create(controller, READS)
+    image = controller.core.state.snapshot()
+    untold = GivenNode(node_id=NodeId(2), directory_id="d", image=replace(image, acls=None))
+
+    assert recover([GivenNode(node_id=NodeId(1), directory_id="d", image=image)]).acls == (rule(READS),)
+    assert recover([untold], controller.core.state).acls == (rule(READS),)
 
 
 def test_by_its_id_a_hidden_topic_is_unknown() -> None:

@@ -28,7 +28,7 @@ LIMITS = {
     "tests": (577, 121_030),
 }
 """Files and lines that a package may have: what it has, and no more. A change that needs more takes something away.
-Rules of who may do what (ADR 32) had a budget of their own: 6 files and 1,620 lines, and 3 and 820 of tests."""
+Rules of who may do what (ADR 32) had a budget of their own: 6 files and 1,610 lines, and 3 and 830 of tests."""
 _ANYTHING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 

@@ -278,73 +278,54 @@ class Need:
     scope: Scope = Scope.NAMED
 
 
-_O, _TOPIC, _OF_GROUP, _TXN, _CLUSTER = (
-    Operation,
-    ResourceType.TOPIC,
-    ResourceType.GROUP,
-    ResourceType.TRANSACTIONAL_ID,
-    ResourceType.CLUSTER,
-)
+_O, _R = Operation, ResourceType
 _NOTHING = Need({})
-_LOOKS = Need({_CLUSTER: _O.DESCRIBE})
-_ALTERS = Need({_CLUSTER: _O.ALTER})
-_SEES_ALL = Need({_CLUSTER: _O.DESCRIBE, _TOPIC: _O.DESCRIBE}, Scope.EVERY)
+_SEES_ALL = Need({_R.CLUSTER: _O.DESCRIBE, _R.TOPIC: _O.DESCRIBE}, Scope.EVERY)
 
 
-def _topic(operation: Operation) -> Need:
-    return Need({_TOPIC: operation})
+def _each(service: str, names: str, need: Need | Needs) -> dict[str, Need]:
+    """The same for some methods of a service."""
+    return {service + name: need if isinstance(need, Need) else Need(need) for name in names.split()}
 
 
 NEEDS: Mapping[str, Need] = {
-    _LEADER + "Produce": Need({_TOPIC: _O.WRITE, _TXN: _O.WRITE}),
-    _LEADER + "ProduceStream": Need({_TOPIC: _O.WRITE, _TXN: _O.WRITE}),
-    _LEADER + "Fetch": _topic(_O.READ),
-    _LEADER + "FetchStream": _topic(_O.READ),
-    _LEADER + "OffsetForLeaderEpoch": _topic(_O.DESCRIBE),
-    _LEADER + "ListOffsets": _topic(_O.DESCRIBE),
-    _LEADER + "DescribeProducers": _topic(_O.READ),
-    _LEADER + "DeleteRecords": _topic(_O.DELETE),
-    _LEADER + "DescribePartitions": _topic(_O.DESCRIBE),
-    _FOLLOWER + "Fetch": _topic(_O.READ),
-    _FOLLOWER + "DescribeReplicas": _topic(_O.DESCRIBE),
-    _GROUP + "FindCoordinator": Need({_OF_GROUP: _O.DESCRIBE, _TXN: _O.DESCRIBE}),
-    _GROUP + "OffsetCommit": Need({_OF_GROUP: _O.READ, _TOPIC: _O.READ}),
-    _GROUP + "TxnOffsetCommit": Need({_OF_GROUP: _O.READ, _TOPIC: _O.READ, _TXN: _O.WRITE}),
-    _GROUP + "OffsetFetch": Need({_OF_GROUP: _O.DESCRIBE, _TOPIC: _O.DESCRIBE}),
-    _GROUP + "ConsumerGroupHeartbeat": Need({_OF_GROUP: _O.READ, _TOPIC: _O.DESCRIBE}),
-    _GROUP + "ListGroups": Need({_OF_GROUP: _O.DESCRIBE}),
-    _GROUP + "DescribeGroups": Need({_OF_GROUP: _O.DESCRIBE, _TOPIC: _O.DESCRIBE}),
-    _GROUP + "OffsetDelete": Need({_OF_GROUP: _O.DELETE, _TOPIC: _O.READ}),
-    _GROUP + "DeleteGroups": Need({_OF_GROUP: _O.DELETE}),
-    _TRANSACTION + "InitProducerId": Need({_TXN: _O.WRITE}),
-    _TRANSACTION + "EndTxn": Need({_TXN: _O.WRITE}),
-    _TRANSACTION + "DescribeTransactions": Need({_TXN: _O.DESCRIBE, _TOPIC: _O.DESCRIBE}),
-    _TRANSACTION + "ListTransactions": Need({_TXN: _O.DESCRIBE}),
-    _CONTROLLER + "WatchMetadata": _SEES_ALL,
-    _CONTROLLER + "GetMetadata": _topic(_O.DESCRIBE),
-    _CONTROLLER + "ListNodes": _LOOKS,
-    _CONTROLLER + "ShutdownNode": _ALTERS,
-    _CONTROLLER + "UnregisterNode": _ALTERS,
-    _CONTROLLER + "AlterPartitionReassignments": _ALTERS,
-    _CONTROLLER + "ListPartitionReassignments": _LOOKS,
-    _CONTROLLER + "DrainNode": _ALTERS,
-    _CONTROLLER + "DescribeControllers": _LOOKS,
-    _CONTROLLER + "HandOver": _ALTERS,
-    _CONTROLLER + "InitProducerId": Need({_TOPIC: _O.WRITE}, Scope.SOME),
-    _CONTROLLER + "DescribeTopics": _topic(_O.DESCRIBE),
-    _CONTROLLER + "CreateTopics": Need({_CLUSTER: _O.CREATE, _TOPIC: _O.CREATE}),
-    _CONTROLLER + "DeleteTopics": _topic(_O.DELETE),
-    _CONTROLLER + "AlterTopicConfigs": _topic(_O.ALTER_CONFIGS),
-    _CONTROLLER + "IncrementalAlterConfigs": _topic(_O.ALTER_CONFIGS),
-    _CONTROLLER + "DescribeConfigs": _topic(_O.DESCRIBE_CONFIGS),
-    _CONTROLLER + "CreatePartitions": _topic(_O.ALTER),
-    _CONTROLLER + "ElectLeaders": _ALTERS,
-    _CONTROLLER + "CreateAcls": _ALTERS,
-    _CONTROLLER + "DeleteAcls": _ALTERS,
-    _CONTROLLER + "DescribeAcls": _LOOKS,
-    _METADATA + "Subscribe": _topic(_O.DESCRIBE),
-    _METADATA + "GetMetadata": _topic(_O.DESCRIBE),
-    _METADATA + "DescribeCluster": _NOTHING,
-    **{method: _SEES_ALL for method in TABLE if method.startswith(_ANALYTICS)},
-    **{method: _NOTHING for method in TABLE if method.startswith("/grpc.")},
+    **_each(_LEADER, "Produce ProduceStream", {_R.TOPIC: _O.WRITE, _R.TRANSACTIONAL_ID: _O.WRITE}),
+    **_each(_LEADER, "Fetch FetchStream DescribeProducers", {_R.TOPIC: _O.READ}),
+    **_each(_LEADER, "OffsetForLeaderEpoch ListOffsets DescribePartitions", {_R.TOPIC: _O.DESCRIBE}),
+    **_each(_LEADER, "DeleteRecords", {_R.TOPIC: _O.DELETE}),
+    **_each(_FOLLOWER, "Fetch", {_R.TOPIC: _O.READ}),
+    **_each(_FOLLOWER, "DescribeReplicas", {_R.TOPIC: _O.DESCRIBE}),
+    **_each(_GROUP, "FindCoordinator", {_R.GROUP: _O.DESCRIBE, _R.TRANSACTIONAL_ID: _O.DESCRIBE}),
+    **_each(_GROUP, "OffsetCommit", {_R.GROUP: _O.READ, _R.TOPIC: _O.READ}),
+    **_each(_GROUP, "TxnOffsetCommit", {_R.GROUP: _O.READ, _R.TOPIC: _O.READ, _R.TRANSACTIONAL_ID: _O.WRITE}),
+    **_each(_GROUP, "OffsetFetch DescribeGroups", {_R.GROUP: _O.DESCRIBE, _R.TOPIC: _O.DESCRIBE}),
+    **_each(_GROUP, "ConsumerGroupHeartbeat", {_R.GROUP: _O.READ, _R.TOPIC: _O.DESCRIBE}),
+    **_each(_GROUP, "ListGroups", {_R.GROUP: _O.DESCRIBE}),
+    **_each(_GROUP, "OffsetDelete", {_R.GROUP: _O.DELETE, _R.TOPIC: _O.READ}),
+    **_each(_GROUP, "DeleteGroups", {_R.GROUP: _O.DELETE}),
+    **_each(_TRANSACTION, "InitProducerId EndTxn", {_R.TRANSACTIONAL_ID: _O.WRITE}),
+    **_each(_TRANSACTION, "DescribeTransactions", {_R.TRANSACTIONAL_ID: _O.DESCRIBE, _R.TOPIC: _O.DESCRIBE}),
+    **_each(_TRANSACTION, "ListTransactions", {_R.TRANSACTIONAL_ID: _O.DESCRIBE}),
+    **_each(_CONTROLLER, "WatchMetadata", _SEES_ALL),
+    **_each(_CONTROLLER, "GetMetadata DescribeTopics", {_R.TOPIC: _O.DESCRIBE}),
+    **_each(
+        _CONTROLLER,
+        "ListNodes ListPartitionReassignments DescribeControllers DescribeAcls",
+        {_R.CLUSTER: _O.DESCRIBE},
+    ),
+    **_each(
+        _CONTROLLER,
+        "ShutdownNode UnregisterNode AlterPartitionReassignments DrainNode HandOver ElectLeaders CreateAcls DeleteAcls",
+        {_R.CLUSTER: _O.ALTER},
+    ),
+    **_each(_CONTROLLER, "InitProducerId", Need({_R.TOPIC: _O.WRITE}, Scope.SOME)),
+    **_each(_CONTROLLER, "CreateTopics", {_R.CLUSTER: _O.CREATE, _R.TOPIC: _O.CREATE}),
+    **_each(_CONTROLLER, "DeleteTopics", {_R.TOPIC: _O.DELETE}),
+    **_each(_CONTROLLER, "AlterTopicConfigs IncrementalAlterConfigs", {_R.TOPIC: _O.ALTER_CONFIGS}),
+    **_each(_CONTROLLER, "DescribeConfigs", {_R.TOPIC: _O.DESCRIBE_CONFIGS}),
+    **_each(_CONTROLLER, "CreatePartitions", {_R.TOPIC: _O.ALTER}),
+    **_each(_METADATA, "Subscribe GetMetadata", {_R.TOPIC: _O.DESCRIBE}),
+    **_each(_METADATA, "DescribeCluster", _NOTHING),
+    **dict.fromkeys((method for method in TABLE if method.startswith(_ANALYTICS)), _SEES_ALL),
+    **dict.fromkeys((method for method in TABLE if method.startswith("/grpc.")), _NOTHING),
 }

@@ -62,8 +62,9 @@ def refusal_of_whole(permit: Permit, need: Need, request: Any, *, names_one: boo
     ``names_one``: whether that may be a group or a transactional id.
     """
     matcher, of = permit.acls.of(permit.caller.principal), need.of
-    if need.scope is Scope.SOME and not any(matcher.may_to_some(what, kind) for kind, what in of.items()):
-        return permit.refusal(ResourceType.TOPIC, "*")
+    if need.scope is Scope.SOME and not matcher.may_to_some(of[ResourceType.TOPIC], ResourceType.TOPIC):
+        message = f"{permit.caller.principal} may {of[ResourceType.TOPIC]} no topic"
+        return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message, Outcome.NOT_APPENDED)
     if need.scope is Scope.EVERY and not matcher.may_to_all(of[ResourceType.TOPIC], ResourceType.TOPIC):
         return _not_every_topic(permit, "this tells of")
     if ResourceType.CLUSTER in of and (ResourceType.TOPIC not in of or need.scope is Scope.EVERY):
