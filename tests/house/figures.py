@@ -21,11 +21,11 @@ GENERATED = ("_pb2.py", "_pb2_grpc.py", "client/sync.py")
 LONG = 60
 """Lines of a function above which it is long; also lines of a file up to which it is short."""
 LIMITS = {
-    "strandline": (384, 82_870),
-    "strandline_sim": (103, 22_600),
-    "strandline_analytics": (168, 22_670),
-    "strandline_kafka": (48, 10_180),
-    "tests": (574, 120_130),
+    "strandline": (384, 82_840),
+    "strandline_sim": (103, 22_570),
+    "strandline_analytics": (151, 22_345),
+    "strandline_kafka": (48, 10_175),
+    "tests": (567, 118_935),
 }
 """Files and lines that a package may have: what it has, and no more. A change that needs more takes something away."""
 _ANYTHING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
