@@ -21,11 +21,11 @@ GENERATED = ("_pb2.py", "_pb2_grpc.py", "client/sync.py")
 LONG = 60
 """Lines of a function above which it is long; also lines of a file up to which it is short."""
 LIMITS = {
-    "strandline": (390, 84_490),
-    "strandline_sim": (103, 22_600),
-    "strandline_analytics": (168, 22_670),
-    "strandline_kafka": (48, 10_180),
-    "tests": (577, 121_030),
+    "strandline": (390, 84_475),
+    "strandline_sim": (103, 22_575),
+    "strandline_analytics": (151, 22_375),
+    "strandline_kafka": (48, 10_175),
+    "tests": (572, 120_400),
 }
 """Files and lines that a package may have: what it has, and no more. A change that needs more takes something away.
 Rules of who may do what (ADR 32) had a budget of their own: 6 files and 1,610 lines, and 3 and 830 of tests."""
