@@ -20,7 +20,7 @@ from strandline.client import Admin, Consumer, Producer
 from strandline.client.cluster.metadata import Cluster, parse_bootstrap
 from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.types import HIGHEST, LOWEST
+from strandline.core.types import HIGHEST, LOWEST, REASSIGNMENTS
 from strandline.runtime.exit_codes import ExitCode
 
 CLUSTER = {"nodes": 3}
@@ -203,10 +203,10 @@ async def restarted_as(probe: Probe, node_id: int, highest: int) -> int:
 
 @pytest.mark.timeout(120)
 async def test_moves_begin_when_the_last_node_is_upgraded(probe: Probe, topic: str) -> None:
-    """While node 3 runs the release before, a move is refused with UNSUPPORTED_VERSION that names it; once it is
+    """While node 3 runs a release without moves, a move is refused with UNSUPPORTED_VERSION that names it; once it is
     upgraded, the same move ends."""
     await probe.create_topic(topic, assignment=[1])
-    level = await restarted_as(probe, 3, _BEFORE)
+    level = await restarted_as(probe, 3, REASSIGNMENTS - 1)
     async with Admin(probe.local.bootstrap) as admin:
         with pytest.raises(Refused) as refused:
             await admin.alter_partition_reassignments({(topic, 0): (2,)})
@@ -219,7 +219,7 @@ async def test_moves_begin_when_the_last_node_is_upgraded(probe: Probe, topic: s
         await until(moved, "the move has ended")
     after = await probe.partition(topic)
 
-    assert (level, upgraded) == (_BEFORE, _NOW)
+    assert (level, upgraded) == (REASSIGNMENTS - 1, _NOW)
     assert refused.value.refusal.code is ErrorCode.UNSUPPORTED_VERSION
     assert refused.value.refusal.message.endswith("upgrade first nodes of an older release: 3")
     assert taken.refusal is None
