@@ -40,7 +40,7 @@ PATH = "/metrics"
 """The path that Prometheus asks for by default."""
 HttpsContext = Callable[[], ssl.SSLContext]
 Allowed = Callable[[bytes | None], bool]
-"""Whether whoever showed this certificate, or none, may see all series."""
+"""Whether the holder of this certificate, or a scraper without one, may see all series."""
 _PEER = "strandline.peer"
 _IDLE_S = 10.0
 """A connection that is silent for this long is closed."""

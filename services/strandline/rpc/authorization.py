@@ -2,7 +2,7 @@
 
 Invariant: no handler of a server with this interceptor meets a request, or one message of a stream, that the table
 of `rpc.permissions` does not allow to the identity in the caller's certificate. The default is no. What rules allow a
-client is asked anew for every message, because they change.
+client is looked up for every message, because they change.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def _not_every_topic(permit: Permit, why: str) -> Refusal:
 
 
 def sees_every_topic(peer: bytes | None, acls: Acls) -> bool:
-    """Whether whoever showed this certificate, DER, may know of every topic; None: nobody showed one."""
+    """Whether the holder of this certificate, DER, may know of every topic; None: there is no certificate."""
     identity = None if peer is None else identity_of_peer(peer_properties(peer)["peer_uri"])
     if identity is None or identity.role is not CallerRole.CLIENT:
         return identity is not None

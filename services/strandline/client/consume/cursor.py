@@ -234,7 +234,7 @@ class Cursor:
             end = min(end, max(self.stop_at, chunk.start))
         if not rows:
             self.position = end
-        # Once each, and in no loop of Python's: whoever reads small records waits for this more than for the network.
+        # Once each, and in no loop of Python's: with small records this takes longer than the network.
         records: list[Any] = list(map(tuple.__new__, repeat(kind), map(before.__add__, rows) if before else rows))
         return FetchedRecords(self.topic, self.tp.partition, records, chunk.high_watermark, epochs, end)
 

@@ -264,7 +264,7 @@ class Subscription:
 
     @property
     def snapshot_after(self) -> int:
-        """The change of rules behind which a subscriber who needs them is sent all anew; -1: none."""
+        """The change of rules behind which a subscriber who needs them is sent everything again; -1: none."""
         return -1 if self._permit() is None else self._history.acls_changed
 
     def _sees(self, name: str) -> bool:

@@ -128,7 +128,7 @@ def _create(
 
 
 def _may_not_create(draft: Draft, name: str) -> Refusal | None:
-    """As in Kafka, whoever may create topics of the cluster may create this one, too."""
+    """As in Kafka, a caller that may create topics of the cluster may create this one, too."""
     if draft.permit is None or draft.permit.cluster_refusal() is None:
         return None
     return draft.permit.refusal(ResourceType.TOPIC, name)
