@@ -63,7 +63,7 @@ Force = Annotated[bool, typer.Option("--force", help="Even if you could change n
 def list_rules(bootstrap: Bootstrap, output: Output = Format.TABLE) -> None:
     """List all rules."""
     rules = perform(_described(bootstrap))
-    show([_row(rule) for rule in rules], _COLUMNS, output, empty="no rules: with authorization acl clients may nothing")
+    show([_row(rule) for rule in rules], _COLUMNS, output, empty="no rules: with acl, clients may do nothing")
 
 
 async def _described(bootstrap: str) -> list[Rule]:

@@ -1,6 +1,6 @@
 """The rules of a cluster for a process that has no metadata of it and keeps to them as nodes do (C105).
 
-Invariant: before the first answer there is no rule, which permits nothing; while nobody answers the last ones count.
+Invariant: before the first answer nothing is permitted; without an answer the last rules count.
 """
 
 from __future__ import annotations
