@@ -227,6 +227,28 @@ def test_a_topic_that_may_not_be_touched_is_as_one_that_is_not_there() -> None:
     assert (listed, image.topics, image.acls) == ((), (), None)
 
 
+def test_moves_are_listed_of_topics_that_the_caller_may_describe() -> None:
+    """A move of another topic is left out of the list, and its topic is refused as one that is not there."""
+    controller = _with_nodes()
+    for name, topic_id in ((TOPIC, "1"), ("hidden", "2")):
+        controller.create(1, name=name, topic_id=topic_id * 8 + "-0000-4000-8000-000000000000")
+        target = messages.ReassignPartition(messages.TopicRef(name), 0, (NodeId(2),))
+        controller.ask(messages.AlterPartitionReassignments(partitions=(target,)))
+    _create(controller, f"client/x ALLOW DESCRIBE topic LITERAL {TOPIC}")
+
+    def listed(*names: str) -> Any:
+        asked = tuple(messages.PartitionsRef(messages.TopicRef(name)) for name in names)
+        request = messages.ListPartitionReassignments(partitions=asked)
+        return _ask(controller, request, "client/x", topic=Operation.DESCRIBE)
+
+    refused = [listed(name).refusal for name in ("hidden", "absent")]
+
+    assert [each.topic.name for each in listed().reassignments] == [TOPIC]
+    assert [each.topic.name for each in listed(TOPIC).reassignments] == [TOPIC]
+    assert refused[0].code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert refused[0].message.replace("hidden", "absent") == refused[1].message
+
+
 def test_a_recovery_keeps_the_rules_that_a_node_was_sent() -> None:
     """A store that is made from nodes' directories has the newest rules among them, or an older store's."""
     controller = _with_nodes()

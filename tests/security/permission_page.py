@@ -29,7 +29,7 @@ def needed() -> str:
         what = (" or " if either else ", ").join(
             f"`{operation}` of {resource}" for resource, operation in need.of.items()
         )
-        scope = {Scope.NAMED: "", Scope.SOME: ", of any one", Scope.EVERY: ", of all"}[need.scope]
+        scope = {Scope.NAMED: "", Scope.BOTH: "", Scope.SOME: ", of any one", Scope.EVERY: ", of all"}[need.scope]
         said = what + scope if what else "nothing"
         methods.setdefault((service.removeprefix("strandline.v1."), said), []).append(f"`{name}`")
     return "".join(f"- `{service}`, {what}: {', '.join(names)}\n" for (service, what), names in methods.items())

@@ -264,6 +264,8 @@ class Scope(StrEnum):
     NAMED = "named"
     """Of those that the request names; what is not permitted is left out of lists. Of the cluster and of topics: one of
     the two."""
+    BOTH = "both"
+    """The same, but of the cluster and of topics: both."""
     SOME = "some"
     """Of any one topic, because the request names none."""
     EVERY = "every"
@@ -308,10 +310,11 @@ NEEDS: Mapping[str, Need] = {
     **_each(_TRANSACTION, "ListTransactions", {_R.TRANSACTIONAL_ID: _O.DESCRIBE}),
     **_each(_CONTROLLER, "WatchMetadata", _SEES_ALL),
     **_each(_CONTROLLER, "GetMetadata DescribeTopics", {_R.TOPIC: _O.DESCRIBE}),
+    **_each(_CONTROLLER, "ListNodes DescribeControllers DescribeAcls", {_R.CLUSTER: _O.DESCRIBE}),
     **_each(
         _CONTROLLER,
-        "ListNodes ListPartitionReassignments DescribeControllers DescribeAcls",
-        {_R.CLUSTER: _O.DESCRIBE},
+        "ListPartitionReassignments",
+        Need({_R.CLUSTER: _O.DESCRIBE, _R.TOPIC: _O.DESCRIBE}, Scope.BOTH),
     ),
     **_each(
         _CONTROLLER,

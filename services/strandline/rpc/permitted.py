@@ -67,7 +67,7 @@ def refusal_of_whole(permit: Permit, need: Need, request: Any, *, names_one: boo
         return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message, Outcome.NOT_APPENDED)
     if need.scope is Scope.EVERY and not matcher.may_to_all(of[ResourceType.TOPIC], ResourceType.TOPIC):
         return _not_every_topic(permit, "this tells of")
-    if ResourceType.CLUSTER in of and (ResourceType.TOPIC not in of or need.scope is Scope.EVERY):
+    if ResourceType.CLUSTER in of and (ResourceType.TOPIC not in of or need.scope is not Scope.NAMED):
         return permit.cluster_refusal()
     named = ((kind, getattr(request, field, "")) for kind, field in _NAMED_ALONE if names_one and kind in of)
     return next((refusal for kind, name in named if name and (refusal := permit.refusal(kind, name))), None)

@@ -200,16 +200,17 @@ def _bad(message: str) -> Refusal:
 def list_reassignments(
     draft: Draft, reassignments: Reassignments, request: messages.ListPartitionReassignments, now_ms: int
 ) -> messages.ReassignmentsListed:
-    """Every reassignment that has not ended, or those of the partitions asked for, running ones first."""
+    """Every reassignment that has not ended and that the caller may know of, or those of the partitions asked for,
+    running ones first."""
     wanted = set(_wanted(draft, request.partitions))
     if refusal := next((each for each in wanted if isinstance(each, Refusal)), None):
         return messages.ReassignmentsListed(refusal=refusal)
     found = []
     for partition, waits in reassignments.waits(draft):
-        if request.partitions and partition.tp not in wanted:
+        ref = messages.TopicRef(draft.base.topics[partition.tp.topic_id].name, partition.tp.topic_id)
+        if partition.tp not in wanted if request.partitions else not draft.sees(ref.name):
             continue
         since_ms = reassignments.since_ms(partition.tp)
-        ref = messages.TopicRef(draft.base.topics[partition.tp.topic_id].name, partition.tp.topic_id)
         age_ms = None if since_ms is None else now_ms - since_ms
         found.append(messages.OngoingReassignment(ref, partition, waits, age_ms))
     found.sort(key=lambda each: (not each.partition.original, each.partition.queue_number, each.partition.tp))
