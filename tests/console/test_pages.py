@@ -18,6 +18,7 @@ from tests.client.fake_cluster import TOPIC, fake_cluster, write
 
 import strandline.console
 from strandline.client import DescribedGroup, DescribedMember, TopicPartition
+from strandline.console.audits import AuditLook
 from strandline.console.groups import MOST_ROWS, GroupRow, group_rows
 from strandline.console.overview import partition_rows
 from strandline.console.pages import Form, Page, Site, write_page, write_part
@@ -29,12 +30,13 @@ from strandline.console.watching import Watching
 from strandline.core.messages import Endpoint
 from strandline.core.types import NodeId, Offset
 from strandline.rpc.convert.describe import ControllerDescribed
+from strandline.v1.metadata_service_pb2 import DescribeAuditResponse
 
 _CONSOLE = Path(strandline.console.__file__).parent
 _REPORT_STYLE = Path(__file__).parents[2] / "analytics/strandline_analytics/report/templates/style.css"
 _EVIL = "<img src=x onerror=alert(1)>\"'&"
 _PATHS = [
-    "/", "/partitions", "/partitions/tides/0", "/nodes", "/topics", "/moves", "/groups", "/nowhere",
+    "/", "/partitions", "/partitions/tides/0", "/nodes", "/topics", "/moves", "/groups", "/audit", "/nowhere",
     "/partitions/tides/99",
 ]  # fmt: skip
 
@@ -86,7 +88,17 @@ def _evil_cluster() -> Picture:
     return picture(
         topic, nodes=nodes, looks={1: look, 3: failed}, bootstrap=_EVIL,
         controller=ControllerLook(heard_ms=NOW_MS, failing_since_ms=NOW_MS, failure=_EVIL),
+        audits={_EVIL: _audit(_EVIL), "node 1": AuditLook(failure=_EVIL)},
     )  # fmt: skip
+
+
+def _audit(name: str, wall_us: int = 0, outcome: str = "ALLOWED", **said: Any) -> AuditLook:
+    fields = {"principal": name, "peer": name, "method": name, "resource_name": name, "rule": name} | said
+    return AuditLook(
+        DescribeAuditResponse(
+            events=[{"ts_wall_us": wall_us, "outcome": outcome, "before": {name: name}, "after": {name: name}} | fields]
+        )
+    )
 
 
 @pytest.mark.parametrize("path", [*_PATHS, f"/partitions/{_EVIL}/0"])
@@ -140,6 +152,20 @@ async def test_a_partition_shows_where_readers_of_committed_records_stand() -> N
     assert "<dt>LSO</dt><dd>870 " in shown(waits)
     assert "held by producer 4711" in shown(waits)
     assert ">-30<" in shown(waits)
+
+
+async def test_the_audit_of_all_processes_is_one_table() -> None:
+    """The newest first, with who, what, and from which value to which; a process that may not be asked is named."""
+    refused = _audit("client/x", 2_000_000, "REFUSED", n_coalesced=40, before={}, after={}, rule=None)
+    changed = _audit("client/ops", 1_000_000, before={"min.insync.replicas": "2"}, after={"min.insync.replicas": "1"})
+    audits = {"controller": changed, "node 1": refused, "node 2": AuditLook(failure="may not DESCRIBE the cluster")}
+    html = _html(picture(topic_of(partition(0)), audits=audits), "/audit")
+
+    assert html.index("client/x") < html.index("client/ops")
+    assert "40 times" in html
+    assert "no rule allows it" in html
+    assert "min.insync.replicas 2 → 1" in html
+    assert "Nothing from node 2: may not DESCRIBE the cluster" in html
 
 
 async def test_a_healthy_landing_page_says_so_with_the_age_of_its_data() -> None:

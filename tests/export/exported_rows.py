@@ -28,6 +28,7 @@ VALUES: dict[ColumnType, Any] = {
     ColumnType.STRINGS: ["a:0", "a:1"],
     ColumnType.MEMBERS: [{"replica_id": 3, "leo": 9, "last_fetch_us": None, "last_caught_up_us": None}],
     ColumnType.LONGS_BY_NAME: {"HW_ADVANCE": 4},
+    ColumnType.STRINGS_BY_NAME: {"partitions": "3"},
 }
 
 

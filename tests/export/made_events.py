@@ -12,6 +12,7 @@ _EMPTY: dict[ColumnType, Any] = {
     ColumnType.STRINGS: (),
     ColumnType.MEMBERS: (),
     ColumnType.LONGS_BY_NAME: {},
+    ColumnType.STRINGS_BY_NAME: {},
 }
 
 

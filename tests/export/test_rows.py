@@ -91,6 +91,7 @@ VALUES: dict[ColumnType, tuple[Any, ...]] = {
     ColumnType.STRINGS: (("a:0", "a:1"), (), ("b:2",)),
     ColumnType.MEMBERS: ((Member(NodeId(1), Offset(4), Moment(9)),), (), (Member(NodeId(5)), Member(NodeId(6)))),
     ColumnType.LONGS_BY_NAME: ({"a": 1}, {}, {"b": 2, "c": 3}),
+    ColumnType.STRINGS_BY_NAME: ({"a": "1"}, {}, {"b": "2", "c": ""}),
 }
 """Values of each kind that events may carry, as many for one kind as for another."""
 

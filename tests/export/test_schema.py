@@ -117,6 +117,7 @@ def test_spark_gets_every_column() -> None:
     """The DDL names all columns with Spark's types, in the order of the table."""
     assert spark_ddl().startswith("schema_version INT, cluster_id STRING, event_type STRING, node_id INT,")
     assert spark_ddl().endswith(
-        "marker_offset BIGINT, held_ms BIGINT, "
-        "removing_replicas ARRAY<INT>, target_replicas ARRAY<INT>, waiting_for ARRAY<STRING>"
+        "removing_replicas ARRAY<INT>, target_replicas ARRAY<INT>, waiting_for ARRAY<STRING>, "
+        "principal STRING, peer STRING, method STRING, resource_type STRING, resource_name STRING, rule STRING, "
+        "before MAP<STRING, STRING>, after MAP<STRING, STRING>"
     )

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 from certificates import settings_of
+from raw_calls import DEADLINE_S, HIDDEN, outcome
 from secured_cluster import Secured, secured_cluster, until
 
 from strandline.client import Admin, Consumer, Producer
@@ -20,13 +21,9 @@ from strandline.core.permissions import Caller, Operation, Pattern, Permission, 
 from strandline.rpc.channels import open_channel, target
 from strandline.rpc.permissions import NEEDS, TABLE, CallerRole
 from strandline.rpc.permitted import refusal_of_whole
-from strandline.rpc.status import refusal_of
 from strandline.v1 import leader_service_pb2 as pb, metadata_service_pb2
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
-
-DEADLINE_S = 10
-_HIDDEN = "hidden"
 
 
 def rule(words: str) -> Rule:
@@ -126,7 +123,7 @@ async def test_a_rule_that_is_taken_back_stops_a_fetch_that_waits(tmp_path: Path
 
 async def test_a_subscriber_sees_what_it_may_describe_as_rules_change(tmp_path: Path) -> None:
     """A topic appears with its grant and goes with it; the subscription stays open, and names no other topic."""
-    async with _cluster(tmp_path, "t", _HIDDEN) as (cluster, channel):
+    async with _cluster(tmp_path, "t", HIDDEN) as (cluster, channel):
         stub: Any = MetadataServiceStub(channel)
         stream = stub.Subscribe(timeout=DEADLINE_S)
         await stream.write(metadata_service_pb2.SubscribeRequest(all_topics=True))
@@ -149,7 +146,7 @@ async def test_a_subscriber_sees_what_it_may_describe_as_rules_change(tmp_path: 
 
 async def test_a_client_does_what_it_is_granted(tmp_path: Path) -> None:
     """With rules a client creates its topics and changes rules, as without them only administrators do."""
-    async with _cluster(tmp_path, _HIDDEN) as (cluster, _):
+    async with _cluster(tmp_path, HIDDEN) as (cluster, _):
         await _granted(
             cluster,
             "client/x ALLOW CREATE topic PREFIXED own.",
@@ -215,41 +212,6 @@ def test_every_method_that_a_client_or_an_administrator_calls_says_what_it_needs
     assert NEEDS.keys() - called == set()
 
 
-_PART = {"partitions": [{"partition": 0}]}
-_REQUESTS: dict[str, dict[str, Any]] = {
-    "LeaderService/Produce": {"topic_data": [{"name": _HIDDEN, "partition_data": [{"index": 0}]}]},
-    "LeaderService/ProduceStream": {"topic_data": [{"name": _HIDDEN, "partition_data": [{"index": 0}]}]},
-    "LeaderService/Fetch": {"topics": [{"topic": _HIDDEN, **_PART}]},
-    "LeaderService/FetchStream": {"topics": [{"topic": _HIDDEN, **_PART}]},
-    "LeaderService/OffsetForLeaderEpoch": {"topics": [{"topic": _HIDDEN, **_PART}]},
-    "LeaderService/ListOffsets": {"topics": [{"name": _HIDDEN, "partitions": [{"partition_index": 0}]}]},
-    "LeaderService/DescribeProducers": {"topics": [{"topic": _HIDDEN, "partitions": [0]}]},
-    "LeaderService/DeleteRecords": {"topics": [{"name": _HIDDEN, "partitions": [{"partition_index": 0}]}]},
-    "LeaderService/DescribePartitions": {"topics": [{"topic": _HIDDEN, "partitions": [0]}]},
-    "FollowerService/Fetch": {"topics": [{"topic": _HIDDEN, **_PART}]},
-    "FollowerService/DescribeReplicas": {"topics": [{"topic": _HIDDEN, "partitions": [0]}]},
-    "GroupService/FindCoordinator": {"coordinator_keys": ["g"]},
-    "GroupService/OffsetCommit": {"group_id": "g"},
-    "GroupService/TxnOffsetCommit": {"group_id": "g", "transactional_id": "i"},
-    "GroupService/OffsetFetch": {"groups": [{"group_id": "g"}]},
-    "GroupService/ConsumerGroupHeartbeat": {"group_id": "g"},
-    "GroupService/DescribeGroups": {"group_ids": ["g"]},
-    "GroupService/OffsetDelete": {"group_id": "g"},
-    "GroupService/DeleteGroups": {"groups_names": ["g"]},
-    "TransactionService/InitProducerId": {"transactional_id": "i"},
-    "TransactionService/EndTxn": {"transactional_id": "i"},
-    "TransactionService/DescribeTransactions": {"transactional_ids": ["i"]},
-    "ControllerService/GetMetadata": {"topics": [{"name": _HIDDEN}]},
-    "ControllerService/DescribeTopics": {"topics": [{"name": _HIDDEN}]},
-    "ControllerService/CreateTopics": {"topics": [{"name": "new"}]},
-    "ControllerService/DeleteTopics": {"topics": [{"name": _HIDDEN}]},
-    "ControllerService/AlterTopicConfigs": {"topics": [{"name": _HIDDEN}]},
-    "ControllerService/IncrementalAlterConfigs": {"resources": [{"resource_type": 2, "resource_name": _HIDDEN}]},
-    "ControllerService/DescribeConfigs": {"resources": [{"resource_type": 2, "resource_name": _HIDDEN}]},
-    "ControllerService/CreatePartitions": {"topics": [{"name": _HIDDEN, "count": 2}]},
-    "MetadataService/Subscribe": {"all_topics": True},
-}
-"""Requests that touch something, by method; the others touch the cluster whatever they name."""
 _AUTHORIZATION = {29, 30, 31, 53}
 _HIDES = {
     "GroupService/ListGroups",
@@ -261,64 +223,9 @@ _HIDES = {
 """Methods whose answers leave out what is not granted."""
 
 
-def _codes(message: Any) -> set[int]:
-    """Every error code in an answer."""
-    found: set[int] = set()
-    for field, value in message.ListFields():
-        if field.name == "error_code":
-            found.add(value)
-        elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
-            for child in value if field.is_repeated else (value,):
-                found |= _codes(child)
-    return found
-
-
-def _method(name: str) -> Any:
-    import importlib
-    import pkgutil
-
-    from strandline import v1
-
-    service, _, method = name.partition("/")
-    for module in pkgutil.iter_modules(v1.__path__):
-        if module.name.endswith("_pb2"):
-            described = importlib.import_module(f"strandline.v1.{module.name}").DESCRIPTOR.services_by_name
-            if service in described:
-                return described[service].methods_by_name[method]
-    raise AssertionError(name)
-
-
-async def _outcome(channel: grpc.aio.Channel, name: str) -> tuple[set[int], Any]:
-    """Error codes of a call, and its first answer."""
-    described = _method(name)
-    request = described.input_type._concrete_class(**_REQUESTS.get(name, {}))
-    decode = described.output_type._concrete_class.FromString
-    make = {
-        (False, False): channel.unary_unary, (False, True): channel.unary_stream, (True, True): channel.stream_stream
-    }[described.client_streaming, described.server_streaming]  # fmt: skip
-    call = make(
-        f"/strandline.v1.{name}", request_serializer=lambda one: one.SerializeToString(), response_deserializer=decode
-    )
-    try:
-        if described.client_streaming:
-            stream = call(timeout=DEADLINE_S)
-            await stream.write(request)
-            answer = await stream.read()
-            stream.cancel()
-        elif described.server_streaming:
-            stream = call(request, timeout=DEADLINE_S)
-            answer = await stream.read()
-            stream.cancel()
-        else:
-            answer = await call(request, timeout=DEADLINE_S)
-    except grpc.aio.AioRpcError as error:
-        return {int(refusal_of(error).code)}, None
-    return _codes(answer), answer
-
-
 async def test_every_method_refuses_or_hides_what_is_not_granted(tmp_path: Path) -> None:
     """By name, all that a client can call and that needs something: an error of authorization, or a list without it."""
-    async with _cluster(tmp_path, _HIDDEN) as (cluster, node), AsyncExitStack() as stack:
+    async with _cluster(tmp_path, HIDDEN) as (cluster, node), AsyncExitStack() as stack:
         controller = await stack.enter_async_context(
             open_channel(cluster.for_clients, tls=cluster.made.tls("client/x"))
         )
@@ -332,13 +239,13 @@ async def test_every_method_refuses_or_hides_what_is_not_granted(tmp_path: Path)
             if not need.of:
                 continue
             channel = controller if name.startswith(("ControllerService/", "MetadataService/")) else node
-            codes, answer = await asyncio.wait_for(_outcome(channel, name), DEADLINE_S)
+            codes, answer = await asyncio.wait_for(outcome(channel, name), DEADLINE_S)
             is_refused = bool(codes) and codes <= _AUTHORIZATION
             is_empty = (
                 name in _HIDES
                 and not codes
                 and answer is not None
-                and _HIDDEN.encode() not in answer.SerializeToString()
+                and HIDDEN.encode() not in answer.SerializeToString()
             )
             if not (is_refused or is_empty):
                 let_through[name] = codes

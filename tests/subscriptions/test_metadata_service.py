@@ -163,12 +163,13 @@ async def test_another_cluster_is_refused() -> None:
         for method, request in (
             (cluster.stub.GetMetadata, pb.MetadataServiceGetMetadataRequest(cluster_id="other")),
             (cluster.stub.DescribeCluster, pb.DescribeClusterRequest(cluster_id="other")),
+            (cluster.stub.DescribeAudit, pb.DescribeAuditRequest(cluster_id="other")),
         ):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await method(request)
             errors.append(caught.value)
 
-    assert [refusal_of(error).code for error in errors] == [ErrorCode.INCONSISTENT_CLUSTER_ID] * 3
+    assert [refusal_of(error).code for error in errors] == [ErrorCode.INCONSISTENT_CLUSTER_ID] * 4
 
 
 async def test_a_process_without_metadata_says_so() -> None:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from strandline import __version__, units
+from strandline.console.audits import audit_rows
 from strandline.console.groups import MOST_ROWS, GroupRow
 from strandline.console.lanes import draw_lanes
 from strandline.console.moves import MOST_ROWS as MOST_MOVES
@@ -135,6 +136,10 @@ class Site:
             return self._made("Nodes", "nodes", seen, [Part(name="nodes")], {"nodes": seen.nodes()})
         if words == ["topics"]:
             return self._topics(query, seen, form)
+        if words == ["audit"]:
+            looks = seen.picture.audits
+            shown = {"audit": audit_rows(looks), "audit_looks": looks}
+            return self._made("Audit", "audit", seen, [Part(name="audit")], shown)
         if words == ["moves"]:
             values = {"moves": seen.moves(), "most": MOST_MOVES}
             return self._made("Moves", "moves", seen, [Part(name="moves")], values)

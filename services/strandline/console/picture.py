@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from strandline.client import DescribedGroup, TopicPartition as NamedPartition
+from strandline.console.audits import AuditLook
 from strandline.core.messages import MetadataImage
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.rpc.convert.describe import ControllerDescribed
@@ -123,6 +124,8 @@ class Picture:
     controller: ControllerLook = field(default_factory=ControllerLook)
     looks: Mapping[NodeId, NodeLook] = field(default_factory=_nothing)
     groups: Mapping[NodeId, GroupLook] = field(default_factory=_nothing)
+    audits: Mapping[str, AuditLook] = field(default_factory=_nothing)
+    """By the words for the process."""
 
     @property
     def age_ms(self) -> int | None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from strandline.client.administer.admin_answers import read_listed
+from strandline.client.background import countdown
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.errors import ClusterUnreachable
+from strandline.console.audits import AuditLook
 from strandline.console.courses import Courses, Transitions, transitions_between
 from strandline.console.groups import GroupLooks
 from strandline.console.overview import partition_rows
@@ -25,19 +28,22 @@ from strandline.core.messages import Endpoint, MetadataImage
 from strandline.core.types import NodeId
 from strandline.rpc.convert.describe import ControllerDescribed, read_controllers
 from strandline.runtime.clock import Clock, monotonic_ms, wall_ms
-from strandline.v1 import controller_service_pb2, follower_service_pb2, leader_service_pb2
+from strandline.v1 import controller_service_pb2, follower_service_pb2, leader_service_pb2, metadata_service_pb2
 from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
+from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 
 if TYPE_CHECKING:
     # The stubs' async faces exist for the type checker only.
     from strandline.v1.follower_service_pb2_grpc import FollowerServiceAsyncStub
     from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
+    from strandline.v1.metadata_service_pb2_grpc import MetadataServiceAsyncStub
 
 CONNECT_MS = 3_000
 SAMPLES_KEPT = 150
 _CONTROLLER_DEADLINE_MS = 2_000
 _MS_PER_REPLICA = 1
+_AUDITS_EVERY_S = 5
 
 
 class Watching:
@@ -177,11 +183,14 @@ class Watching:
     async def _look_forever(self, cluster: Cluster) -> None:
         async with asyncio.TaskGroup() as looks:
             controller: asyncio.Task[None] | None = None
+            audits: asyncio.Task[None] | None = None
             while True:
                 if self._failure.done():
                     self._failure.result()
                 if controller is None or controller.done():
                     controller = looks.create_task(self._look_at_controller(cluster))
+                if audits is None or audits.done():
+                    audits = looks.create_task(self._look_at_audits(cluster))
                 for node in cluster.image.nodes:
                     if node.client_endpoint is None or node.fenced:
                         continue
@@ -193,6 +202,25 @@ class Watching:
                 await asyncio.sleep(self._settings.look_interval_ms / 1000)
                 self.courses.take(partition_rows(self.picture), self._clock())
                 self._changed()
+
+    async def _look_at_audits(self, cluster: Cluster) -> None:
+        nodes = {node.node_id: node.client_endpoint for node in cluster.image.nodes if not node.fenced}
+        places = {f"node {node_id}": place for node_id, place in nodes.items() if place is not None}
+        with suppress(Refused, ClusterUnreachable):
+            places["controller"] = await cluster.controllers.first(countdown(self._settings.look_deadline_ms))
+        found = await asyncio.gather(*(self._ask_for_audit(cluster, place) for place in places.values()))
+        self._become(replace(self._picture, audits=dict(zip(places, found, strict=True))))
+        await asyncio.sleep(_AUDITS_EVERY_S)
+
+    async def _ask_for_audit(self, cluster: Cluster, endpoint: Endpoint) -> AuditLook:
+        stub: MetadataServiceAsyncStub = MetadataServiceStub(cluster.channels.to(endpoint))
+        request = metadata_service_pb2.DescribeAuditRequest(cluster_id=cluster.cluster_id)
+        try:
+            return AuditLook(
+                await cluster.ask(stub.DescribeAudit, request, deadline_ms=self._settings.look_deadline_ms)
+            )
+        except (Refused, ClusterUnreachable) as error:
+            return AuditLook(failure=_short(error))
 
     def _is_due(self, node_id: NodeId) -> bool:
         return node_id not in self._looking and self._clock() >= self._rest_until.get(node_id, 0)

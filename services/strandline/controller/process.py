@@ -45,6 +45,7 @@ from strandline.rpc.convert.subscription import KnownController
 from strandline.rpc.permissions import CallerRole
 from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
+from strandline.runtime.audit import Audited
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
@@ -114,7 +115,7 @@ class ControllerProcess:
             core,
             self._store,
             clock=monotonic_ms,
-            sink=CountedSink(self.sink, self._seen.counts),
+            sink=CountedSink(self.audited, self._seen.counts),
             watches=Watches(settings.watch_backlog, write_image),
             stop=self._stop_process,
         )
@@ -133,7 +134,7 @@ class ControllerProcess:
         )
         self._serve(lambda: self.driver, alone)
         for server in self._servers:
-            MetadataServicer(self.feed, self._authorization).add_to(server)
+            MetadataServicer(self.feed, self._authorization, lambda: self.audited.recent).add_to(server)
         await self._begin_reign(core)
         self._open_metrics(lambda: self.driver)
         self._tasks.own(self.driver.perform_forever())
@@ -160,6 +161,8 @@ class ControllerProcess:
             topic_name=self._topic_name,
             begun=False,
         )
+        self.audited = Audited(self.sink)
+        self._tasks.own(self.audited.pass_on_forever())
 
     def _serve(self, driver: Callable[[], ControllerDriver], among: Among) -> None:
         """Serve ControllerService by the driver that decides; the servers are not started yet."""
@@ -259,6 +262,7 @@ class ControllerProcess:
             reflection=settings.reflection,
             internal_keepalive=keepalive,
             on_refusal=self._seen.refused,
+            audit=lambda event: self.audited.tell(event),
         )
         acls = (lambda: self.feed.history.acls) if settings.authorization is Authorization.ACL else None
         server = build_server(chosen, tls=self._tls, acls=acls)
@@ -329,6 +333,7 @@ class ControllerProcess:
         await self._tasks.close()
 
     async def _close_the_rest(self) -> None:
+        self.audited.pass_on()
         self.sink.close()
         if exports(self.settings):
             _log.info("export closed", **self.sink.counters().metrics())

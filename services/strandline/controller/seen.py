@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from strandline.controller.driver import ControllerDriver, Store
+from strandline.controller.driver import ControllerDriver, Sink, Store
 from strandline.controller.settings import ControllerSettings
 from strandline.core.control.state import ClusterState, Transaction
 from strandline.core.errors import Refusal
@@ -85,7 +85,7 @@ class TimedStore(TimedCommits):
 class CountedSink:
     """A sink whose events are counted on their way."""
 
-    def __init__(self, sink: EventSink, counts: ControllerCounts) -> None:
+    def __init__(self, sink: Sink, counts: ControllerCounts) -> None:
         self._sink = sink
         self._counts = counts
 

@@ -130,7 +130,7 @@ class SeveralProcess(ControllerProcess):
         self.feed = served.feed
         self._serve(self.reigning.deciding, self.reigning)
         for server in self._servers:
-            MetadataServicer(self.feed, self._authorization).add_to(server)
+            MetadataServicer(self.feed, self._authorization, lambda: self.audited.recent).add_to(server)
         self._open_metrics(lambda: self._current)
         for server in self._servers:
             await server.start()
@@ -179,7 +179,7 @@ class SeveralProcess(ControllerProcess):
             core,
             TimedCommits(self.reigning.store_of_reign(), self._seen.counts),
             clock=monotonic_ms,
-            sink=CountedSink(self.sink, self._seen.counts),
+            sink=CountedSink(self.audited, self._seen.counts),
             watches=Watches(settings.watch_backlog, write_image),
             stop=self._stop_process,
         )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal
+from strandline.core.state_events import Audit
 
 MOST_RULES = 10_000
 LONGEST_NAME = 249
@@ -169,25 +170,26 @@ def opposite(rule: Rule) -> Rule:
 class _Names:
     """The names that rules of one operation and one permission match."""
 
-    __slots__ = ("_literals", "_prefixes")
+    __slots__ = ("_literals", "_prefixes", "_rules")
 
     def __init__(self, rules: Iterable[Rule]) -> None:
-        literals: set[str] = set()
-        given: set[str] = set()
+        literals: dict[str, Rule] = {}
+        given: dict[str, Rule] = {}
         for rule in rules:
             if rule.pattern is Pattern.PREFIXED:
-                given.add(rule.name)
+                given[rule.name] = rule
             elif rule.name == EVERY_NAME:
-                given.add("")
+                given[""] = rule
             else:
-                literals.add(rule.name)
+                literals[rule.name] = rule
         # None of them begins with another one, so of all only the last one before a name can be its beginning.
         prefixes: list[str] = []
         for prefix in sorted(given):
             if not prefixes or not prefix.startswith(prefixes[-1]):
                 prefixes.append(prefix)
-        self._literals = frozenset(literals)
+        self._literals = literals
         self._prefixes = tuple(prefixes)
+        self._rules = given
 
     def __contains__(self, name: str) -> bool:
         return name in self._literals or self.covers(name)
@@ -199,6 +201,12 @@ class _Names:
         """Whether every name that begins so is matched."""
         index = bisect_right(self._prefixes, prefix)
         return index > 0 and prefix.startswith(self._prefixes[index - 1])
+
+    def rule_for(self, name: str) -> Rule | None:
+        """A rule that matches the name."""
+        if name in self._literals or not self.covers(name):
+            return self._literals.get(name)
+        return self._rules[self._prefixes[bisect_right(self._prefixes, name) - 1]]
 
     def has_some_outside(self, other: _Names) -> bool:
         """Whether some name is matched here and not there."""
@@ -216,6 +224,11 @@ class Matcher:
         """Whether it may do this to the resource of this name."""
         allowed, denied = self._names.get((operation, resource)) or self._compile(operation, resource)
         return name in allowed and name not in denied
+
+    def rule_for(self, operation: Operation, resource: ResourceType, name: str) -> Rule | None:
+        """A rule that decides this; None: none allows it."""
+        allowed, denied = self._compile(operation, resource)
+        return denied.rule_for(name) or allowed.rule_for(name)
 
     def may_to_some(self, operation: Operation, resource: ResourceType) -> bool:
         """Whether there is a name of which it may do this."""
@@ -265,39 +278,62 @@ class Acls:
 Needs = Mapping[ResourceType, Operation]
 
 
+ANONYMOUS = "anonymous"
+"""The principal of who shows no identity."""
+BY_ROLE = "role"
+"""What an audit names where no rule decided: the table of what roles may call."""
+
+
 class Caller(NamedTuple):
-    """A client that calls a method which needs this; who needs no rules is no `Caller`."""
+    """Who calls a method, and from where; ``needs``: what rules must allow, None to who needs no rules."""
 
     principal: str
-    needs: Needs
+    needs: Needs | None
+    method: str = ""
+    peer: str = ""
+
+
+def audit_of(caller: Caller, resource: str | None, name: str | None, outcome: str, rule: str | None) -> Audit:
+    """What a caller did, or was refused."""
+    method = caller.method.removeprefix("/strandline.v1.")
+    return Audit(caller.principal, caller.peer, method, resource, name, outcome, rule)
+
+
+Tell = Callable[[Audit], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What a caller may touch, by the rules of now."""
+    """What a caller may touch, by the rules of now; ``tell`` hears of every refusal."""
 
     caller: Caller
     acls: Acls = field(default_factory=Acls)
+    tell: Tell = field(default=lambda _: None, compare=False)
+
+    @property
+    def needs(self) -> Needs:
+        """What rules must allow."""
+        return self.caller.needs or {}
+
+    def may(self, resource: ResourceType, name: str) -> bool:
+        """Whether the call may touch this."""
+        operation = self.needs.get(resource)
+        return operation is None or self.acls.of(self.caller.principal).may(operation, resource, name)
 
     def refusal(self, resource: ResourceType, name: str) -> Refusal | None:
         """Why the call may not touch this; None if it may."""
-        operation = self.caller.needs.get(resource)
-        if operation is None or self.acls.of(self.caller.principal).may(operation, resource, name):
-            return None
-        return self._refused(operation, resource, name)
-
-    def cluster_refusal(self) -> Refusal | None:
-        """Why the call, which touches the cluster, is refused."""
-        return self.refusal(ResourceType.CLUSTER, CLUSTER_NAME)
+        return None if self.may(resource, name) else self._refused(self.needs[resource], resource, name)
 
     def topic_refusal(self, name: str, topic_id: str, found: str) -> Refusal | None:
         """Why the call may not touch the topic that it names by name, by id or by both, and that is called ``found``.
 
         By its id, one that may not be looked at is as one that is not there.
         """
-        if ResourceType.TOPIC not in self.caller.needs:
+        if ResourceType.TOPIC not in self.needs:
             return None
         if topic_id and not (found and self.sees(ResourceType.TOPIC, found)):
+            if found:
+                self.refused(self.needs[ResourceType.TOPIC], ResourceType.TOPIC, found)
             return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}", Outcome.NOT_APPENDED)
         refusal = self.refusal(ResourceType.TOPIC, name) if name else None
         return refusal or (self.refusal(ResourceType.TOPIC, found) if found and found != name else None)
@@ -306,7 +342,21 @@ class Permit:
         """Whether the caller may know that this is there."""
         return self.acls.of(self.caller.principal).may(Operation.DESCRIBE, resource, name)
 
+    def refused(self, operation: Operation, resource: ResourceType, name: str) -> None:
+        """Tell that the call was refused this."""
+        rule = self.acls.of(self.caller.principal).rule_for(operation, resource, name)
+        self.tell(audit_of(self.caller, resource, name, "REFUSED", str(rule) if rule else None))
+
+    def rule_of_change(self, resource: str, name: str) -> str | None:
+        """The rule that allowed the call to change this, of the resource itself or of the cluster."""
+        for kind, named in ((resource, name), (ResourceType.CLUSTER, CLUSTER_NAME)):
+            if kind in self.needs and self.may(ResourceType(kind), named):
+                matcher = self.acls.of(self.caller.principal)
+                return str(matcher.rule_for(self.needs[ResourceType(kind)], ResourceType(kind), named))
+        return None
+
     def _refused(self, operation: Operation, resource: ResourceType, name: str) -> Refusal:
+        self.refused(operation, resource, name)
         what = "the cluster" if resource is ResourceType.CLUSTER else f"{resource} '{name}'"
         absent = "" if resource is ResourceType.CLUSTER else ", or there is none of that name that it may know of"
         message = f"{self.caller.principal} may not {operation} {what}{absent}"

@@ -466,6 +466,31 @@ class Reassignment(NamedTuple):
     waiting_for: tuple[str, ...] = ()
 
 
+@_in(TRANSITIONS)
+class Audit(NamedTuple):
+    """A caller changed something, or was refused what it may not do (C109). A caller's reads, records and commits are
+    none, nor is what nodes ask of each other and of controllers."""
+
+    principal: str | None
+    """As rules name it, or ANONYMOUS; None, as the four after it, where refusals of several kinds are one event."""
+    peer: str | None
+    method: str | None
+    resource_type: str | None
+    resource_name: str | None
+    """Of several refusals of one kind the first one's, as peer."""
+    outcome: str
+    """ALLOWED of a change, or REFUSED."""
+    rule: str | None
+    """What decided; None: no rule did."""
+    before: Mapping[str, str] = {}
+    """What the change replaced, by name, and in `after` by what; never a key, a token or a record."""
+    after: Mapping[str, str] = {}
+    n_coalesced: int = 1
+    first_ms: Moment | None = None
+    last_ms: Moment | None = None
+    meta_offset: int | None = None
+
+
 StateEvent = (
     ReplicaSample
     | LocalSample
@@ -494,6 +519,7 @@ StateEvent = (
     | TransactionOpen
     | TransactionDecided
     | Reassignment
+    | Audit
 )
 
 Stamped = ControllerDecision | NodeSession | ClockSample | ConfigChange | Reassignment

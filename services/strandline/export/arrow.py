@@ -212,7 +212,7 @@ def _batch(kind: type[Any], numbered: list[tuple[int, Taken]], topic_name: Topic
 
 def _column(step: Step, values: Sequence[Any], offsets_us: list[int]) -> pa.Array:
     kind = TYPES[step.kind]
-    if step.kind is ColumnType.LONGS_BY_NAME:
+    if step.kind in (ColumnType.LONGS_BY_NAME, ColumnType.STRINGS_BY_NAME):
         return pa.array([None if value is None else list(value.items()) for value in values], kind)
     if step.convert is None or step.kind in (ColumnType.INTS, ColumnType.STRINGS):
         return pa.array(values, kind)

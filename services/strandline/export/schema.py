@@ -107,6 +107,7 @@ _KINDS: dict[Any, ColumnType] = {
     tuple[str, ...]: ColumnType.STRINGS,
     tuple[Member, ...]: ColumnType.MEMBERS,
     Mapping[str, int]: ColumnType.LONGS_BY_NAME,
+    Mapping[str, str]: ColumnType.STRINGS_BY_NAME,
 }
 """The kind of a column by the type of its field, without None."""
 

@@ -61,6 +61,7 @@ from strandline.rpc.permissions import CallerRole
 from strandline.rpc.permitted import sees_every_topic
 from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
+from strandline.runtime.audit import Audited
 from strandline.runtime.clock import mono_us, monotonic_ms, wall_ms
 from strandline.runtime.driver import Driver, Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
@@ -168,6 +169,7 @@ class ReplicaNode:
         self._tasks.own(self.session.watch_forever())
         self._tasks.own(self.producer_ids.keep_forever())
         self._tasks.own(at_each_hour(self._tell_state))
+        self._tasks.own(self._audited.pass_on_forever())
         self._tasks.own(self._remove_strays())
         await self.health.set_serving(True)
         self._tasks.own(self.readiness.tell_forever())
@@ -224,6 +226,7 @@ class ReplicaNode:
             topic_name=core.state.topic_names.get,
             begun=False,
         )
+        self._audited = Audited(self.sink)
         self.feed = self._feed(seen)
         self._wire_effects(core)
 
@@ -347,7 +350,9 @@ class ReplicaNode:
         settings = self.settings
         keepalive = Keepalive(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms)
         name = f"node-{settings.node_id}"
-        shared = ServerSettings(name=name, reflection=settings.reflection, on_refusal=self._seen.refused)
+        shared = ServerSettings(
+            name=name, reflection=settings.reflection, on_refusal=self._seen.refused, audit=self._audited.tell
+        )
         gate = BeforeRegistration(_OPEN_SERVICES, lambda: self.host.node_epoch is not None)
         client = build_server(shared, [gate], tls=self._tls, acls=self._acls)
         internal = build_server(replace(shared, internal_keepalive=keepalive), [gate], tls=self._tls, acls=self._acls)
@@ -357,7 +362,7 @@ class ReplicaNode:
             FollowerServicer(self.host).add_to(server)
             self.groups.add_to(server)
             self._transactions.add_to(server)
-            MetadataServicer(self.feed, authorization).add_to(server)
+            MetadataServicer(self.feed, authorization, lambda: self._audited.recent).add_to(server)
             ControllerElsewhere(self._known_controllers, self.producer_ids.give).add_to(server)
             self.health.attach(server, with_reflection=settings.reflection)
         self._servers = [client, internal]
@@ -449,6 +454,7 @@ class ReplicaNode:
         self.driver.step(StopRequested(self.driver.clock()))
         is_durable = await self._flushed()
         self.flusher.close()
+        self._audited.pass_on()
         self.sink.close()
         if exports(self.settings):
             _log.info("export closed", **self.sink.counters().metrics())

@@ -16,7 +16,7 @@ import grpc
 import structlog
 
 from strandline.core.errors import ErrorCode, Outcome, Refused
-from strandline.core.permissions import Acls, Caller
+from strandline.core.permissions import ANONYMOUS, BY_ROLE, Acls, Caller, Tell, audit_of
 from strandline.rpc.permissions import (
     ALWAYS,
     NEEDS,
@@ -28,7 +28,7 @@ from strandline.rpc.permissions import (
     Need,
     identity_of_peer,
 )
-from strandline.rpc.permitted import CALL, Permits, everything, permits_of, refusal_of_whole
+from strandline.rpc.permitted import CALL, IDENTITY, Permits, everything, permits_of, refusal_of_whole
 
 _URIS = "peer_uri"
 """The key under which gRPC gives the URIs in a verified peer's certificate."""
@@ -43,7 +43,6 @@ class _Grant(NamedTuple):
     caller: Identity
     condition: Condition
     need: Need | None
-    permits: Permits
 
 
 _log = structlog.get_logger("strandline.rpc")
@@ -56,7 +55,7 @@ Context = Any
 class PermissionInterceptor(grpc.aio.ServerInterceptor):
     """Refuses what the table does not allow. ``cluster`` is the one that this process's own certificate names.
 
-    ``acls``: the rules of now, which clients need beside the table; None: they need none.
+    ``acls``: the rules of now, which clients need beside the table; None: they need none. ``tell`` hears of refusals.
     """
 
     def __init__(
@@ -64,8 +63,10 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
         cluster: str,
         table: Callable[[str], Grants | None] = TABLE.get,
         acls: Callable[[], Acls] | None = None,
+        tell: Tell = lambda _: None,
     ) -> None:
         self._cluster = cluster
+        self._tell = tell
         self._table = table
         self._acls = acls
         self._wrapped: dict[str, Handler] = {}
@@ -100,12 +101,14 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
     def _one_request(self, method: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         def check(request: Any, context: Context) -> tuple[Any, Context]:
             grant = self._grant(method, context)
+            permits = self._permits(method, grant, context)
 
             def allow() -> None:
-                self._check(method, grant, request, names_one=True)
+                self._check(method, grant, permits, context, request, names_one=True)
 
             allow()
-            CALL.set(grant.permits)
+            CALL.set(permits)
+            IDENTITY.set(grant.caller)
             return request, context if grant.need is None else _CheckedAnswers(context, allow)
 
         return before(inner, check)
@@ -113,27 +116,43 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
     def _many_requests(self, method: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         def check(requests: Any, context: Context) -> tuple[Any, Context]:
             grant = self._grant(method, context)
-            CALL.set(grant.permits)
+            permits = self._permits(method, grant, context)
+            CALL.set(permits)
             if grant.condition is ALWAYS and grant.need is None:
                 return requests, context
 
             def allow(message: Any) -> Any:
                 if _is_message(message):
-                    self._check(method, grant, message)
+                    self._check(method, grant, permits, context, message)
                 return message
 
             return _checked_iterator(requests, allow), _CheckedContext(context, allow)
 
         return before(inner, check)
 
-    def _check(self, method: str, grant: _Grant, message: Any, *, names_one: bool = False) -> None:
+    def _permits(self, method: str, grant: _Grant, context: Context) -> Permits:
+        if grant.need is None or self._acls is None:
+            return everything
+        caller = Caller(grant.caller.principal, grant.need.of, method, context.peer())
+        return permits_of(caller, self._acls, self._tell)
+
+    def _check(
+        self,
+        method: str,
+        grant: _Grant,
+        permits: Permits,
+        context: Context,
+        message: Any,
+        *,
+        names_one: bool = False,
+    ) -> None:
         """Refuse a message as a whole; the rest of what it names is for its handler to refuse.
 
         ``names_one``: also for its group or transactional id, which a message of a stream is answered by itself.
         """
         if not grant.condition.holds(message, grant.caller):
-            raise self._refused(method, grant.caller, f"only {grant.condition.words}")
-        permit = grant.permits()
+            raise self._refused(method, grant.caller, f"only {grant.condition.words}", context)
+        permit = permits()
         if permit is not None and grant.need is not None:
             refusal = refusal_of_whole(permit, grant.need, message, names_one=names_one)
             if refusal is not None:
@@ -149,15 +168,16 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
         uris = tuple(context.auth_context().get(_URIS, ()))
         granted = self._granted.get((method, uris))
         if granted is None:
-            granted = self._look_up(method, uris)
+            granted = self._look_up(method, uris, context)
             if len(self._granted) < _GRANTS_KEPT:
                 self._granted[method, uris] = granted
         return granted
 
-    def _look_up(self, method: str, uris: tuple[bytes, ...]) -> _Grant:
+    def _look_up(self, method: str, uris: tuple[bytes, ...], context: Context) -> _Grant:
         caller = identity_of_peer(uris)
         if caller is None:
-            raise self._refused(method, None, "the certificate names no identity strandline://<cluster>/<role>/<id>")
+            why = "the certificate names no identity strandline://<cluster>/<role>/<id>"
+            raise self._refused(method, None, why, context)
         grants = self._table(method) or {}
         condition = grants.get(caller.role)
         need = NEEDS.get(method) if self._acls is not None and caller.role is CallerRole.CLIENT else None
@@ -165,17 +185,20 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
             # Rules may allow a client what without them only administrators may.
             condition = condition or ALWAYS
         if caller.cluster != self._cluster:
-            raise self._refused(method, caller, f"the certificate is of cluster '{caller.cluster}' and not of this one")
+            why = f"the certificate is of cluster '{caller.cluster}' and not of this one"
+            raise self._refused(method, caller, why, context)
         if condition is None:
             allowed = ", ".join(grants) or "nobody"
-            raise self._refused(method, caller, f"it is for {allowed}")
+            raise self._refused(method, caller, f"it is for {allowed}", context)
         if self._acls is None or caller.role is not CallerRole.CLIENT:
-            return _Grant(caller, condition, None, everything)
+            return _Grant(caller, condition, None)
         if need is None:
-            raise self._refused(method, caller, "no rule can allow it to a client")
-        return _Grant(caller, condition, need, permits_of(Caller(caller.principal, need.of), self._acls))
+            raise self._refused(method, caller, "no rule can allow it to a client", context)
+        return _Grant(caller, condition, need)
 
-    def _refused(self, method: str, caller: Identity | None, why: str) -> Refused:
+    def _refused(self, method: str, caller: Identity | None, why: str, context: Context) -> Refused:
+        principal = ANONYMOUS if caller is None else caller.principal
+        self._tell(audit_of(Caller(principal, None, method, context.peer()), None, None, "REFUSED", BY_ROLE))
         name = method.rpartition("/")[2]
         self._say(method, caller, why)
         message = f"{caller or 'the caller'} may not call {name}: {why}"

@@ -231,6 +231,7 @@ TABLE: Mapping[str, Grants] = {
     _METADATA + "Subscribe": EVERYBODY,
     _METADATA + "GetMetadata": EVERYBODY,
     _METADATA + "DescribeCluster": EVERYBODY,
+    _METADATA + "DescribeAudit": _clients(),
     _ANALYTICS + "ListStats": _clients(),
     _ANALYTICS + "Query": _clients(),
     _ANALYTICS + "GetTimeline": _clients(),
@@ -251,6 +252,9 @@ TABLE: Mapping[str, Grants] = {
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": EVERYBODY,
 }
 """Method by method, every one that a server of ours serves."""
+
+CHANGES = frozenset(method for method, grants in TABLE.items() if _ADMIN in grants and _CLIENT not in grants)
+"""What changes a cluster, and is audited (C109): what without rules administrators alone may do."""
 
 # ---- needs
 # With `authorization = acl`, what a client's rules must allow for each method, beside the table's conditions (C105).
@@ -329,6 +333,7 @@ NEEDS: Mapping[str, Need] = {
     **_each(_CONTROLLER, "CreatePartitions", {_R.TOPIC: _O.ALTER}),
     **_each(_METADATA, "Subscribe GetMetadata", {_R.TOPIC: _O.DESCRIBE}),
     **_each(_METADATA, "DescribeCluster", _NOTHING),
+    **_each(_METADATA, "DescribeAudit", _SEES_ALL),
     **dict.fromkeys((method for method in TABLE if method.startswith(_ANALYTICS)), _SEES_ALL),
     **dict.fromkeys((method for method in TABLE if method.startswith("/grpc.")), _NOTHING),
 }

@@ -12,10 +12,10 @@ from typing import Any
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.messages import Endpoint, ServedPartition
-from strandline.core.permissions import Acls, Caller, Operation, Permit, ResourceType
+from strandline.core.permissions import CLUSTER_NAME, EVERY_NAME, Acls, Caller, Operation, Permit, ResourceType, Tell
 from strandline.core.types import NodeId, TopicPartition
 from strandline.rpc.convert.errors import Topics, Unresolved
-from strandline.rpc.permissions import CallerRole, Need, Scope, identity_of_peer
+from strandline.rpc.permissions import CallerRole, Identity, Need, Scope, identity_of_peer
 from strandline.rpc.tls import peer_properties
 
 Permits = Callable[[], Permit | None]
@@ -30,15 +30,21 @@ CALL: ContextVar[Permits] = ContextVar("permits", default=everything)
 """Of the call that is being served; set before its handler runs."""
 
 
-def permits_of(caller: Caller, acls: Callable[[], Acls]) -> Permits:
+IDENTITY: ContextVar[Identity | None] = ContextVar("identity", default=None)
+"""Whom the certificate of the call names; None without TLS."""
+CHANGES_BY: ContextVar[Caller | None] = ContextVar("changes by", default=None)
+"""Who calls, if the method changes something and is audited."""
+
+
+def permits_of(caller: Caller, acls: Callable[[], Acls], tell: Tell) -> Permits:
     """What a client may touch in one call."""
-    return lambda: Permit(caller, acls())
+    return lambda: Permit(caller, acls(), tell)
 
 
 def caller_of_call() -> Caller | None:
-    """The client whose rules apply to the call; None: none do."""
+    """Whose rules apply to the call, or who changes something by it; None: no rules do, and nobody does."""
     permit = CALL.get()()
-    return None if permit is None else permit.caller
+    return CHANGES_BY.get() if permit is None else permit.caller
 
 
 def refused(resource: ResourceType, name: str) -> Refusal | None:
@@ -63,12 +69,13 @@ def refusal_of_whole(permit: Permit, need: Need, request: Any, *, names_one: boo
     """
     matcher, of = permit.acls.of(permit.caller.principal), need.of
     if need.scope is Scope.SOME and not matcher.may_to_some(of[ResourceType.TOPIC], ResourceType.TOPIC):
+        permit.refused(of[ResourceType.TOPIC], ResourceType.TOPIC, "")
         message = f"{permit.caller.principal} may {of[ResourceType.TOPIC]} no topic"
         return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message, Outcome.NOT_APPENDED)
     if need.scope is Scope.EVERY and not matcher.may_to_all(of[ResourceType.TOPIC], ResourceType.TOPIC):
         return _not_every_topic(permit, "this tells of")
     if ResourceType.CLUSTER in of and (ResourceType.TOPIC not in of or need.scope is not Scope.NAMED):
-        return permit.cluster_refusal()
+        return permit.refusal(ResourceType.CLUSTER, CLUSTER_NAME)
     named = ((kind, getattr(request, field, "")) for kind, field in _NAMED_ALONE if names_one and kind in of)
     return next((refusal for kind, name in named if name and (refusal := permit.refusal(kind, name))), None)
 
@@ -141,6 +148,7 @@ def subscription_refusal(names: Iterable[str] | None, pattern: str | None) -> Re
 
 
 def _not_every_topic(permit: Permit, why: str) -> Refusal:
+    permit.refused(Operation.DESCRIBE, ResourceType.TOPIC, EVERY_NAME)
     message = f"{permit.caller.principal} may not DESCRIBE every topic, which {why}; grant topic * LITERAL"
     return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message, Outcome.NOT_APPENDED)
 

@@ -17,8 +17,9 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from strandline.core.messages import Endpoint
-from strandline.core.permissions import Acls
+from strandline.core.permissions import Acls, Tell
 from strandline.rpc import channels
+from strandline.rpc.audit import AuditInterceptor
 from strandline.rpc.authorization import PermissionInterceptor
 from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.interceptors import RefusalInterceptor, Reported
@@ -150,6 +151,8 @@ class ServerSettings:
     handshake_ms: int = 20_000
     """How long a connection may take until it speaks HTTP/2, TLS included; gRPC's own patience is two minutes."""
     on_refusal: Reported = lambda _method, _refusal: None
+    audit: Tell = lambda _: None
+    """Hears who changed something, and who was refused what it may not do (C109)."""
 
 
 def server_options(settings: ServerSettings) -> channels.Options:
@@ -186,12 +189,16 @@ def build_server(
     may do what these rules allow.
     """
     if tls is not None:
-        interceptors = [PermissionInterceptor(tls.identity.cluster, acls=acls), *interceptors]
+        interceptors = [PermissionInterceptor(tls.identity.cluster, acls=acls, tell=settings.audit), *interceptors]
     channels.note_use()
     table = MethodTable()
     server = aio().server(
         handlers=[table],
-        interceptors=[RefusalInterceptor(settings.name, reported=settings.on_refusal), *interceptors],
+        interceptors=[
+            RefusalInterceptor(settings.name, reported=settings.on_refusal),
+            *interceptors,
+            AuditInterceptor(settings.audit),
+        ],
         options=server_options(settings),
         maximum_concurrent_rpcs=settings.max_concurrent_rpcs,
     )

@@ -7,6 +7,7 @@ comes back with ``since``; one that reads slowly delays no other and holds nothi
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import grpc
@@ -14,6 +15,7 @@ import grpc
 from strandline.core.control.subscriptions import Subscription
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import AsOf, Wanted
+from strandline.rpc.convert.audit import Recent, write_audit
 from strandline.rpc.convert.metadata import write_node
 from strandline.rpc.convert.subscription import read_wanted, write_as_of, write_controllers
 from strandline.rpc.interceptors import Unread
@@ -36,9 +38,12 @@ MOST_MESSAGES_WAITING = 100
 class MetadataServicer:
     """MetadataService of one process."""
 
-    def __init__(self, feed: MetadataFeed, authorization: str = "") -> None:
-        """``authorization``: the setting of this process; empty without TLS."""
+    def __init__(
+        self, feed: MetadataFeed, authorization: str = "", audit: Callable[[], Iterable[Recent]] = tuple
+    ) -> None:
+        """``authorization``: the setting of this process; empty without TLS. ``audit``: what it told of lately."""
         self._feed = feed
+        self._audit = audit
         self._authorization = authorization
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -74,6 +79,12 @@ class MetadataServicer:
             active=controllers[0].controller_id if controllers else None,
             authorization=self._authorization,
         )
+
+    async def DescribeAudit(self, request: pb.DescribeAuditRequest, context: Context) -> pb.DescribeAuditResponse:
+        """Returns what callers changed and were refused lately."""
+        self._feed.catch_up()
+        _check(self._feed, request.cluster_id if request.HasField("cluster_id") else None)
+        return pb.DescribeAuditResponse(events=[write_audit(*each) for each in self._audit()])
 
 
 class _Stream:

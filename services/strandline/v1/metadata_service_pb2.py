@@ -24,33 +24,38 @@ _sym_db = _symbol_database.Default()
 
 from strandline.v1 import metadata_pb2 as strandline_dot_v1_dot_metadata__pb2
 from strandline.v1 import partition_pb2 as strandline_dot_v1_dot_partition__pb2
+from strandline.v1 import state_event_pb2 as strandline_dot_v1_dot_state__event__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$strandline/v1/metadata_service.proto\x12\rstrandline.v1\x1a\x1cstrandline/v1/metadata.proto\x1a\x1dstrandline/v1/partition.proto\"\x94\x01\n\x04\x41sOf\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x10\n\x08reign_id\x18\x02 \x01(\t\x12\x17\n\x0fmetadata_offset\x18\x03 \x01(\x03\x12\x0e\n\x06\x61ge_ms\x18\x04 \x01(\x03\x12\x11\n\x07node_id\x18\x05 \x01(\x05H\x00\x12\x17\n\rcontroller_id\x18\x06 \x01(\x05H\x00\x42\x0b\n\tserved_by\"]\n\x13\x43ontrollerEndpoints\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12/\n\tendpoints\x18\x02 \x01(\x0b\x32\x1c.strandline.v1.NodeEndpoints\"\xea\x01\n\x10SubscribeRequest\x12\x17\n\ncluster_id\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x31\n\nadd_topics\x18\x02 \x03(\x0b\x32\x1d.strandline.v1.TopicReference\x12\x34\n\rremove_topics\x18\x03 \x03(\x0b\x32\x1d.strandline.v1.TopicReference\x12\x12\n\nall_topics\x18\x04 \x01(\x08\x12\'\n\x05since\x18\x05 \x01(\x0b\x32\x13.strandline.v1.AsOfH\x01\x88\x01\x01\x42\r\n\x0b_cluster_idB\x08\n\x06_since\"\xf0\x03\n\x11SubscribeResponse\x12\"\n\x05\x61s_of\x18\x01 \x01(\x0b\x32\x13.strandline.v1.AsOf\x12\x13\n\x0bis_snapshot\x18\x02 \x01(\x08\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12#\n\x05rules\x18\x04 \x01(\x0b\x32\x14.strandline.v1.Rules\x12\x15\n\rfeature_level\x18\x05 \x01(\x05\x12,\n\x06topics\x18\x06 \x03(\x0b\x32\x1c.strandline.v1.TopicMetadata\x12\x33\n\x0e\x63hanged_topics\x18\x07 \x03(\x0b\x32\x1b.strandline.v1.ChangedTopic\x12\x19\n\x11\x64\x65leted_topic_ids\x18\x08 \x03(\t\x12\x35\n\x0emissing_topics\x18\t \x03(\x0b\x32\x1d.strandline.v1.TopicReference\x12*\n\x05nodes\x18\n \x03(\x0b\x32\x1b.strandline.v1.NodeMetadata\x12\x18\n\x10removed_node_ids\x18\x0b \x03(\x05\x12\x37\n\x0b\x63ontrollers\x18\x0c \x03(\x0b\x32\".strandline.v1.ControllerEndpoints\x12\x13\n\x06\x61\x63tive\x18\r \x01(\x05H\x00\x88\x01\x01\x42\t\n\x07_active\"V\n\x0c\x43hangedTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x34\n\npartitions\x18\x02 \x03(\x0b\x32 .strandline.v1.PartitionMetadata\"z\n!MetadataServiceGetMetadataRequest\x12\x17\n\ncluster_id\x18\x01 \x01(\tH\x00\x88\x01\x01\x12-\n\x06topics\x18\x02 \x03(\x0b\x32\x1d.strandline.v1.TopicReferenceB\r\n\x0b_cluster_id\"\xb1\x01\n\"MetadataServiceGetMetadataResponse\x12\"\n\x05\x61s_of\x18\x01 \x01(\x0b\x32\x13.strandline.v1.AsOf\x12\x30\n\x08metadata\x18\x02 \x01(\x0b\x32\x1e.strandline.v1.ClusterMetadata\x12\x35\n\x0emissing_topics\x18\x03 \x03(\x0b\x32\x1d.strandline.v1.TopicReference\"@\n\x16\x44\x65scribeClusterRequest\x12\x17\n\ncluster_id\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\r\n\x0b_cluster_id\"\xed\x01\n\x17\x44\x65scribeClusterResponse\x12\"\n\x05\x61s_of\x18\x01 \x01(\x0b\x32\x13.strandline.v1.AsOf\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12*\n\x05nodes\x18\x03 \x03(\x0b\x32\x1b.strandline.v1.NodeMetadata\x12\x37\n\x0b\x63ontrollers\x18\x04 \x03(\x0b\x32\".strandline.v1.ControllerEndpoints\x12\x13\n\x06\x61\x63tive\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x15\n\rauthorization\x18\x06 \x01(\tB\t\n\x07_active2\xbb\x02\n\x0fMetadataService\x12R\n\tSubscribe\x12\x1f.strandline.v1.SubscribeRequest\x1a .strandline.v1.SubscribeResponse(\x01\x30\x01\x12r\n\x0bGetMetadata\x12\x30.strandline.v1.MetadataServiceGetMetadataRequest\x1a\x31.strandline.v1.MetadataServiceGetMetadataResponse\x12`\n\x0f\x44\x65scribeCluster\x12%.strandline.v1.DescribeClusterRequest\x1a&.strandline.v1.DescribeClusterResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$strandline/v1/metadata_service.proto\x12\rstrandline.v1\x1a\x1cstrandline/v1/metadata.proto\x1a\x1dstrandline/v1/partition.proto\x1a\x1fstrandline/v1/state_event.proto\"\x94\x01\n\x04\x41sOf\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x10\n\x08reign_id\x18\x02 \x01(\t\x12\x17\n\x0fmetadata_offset\x18\x03 \x01(\x03\x12\x0e\n\x06\x61ge_ms\x18\x04 \x01(\x03\x12\x11\n\x07node_id\x18\x05 \x01(\x05H\x00\x12\x17\n\rcontroller_id\x18\x06 \x01(\x05H\x00\x42\x0b\n\tserved_by\"]\n\x13\x43ontrollerEndpoints\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12/\n\tendpoints\x18\x02 \x01(\x0b\x32\x1c.strandline.v1.NodeEndpoints\"\xea\x01\n\x10SubscribeRequest\x12\x17\n\ncluster_id\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x31\n\nadd_topics\x18\x02 \x03(\x0b\x32\x1d.strandline.v1.TopicReference\x12\x34\n\rremove_topics\x18\x03 \x03(\x0b\x32\x1d.strandline.v1.TopicReference\x12\x12\n\nall_topics\x18\x04 \x01(\x08\x12\'\n\x05since\x18\x05 \x01(\x0b\x32\x13.strandline.v1.AsOfH\x01\x88\x01\x01\x42\r\n\x0b_cluster_idB\x08\n\x06_since\"\xf0\x03\n\x11SubscribeResponse\x12\"\n\x05\x61s_of\x18\x01 \x01(\x0b\x32\x13.strandline.v1.AsOf\x12\x13\n\x0bis_snapshot\x18\x02 \x01(\x08\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12#\n\x05rules\x18\x04 \x01(\x0b\x32\x14.strandline.v1.Rules\x12\x15\n\rfeature_level\x18\x05 \x01(\x05\x12,\n\x06topics\x18\x06 \x03(\x0b\x32\x1c.strandline.v1.TopicMetadata\x12\x33\n\x0e\x63hanged_topics\x18\x07 \x03(\x0b\x32\x1b.strandline.v1.ChangedTopic\x12\x19\n\x11\x64\x65leted_topic_ids\x18\x08 \x03(\t\x12\x35\n\x0emissing_topics\x18\t \x03(\x0b\x32\x1d.strandline.v1.TopicReference\x12*\n\x05nodes\x18\n \x03(\x0b\x32\x1b.strandline.v1.NodeMetadata\x12\x18\n\x10removed_node_ids\x18\x0b \x03(\x05\x12\x37\n\x0b\x63ontrollers\x18\x0c \x03(\x0b\x32\".strandline.v1.ControllerEndpoints\x12\x13\n\x06\x61\x63tive\x18\r \x01(\x05H\x00\x88\x01\x01\x42\t\n\x07_active\"V\n\x0c\x43hangedTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x34\n\npartitions\x18\x02 \x03(\x0b\x32 .strandline.v1.PartitionMetadata\"z\n!MetadataServiceGetMetadataRequest\x12\x17\n\ncluster_id\x18\x01 \x01(\tH\x00\x88\x01\x01\x12-\n\x06topics\x18\x02 \x03(\x0b\x32\x1d.strandline.v1.TopicReferenceB\r\n\x0b_cluster_id\"\xb1\x01\n\"MetadataServiceGetMetadataResponse\x12\"\n\x05\x61s_of\x18\x01 \x01(\x0b\x32\x13.strandline.v1.AsOf\x12\x30\n\x08metadata\x18\x02 \x01(\x0b\x32\x1e.strandline.v1.ClusterMetadata\x12\x35\n\x0emissing_topics\x18\x03 \x03(\x0b\x32\x1d.strandline.v1.TopicReference\"@\n\x16\x44\x65scribeClusterRequest\x12\x17\n\ncluster_id\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\r\n\x0b_cluster_id\"\xed\x01\n\x17\x44\x65scribeClusterResponse\x12\"\n\x05\x61s_of\x18\x01 \x01(\x0b\x32\x13.strandline.v1.AsOf\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12*\n\x05nodes\x18\x03 \x03(\x0b\x32\x1b.strandline.v1.NodeMetadata\x12\x37\n\x0b\x63ontrollers\x18\x04 \x03(\x0b\x32\".strandline.v1.ControllerEndpoints\x12\x13\n\x06\x61\x63tive\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x15\n\rauthorization\x18\x06 \x01(\tB\t\n\x07_active\">\n\x14\x44\x65scribeAuditRequest\x12\x17\n\ncluster_id\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\r\n\x0b_cluster_id\"B\n\x15\x44\x65scribeAuditResponse\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.strandline.v1.StateEvent2\x97\x03\n\x0fMetadataService\x12R\n\tSubscribe\x12\x1f.strandline.v1.SubscribeRequest\x1a .strandline.v1.SubscribeResponse(\x01\x30\x01\x12r\n\x0bGetMetadata\x12\x30.strandline.v1.MetadataServiceGetMetadataRequest\x1a\x31.strandline.v1.MetadataServiceGetMetadataResponse\x12`\n\x0f\x44\x65scribeCluster\x12%.strandline.v1.DescribeClusterRequest\x1a&.strandline.v1.DescribeClusterResponse\x12Z\n\rDescribeAudit\x12#.strandline.v1.DescribeAuditRequest\x1a$.strandline.v1.DescribeAuditResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'strandline.v1.metadata_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ASOF']._serialized_start=117
-  _globals['_ASOF']._serialized_end=265
-  _globals['_CONTROLLERENDPOINTS']._serialized_start=267
-  _globals['_CONTROLLERENDPOINTS']._serialized_end=360
-  _globals['_SUBSCRIBEREQUEST']._serialized_start=363
-  _globals['_SUBSCRIBEREQUEST']._serialized_end=597
-  _globals['_SUBSCRIBERESPONSE']._serialized_start=600
-  _globals['_SUBSCRIBERESPONSE']._serialized_end=1096
-  _globals['_CHANGEDTOPIC']._serialized_start=1098
-  _globals['_CHANGEDTOPIC']._serialized_end=1184
-  _globals['_METADATASERVICEGETMETADATAREQUEST']._serialized_start=1186
-  _globals['_METADATASERVICEGETMETADATAREQUEST']._serialized_end=1308
-  _globals['_METADATASERVICEGETMETADATARESPONSE']._serialized_start=1311
-  _globals['_METADATASERVICEGETMETADATARESPONSE']._serialized_end=1488
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=1490
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=1554
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=1557
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=1794
-  _globals['_METADATASERVICE']._serialized_start=1797
-  _globals['_METADATASERVICE']._serialized_end=2112
+  _globals['_ASOF']._serialized_start=150
+  _globals['_ASOF']._serialized_end=298
+  _globals['_CONTROLLERENDPOINTS']._serialized_start=300
+  _globals['_CONTROLLERENDPOINTS']._serialized_end=393
+  _globals['_SUBSCRIBEREQUEST']._serialized_start=396
+  _globals['_SUBSCRIBEREQUEST']._serialized_end=630
+  _globals['_SUBSCRIBERESPONSE']._serialized_start=633
+  _globals['_SUBSCRIBERESPONSE']._serialized_end=1129
+  _globals['_CHANGEDTOPIC']._serialized_start=1131
+  _globals['_CHANGEDTOPIC']._serialized_end=1217
+  _globals['_METADATASERVICEGETMETADATAREQUEST']._serialized_start=1219
+  _globals['_METADATASERVICEGETMETADATAREQUEST']._serialized_end=1341
+  _globals['_METADATASERVICEGETMETADATARESPONSE']._serialized_start=1344
+  _globals['_METADATASERVICEGETMETADATARESPONSE']._serialized_end=1521
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=1523
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=1587
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=1590
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=1827
+  _globals['_DESCRIBEAUDITREQUEST']._serialized_start=1829
+  _globals['_DESCRIBEAUDITREQUEST']._serialized_end=1891
+  _globals['_DESCRIBEAUDITRESPONSE']._serialized_start=1893
+  _globals['_DESCRIBEAUDITRESPONSE']._serialized_end=1959
+  _globals['_METADATASERVICE']._serialized_start=1962
+  _globals['_METADATASERVICE']._serialized_end=2369
 # @@protoc_insertion_point(module_scope)

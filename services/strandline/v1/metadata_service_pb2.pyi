@@ -14,6 +14,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from strandline.v1 import metadata_pb2 as _metadata_pb2
 from strandline.v1 import partition_pb2 as _partition_pb2
+from strandline.v1 import state_event_pb2 as _state_event_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -418,3 +419,53 @@ class DescribeClusterResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__active) -> _WhichOneofReturnType__active | None: ...
 
 Global___DescribeClusterResponse: _TypeAlias = DescribeClusterResponse  # noqa: Y015
+
+@_typing.final
+class DescribeAuditRequest(_message.Message):
+    """A question for the audit of one process."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster meant; absent: not checked."""
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
+    _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+
+Global___DescribeAuditRequest: _TypeAlias = DescribeAuditRequest  # noqa: Y015
+
+@_typing.final
+class DescribeAuditResponse(_message.Message):
+    """The audit of one process since it started."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[_state_event_pb2.StateEvent]:
+        """The newest events, at most 200 and the newest last; of the envelope they have type and time alone. Refusals come up
+        to a second later.
+        """
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[_state_event_pb2.StateEvent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeAuditResponse: _TypeAlias = DescribeAuditResponse  # noqa: Y015

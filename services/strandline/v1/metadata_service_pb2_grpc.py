@@ -50,6 +50,11 @@ class MetadataServiceStub(object):
                 request_serializer=strandline_dot_v1_dot_metadata__service__pb2.DescribeClusterRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_metadata__service__pb2.DescribeClusterResponse.FromString,
                 _registered_method=True)
+        self.DescribeAudit = channel.unary_unary(
+                '/strandline.v1.MetadataService/DescribeAudit',
+                request_serializer=strandline_dot_v1_dot_metadata__service__pb2.DescribeAuditRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_metadata__service__pb2.DescribeAuditResponse.FromString,
+                _registered_method=True)
 
 
 class MetadataServiceServicer(object):
@@ -77,6 +82,13 @@ class MetadataServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeAudit(self, request, context):
+        """Returns what callers changed and were refused lately, as far as this process told of it (ours).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MetadataServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +106,11 @@ def add_MetadataServiceServicer_to_server(servicer, server):
                     servicer.DescribeCluster,
                     request_deserializer=strandline_dot_v1_dot_metadata__service__pb2.DescribeClusterRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_metadata__service__pb2.DescribeClusterResponse.SerializeToString,
+            ),
+            'DescribeAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeAudit,
+                    request_deserializer=strandline_dot_v1_dot_metadata__service__pb2.DescribeAuditRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_metadata__service__pb2.DescribeAuditResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +195,33 @@ class MetadataService(object):
             '/strandline.v1.MetadataService/DescribeCluster',
             strandline_dot_v1_dot_metadata__service__pb2.DescribeClusterRequest.SerializeToString,
             strandline_dot_v1_dot_metadata__service__pb2.DescribeClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.MetadataService/DescribeAudit',
+            strandline_dot_v1_dot_metadata__service__pb2.DescribeAuditRequest.SerializeToString,
+            strandline_dot_v1_dot_metadata__service__pb2.DescribeAuditResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -44,6 +44,8 @@ class MetadataServiceStub:
     """Returns the cluster's state once."""
     DescribeCluster: _grpc.UnaryUnaryMultiCallable[_metadata_service_pb2.DescribeClusterRequest, _metadata_service_pb2.DescribeClusterResponse]
     """Returns the nodes and controllers of the cluster, and no topics (Kafka's DescribeCluster)."""
+    DescribeAudit: _grpc.UnaryUnaryMultiCallable[_metadata_service_pb2.DescribeAuditRequest, _metadata_service_pb2.DescribeAuditResponse]
+    """Returns what callers changed and were refused lately, as far as this process told of it (ours)."""
 
 @_typing.type_check_only
 class MetadataServiceAsyncStub(MetadataServiceStub):
@@ -56,6 +58,8 @@ class MetadataServiceAsyncStub(MetadataServiceStub):
     """Returns the cluster's state once."""
     DescribeCluster: _aio.UnaryUnaryMultiCallable[_metadata_service_pb2.DescribeClusterRequest, _metadata_service_pb2.DescribeClusterResponse]  # type: ignore[assignment]
     """Returns the nodes and controllers of the cluster, and no topics (Kafka's DescribeCluster)."""
+    DescribeAudit: _aio.UnaryUnaryMultiCallable[_metadata_service_pb2.DescribeAuditRequest, _metadata_service_pb2.DescribeAuditResponse]  # type: ignore[assignment]
+    """Returns what callers changed and were refused lately, as far as this process told of it (ours)."""
 
 class MetadataServiceServicer(metaclass=_abc_1.ABCMeta):
     """Served by the controller and by every data node, for clients and for other processes of the cluster."""
@@ -83,5 +87,13 @@ class MetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_metadata_service_pb2.DescribeClusterResponse, _abc.Awaitable[_metadata_service_pb2.DescribeClusterResponse]]:
         """Returns the nodes and controllers of the cluster, and no topics (Kafka's DescribeCluster)."""
+
+    @_abc_1.abstractmethod
+    def DescribeAudit(
+        self,
+        request: _metadata_service_pb2.DescribeAuditRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_metadata_service_pb2.DescribeAuditResponse, _abc.Awaitable[_metadata_service_pb2.DescribeAuditResponse]]:
+        """Returns what callers changed and were refused lately, as far as this process told of it (ours)."""
 
 def add_MetadataServiceServicer_to_server(servicer: MetadataServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

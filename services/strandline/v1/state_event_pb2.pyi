@@ -85,6 +85,8 @@ class _StateEventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StateE
     """Markers of transactions were committed in a partition."""
     STATE_EVENT_TYPE_REASSIGNMENT: _StateEventType.ValueType  # 27
     """A change of a partition's replicas was queued, started, completed or cancelled."""
+    STATE_EVENT_TYPE_AUDIT: _StateEventType.ValueType  # 28
+    """A caller changed something, or was refused what it may not do."""
 
 class StateEventType(_StateEventType, metaclass=_StateEventTypeEnumTypeWrapper):
     """What happened."""
@@ -145,6 +147,8 @@ STATE_EVENT_TYPE_TRANSACTION_DECIDED: StateEventType.ValueType  # 26
 """Markers of transactions were committed in a partition."""
 STATE_EVENT_TYPE_REASSIGNMENT: StateEventType.ValueType  # 27
 """A change of a partition's replicas was queued, started, completed or cancelled."""
+STATE_EVENT_TYPE_AUDIT: StateEventType.ValueType  # 28
+"""A caller changed something, or was refused what it may not do."""
 Global___StateEventType: _TypeAlias = StateEventType  # noqa: Y015
 
 @_typing.final
@@ -251,6 +255,46 @@ class StateEvent(_message.Message):
             *,
             key: _builtins.str = ...,
             value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class BeforeEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class AfterEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -383,6 +427,14 @@ class StateEvent(_message.Message):
     REMOVING_REPLICAS_FIELD_NUMBER: _builtins.int
     TARGET_REPLICAS_FIELD_NUMBER: _builtins.int
     WAITING_FOR_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
+    RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     """Version of this schema, from 1."""
     cluster_id: _builtins.str
@@ -462,11 +514,13 @@ class StateEvent(_message.Message):
     repeated, once a minute.
     """
     first_us: _builtins.int
-    """HW_ADVANCE, TRANSACTION_DECIDED: time of the first of what this event joins."""
+    """HW_ADVANCE, TRANSACTION_DECIDED, refusals in AUDIT: time of the first of what this event joins."""
     last_us: _builtins.int
-    """HW_ADVANCE, TRANSACTION_DECIDED: time of the last of what this event joins."""
+    """HW_ADVANCE, TRANSACTION_DECIDED, refusals in AUDIT: time of the last of what this event joins."""
     n_coalesced: _builtins.int
-    """HW_ADVANCE, TRANSACTION_DECIDED, TRANSACTION_CHANGE: number of advances or transactions that this event joins."""
+    """HW_ADVANCE, TRANSACTION_DECIDED, TRANSACTION_CHANGE, AUDIT: number of advances, transactions or refusals that this
+    event joins; 1 of a change.
+    """
     initiator: _builtins.str
     """ISR_CHANGE: leader or controller."""
     request_id: _builtins.int
@@ -516,7 +570,7 @@ class StateEvent(_message.Message):
     decision: _builtins.str
     """CONTROLLER_DECISION: what was to be decided."""
     outcome: _builtins.str
-    """CONTROLLER_DECISION: what was decided; TRANSACTION_DECIDED: commit or abort."""
+    """CONTROLLER_DECISION: what was decided; TRANSACTION_DECIDED: commit or abort; AUDIT: ALLOWED of a change, or REFUSED."""
     subject_node_id: _builtins.int
     """NODE_SESSION, CLOCK_SAMPLE: the node it is about."""
     last_heartbeat_us: _builtins.int
@@ -607,6 +661,22 @@ class StateEvent(_message.Message):
     """TRANSACTION_DECIDED: offset of the marker, of the last one of several."""
     held_ms: _builtins.int
     """TRANSACTION_DECIDED: how long the LSO was held back in this leader's reign, in milliseconds, of several the sum."""
+    principal: _builtins.str
+    """AUDIT: who called, as rules name it, client/reports for example; anonymous without TLS or without an identity.
+    Absent, as the five after it, where refusals of more kinds than are kept apart in a second are one event.
+    """
+    peer: _builtins.str
+    """AUDIT: where it called from, of several refusals the first one's."""
+    method: _builtins.str
+    """AUDIT: the method, for example ControllerService/DeleteTopics."""
+    resource_type: _builtins.str
+    """AUDIT: topic, group, transactional-id, cluster or node."""
+    resource_name: _builtins.str
+    """AUDIT: its name, of several refusals the first one's; absent where the method as a whole was refused."""
+    rule: _builtins.str
+    """AUDIT: what decided: a rule of who may do what as `acl list` shows it, or role, the table of what roles may call;
+    absent: no rule allowed it, or there is no TLS.
+    """
     @_builtins.property
     def ext(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Additions that have no column yet."""
@@ -692,6 +762,16 @@ class StateEvent(_message.Message):
         """REASSIGNMENT: what it waits for when it is queued or started, each as node id, colon and reason. One that runs
         has a further event of phase started when it waits for something else.
         """
+
+    @_builtins.property
+    def before(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """AUDIT: what a change replaced, by name: settings, replicas, a rule; none where something is new. Never a record, a
+        key or a token.
+        """
+
+    @_builtins.property
+    def after(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """AUDIT: what is there instead; none where something is gone."""
 
     def __init__(
         self,
@@ -821,10 +901,18 @@ class StateEvent(_message.Message):
         removing_replicas: _abc.Iterable[_builtins.int] | None = ...,
         target_replicas: _abc.Iterable[_builtins.int] | None = ...,
         waiting_for: _abc.Iterable[_builtins.str] | None = ...,
+        principal: _builtins.str | None = ...,
+        peer: _builtins.str | None = ...,
+        method: _builtins.str | None = ...,
+        resource_type: _builtins.str | None = ...,
+        resource_name: _builtins.str | None = ...,
+        rule: _builtins.str | None = ...,
+        before: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        after: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_closed_ms", b"_closed_ms", "_commit_us", b"_commit_us", "_committed", b"_committed", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_controller_id", b"_controller_id", "_coordinator_epoch", b"_coordinator_epoch", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_offset", b"_first_offset", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_group_epoch", b"_group_epoch", "_group_id", b"_group_id", "_held_ms", b"_held_ms", "_held_since_us", b"_held_since_us", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_instance_id", b"_instance_id", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_load_ms", b"_load_ms", "_log_start", b"_log_start", "_marker_offset", b"_marker_offset", "_max_gap_us", b"_max_gap_us", "_member_epoch", b"_member_epoch", "_member_id", b"_member_id", "_meta_offset", b"_meta_offset", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_commits", b"_n_commits", "_n_fetch", b"_n_fetch", "_n_keys", b"_n_keys", "_n_members", b"_n_members", "_n_partitions", b"_n_partitions", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_new_state", b"_new_state", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_old_state", b"_old_state", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_phase", b"_phase", "_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_reign_id", b"_reign_id", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_target_epoch", b"_target_epoch", "_throttled_ms", b"_throttled_ms", "_timeout_ms", b"_timeout_ms", "_to_leo", b"_to_leo", "_token", b"_token", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "_transactional_id", b"_transactional_id", "_txn_start_us", b"_txn_start_us", "acked_offset", b"acked_offset", "bytes", b"bytes", "cause", b"cause", "closed_ms", b"closed_ms", "commit_us", b"commit_us", "committed", b"committed", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "coordinator_epoch", b"coordinator_epoch", "decision", b"decision", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "err_us", b"err_us", "error_code", b"error_code", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "fetch_leader_id", b"fetch_leader_id", "first_offset", b"first_offset", "first_us", b"first_us", "from_leo", b"from_leo", "group_epoch", b"group_epoch", "group_id", b"group_id", "held_ms", b"held_ms", "held_since_us", b"held_since_us", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "initiator", b"initiator", "instance_id", b"instance_id", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "load_ms", b"load_ms", "log_start", b"log_start", "marker_offset", b"marker_offset", "max_gap_us", b"max_gap_us", "member_epoch", b"member_epoch", "member_id", b"member_id", "meta_offset", b"meta_offset", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_commits", b"n_commits", "n_fetch", b"n_fetch", "n_keys", b"n_keys", "n_members", b"n_members", "n_partitions", b"n_partitions", "new_hw", b"new_hw", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "new_state", b"new_state", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "old_state", b"old_state", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "phase", b"phase", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "reign_id", b"reign_id", "replica_id", b"replica_id", "request_id", b"request_id", "sample_id", b"sample_id", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "target_epoch", b"target_epoch", "throttled_ms", b"throttled_ms", "timeout_ms", b"timeout_ms", "to_leo", b"to_leo", "token", b"token", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id", "transactional_id", b"transactional_id", "txn_start_us", b"txn_start_us"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_closed_ms", b"_closed_ms", "_commit_us", b"_commit_us", "_committed", b"_committed", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_controller_id", b"_controller_id", "_coordinator_epoch", b"_coordinator_epoch", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_offset", b"_first_offset", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_group_epoch", b"_group_epoch", "_group_id", b"_group_id", "_held_ms", b"_held_ms", "_held_since_us", b"_held_since_us", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_instance_id", b"_instance_id", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_load_ms", b"_load_ms", "_log_start", b"_log_start", "_marker_offset", b"_marker_offset", "_max_gap_us", b"_max_gap_us", "_member_epoch", b"_member_epoch", "_member_id", b"_member_id", "_meta_offset", b"_meta_offset", "_method", b"_method", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_commits", b"_n_commits", "_n_fetch", b"_n_fetch", "_n_keys", b"_n_keys", "_n_members", b"_n_members", "_n_partitions", b"_n_partitions", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_new_state", b"_new_state", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_old_state", b"_old_state", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_peer", b"_peer", "_phase", b"_phase", "_principal", b"_principal", "_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_reign_id", b"_reign_id", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_resource_name", b"_resource_name", "_resource_type", b"_resource_type", "_rule", b"_rule", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_target_epoch", b"_target_epoch", "_throttled_ms", b"_throttled_ms", "_timeout_ms", b"_timeout_ms", "_to_leo", b"_to_leo", "_token", b"_token", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "_transactional_id", b"_transactional_id", "_txn_start_us", b"_txn_start_us", "acked_offset", b"acked_offset", "bytes", b"bytes", "cause", b"cause", "closed_ms", b"closed_ms", "commit_us", b"commit_us", "committed", b"committed", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "coordinator_epoch", b"coordinator_epoch", "decision", b"decision", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "err_us", b"err_us", "error_code", b"error_code", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "fetch_leader_id", b"fetch_leader_id", "first_offset", b"first_offset", "first_us", b"first_us", "from_leo", b"from_leo", "group_epoch", b"group_epoch", "group_id", b"group_id", "held_ms", b"held_ms", "held_since_us", b"held_since_us", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "initiator", b"initiator", "instance_id", b"instance_id", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "load_ms", b"load_ms", "log_start", b"log_start", "marker_offset", b"marker_offset", "max_gap_us", b"max_gap_us", "member_epoch", b"member_epoch", "member_id", b"member_id", "meta_offset", b"meta_offset", "method", b"method", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_commits", b"n_commits", "n_fetch", b"n_fetch", "n_keys", b"n_keys", "n_members", b"n_members", "n_partitions", b"n_partitions", "new_hw", b"new_hw", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "new_state", b"new_state", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "old_state", b"old_state", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "peer", b"peer", "phase", b"phase", "principal", b"principal", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "reign_id", b"reign_id", "replica_id", b"replica_id", "request_id", b"request_id", "resource_name", b"resource_name", "resource_type", b"resource_type", "rule", b"rule", "sample_id", b"sample_id", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "target_epoch", b"target_epoch", "throttled_ms", b"throttled_ms", "timeout_ms", b"timeout_ms", "to_leo", b"to_leo", "token", b"token", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id", "transactional_id", b"transactional_id", "txn_start_us", b"txn_start_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_closed_ms", b"_closed_ms", "_commit_us", b"_commit_us", "_committed", b"_committed", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_controller_id", b"_controller_id", "_coordinator_epoch", b"_coordinator_epoch", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_offset", b"_first_offset", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_group_epoch", b"_group_epoch", "_group_id", b"_group_id", "_held_ms", b"_held_ms", "_held_since_us", b"_held_since_us", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_instance_id", b"_instance_id", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_load_ms", b"_load_ms", "_log_start", b"_log_start", "_marker_offset", b"_marker_offset", "_max_gap_us", b"_max_gap_us", "_member_epoch", b"_member_epoch", "_member_id", b"_member_id", "_meta_offset", b"_meta_offset", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_commits", b"_n_commits", "_n_fetch", b"_n_fetch", "_n_keys", b"_n_keys", "_n_members", b"_n_members", "_n_partitions", b"_n_partitions", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_new_state", b"_new_state", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_old_state", b"_old_state", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_phase", b"_phase", "_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_reign_id", b"_reign_id", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_target_epoch", b"_target_epoch", "_throttled_ms", b"_throttled_ms", "_timeout_ms", b"_timeout_ms", "_to_leo", b"_to_leo", "_token", b"_token", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "_transactional_id", b"_transactional_id", "_txn_start_us", b"_txn_start_us", "acked_offset", b"acked_offset", "added", b"added", "adding_replicas", b"adding_replicas", "assigned", b"assigned", "blocking_replicas", b"blocking_replicas", "bytes", b"bytes", "cause", b"cause", "closed_ms", b"closed_ms", "cluster_id", b"cluster_id", "commit_us", b"commit_us", "committed", b"committed", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "coordinator_epoch", b"coordinator_epoch", "decision", b"decision", "dropped_by_type", b"dropped_by_type", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "eligible_set", b"eligible_set", "elr", b"elr", "err_us", b"err_us", "error_code", b"error_code", "event_type", b"event_type", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "ext", b"ext", "fenced_set", b"fenced_set", "fetch_leader_id", b"fetch_leader_id", "first_offset", b"first_offset", "first_us", b"first_us", "from_leo", b"from_leo", "group_epoch", b"group_epoch", "group_id", b"group_id", "held_ms", b"held_ms", "held_since_us", b"held_since_us", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "incarnation", b"incarnation", "initiator", b"initiator", "instance_id", b"instance_id", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "live_set", b"live_set", "load_ms", b"load_ms", "log_start", b"log_start", "marker_offset", b"marker_offset", "max_gap_us", b"max_gap_us", "member_epoch", b"member_epoch", "member_id", b"member_id", "meta_offset", b"meta_offset", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_commits", b"n_commits", "n_error", b"n_error", "n_fetch", b"n_fetch", "n_keys", b"n_keys", "n_members", b"n_members", "n_partitions", b"n_partitions", "new_hw", b"new_hw", "new_isr", b"new_isr", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "new_state", b"new_state", "node_id", b"node_id", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_isr", b"old_isr", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "old_state", b"old_state", "original_replicas", b"original_replicas", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "phase", b"phase", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "proposed_isr", b"proposed_isr", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "reign_id", b"reign_id", "removed", b"removed", "removing_replicas", b"removing_replicas", "replica_id", b"replica_id", "replicas", b"replicas", "request_id", b"request_id", "revoking", b"revoking", "sample_id", b"sample_id", "schema_version", b"schema_version", "seq", b"seq", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "target_epoch", b"target_epoch", "target_replicas", b"target_replicas", "throttled_ms", b"throttled_ms", "timeout_ms", b"timeout_ms", "to_leo", b"to_leo", "token", b"token", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id", "transactional_id", b"transactional_id", "ts_mono_us", b"ts_mono_us", "ts_wall_us", b"ts_wall_us", "txn_start_us", b"txn_start_us", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_closed_ms", b"_closed_ms", "_commit_us", b"_commit_us", "_committed", b"_committed", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_controller_id", b"_controller_id", "_coordinator_epoch", b"_coordinator_epoch", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_offset", b"_first_offset", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_group_epoch", b"_group_epoch", "_group_id", b"_group_id", "_held_ms", b"_held_ms", "_held_since_us", b"_held_since_us", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_instance_id", b"_instance_id", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_load_ms", b"_load_ms", "_log_start", b"_log_start", "_marker_offset", b"_marker_offset", "_max_gap_us", b"_max_gap_us", "_member_epoch", b"_member_epoch", "_member_id", b"_member_id", "_meta_offset", b"_meta_offset", "_method", b"_method", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_commits", b"_n_commits", "_n_fetch", b"_n_fetch", "_n_keys", b"_n_keys", "_n_members", b"_n_members", "_n_partitions", b"_n_partitions", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_new_state", b"_new_state", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_old_state", b"_old_state", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_peer", b"_peer", "_phase", b"_phase", "_principal", b"_principal", "_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_reign_id", b"_reign_id", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_resource_name", b"_resource_name", "_resource_type", b"_resource_type", "_rule", b"_rule", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_target_epoch", b"_target_epoch", "_throttled_ms", b"_throttled_ms", "_timeout_ms", b"_timeout_ms", "_to_leo", b"_to_leo", "_token", b"_token", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "_transactional_id", b"_transactional_id", "_txn_start_us", b"_txn_start_us", "acked_offset", b"acked_offset", "added", b"added", "adding_replicas", b"adding_replicas", "after", b"after", "assigned", b"assigned", "before", b"before", "blocking_replicas", b"blocking_replicas", "bytes", b"bytes", "cause", b"cause", "closed_ms", b"closed_ms", "cluster_id", b"cluster_id", "commit_us", b"commit_us", "committed", b"committed", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "coordinator_epoch", b"coordinator_epoch", "decision", b"decision", "dropped_by_type", b"dropped_by_type", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "eligible_set", b"eligible_set", "elr", b"elr", "err_us", b"err_us", "error_code", b"error_code", "event_type", b"event_type", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "ext", b"ext", "fenced_set", b"fenced_set", "fetch_leader_id", b"fetch_leader_id", "first_offset", b"first_offset", "first_us", b"first_us", "from_leo", b"from_leo", "group_epoch", b"group_epoch", "group_id", b"group_id", "held_ms", b"held_ms", "held_since_us", b"held_since_us", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "incarnation", b"incarnation", "initiator", b"initiator", "instance_id", b"instance_id", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "live_set", b"live_set", "load_ms", b"load_ms", "log_start", b"log_start", "marker_offset", b"marker_offset", "max_gap_us", b"max_gap_us", "member_epoch", b"member_epoch", "member_id", b"member_id", "meta_offset", b"meta_offset", "method", b"method", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_commits", b"n_commits", "n_error", b"n_error", "n_fetch", b"n_fetch", "n_keys", b"n_keys", "n_members", b"n_members", "n_partitions", b"n_partitions", "new_hw", b"new_hw", "new_isr", b"new_isr", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "new_state", b"new_state", "node_id", b"node_id", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_isr", b"old_isr", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "old_state", b"old_state", "original_replicas", b"original_replicas", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "peer", b"peer", "phase", b"phase", "principal", b"principal", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "proposed_isr", b"proposed_isr", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "reign_id", b"reign_id", "removed", b"removed", "removing_replicas", b"removing_replicas", "replica_id", b"replica_id", "replicas", b"replicas", "request_id", b"request_id", "resource_name", b"resource_name", "resource_type", b"resource_type", "revoking", b"revoking", "rule", b"rule", "sample_id", b"sample_id", "schema_version", b"schema_version", "seq", b"seq", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "target_epoch", b"target_epoch", "target_replicas", b"target_replicas", "throttled_ms", b"throttled_ms", "timeout_ms", b"timeout_ms", "to_leo", b"to_leo", "token", b"token", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id", "transactional_id", b"transactional_id", "ts_mono_us", b"ts_mono_us", "ts_wall_us", b"ts_wall_us", "txn_start_us", b"txn_start_us", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__acked_offset: _TypeAlias = _typing.Literal["acked_offset"]  # noqa: Y015
     _WhichOneofArgType__acked_offset: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset"]  # noqa: Y015
@@ -934,6 +1022,8 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__member_id: _TypeAlias = _typing.Literal["_member_id", b"_member_id"]  # noqa: Y015
     _WhichOneofReturnType__meta_offset: _TypeAlias = _typing.Literal["meta_offset"]  # noqa: Y015
     _WhichOneofArgType__meta_offset: _TypeAlias = _typing.Literal["_meta_offset", b"_meta_offset"]  # noqa: Y015
+    _WhichOneofReturnType__method: _TypeAlias = _typing.Literal["method"]  # noqa: Y015
+    _WhichOneofArgType__method: _TypeAlias = _typing.Literal["_method", b"_method"]  # noqa: Y015
     _WhichOneofReturnType__min_isr: _TypeAlias = _typing.Literal["min_isr"]  # noqa: Y015
     _WhichOneofArgType__min_isr: _TypeAlias = _typing.Literal["_min_isr", b"_min_isr"]  # noqa: Y015
     _WhichOneofReturnType__n_coalesced: _TypeAlias = _typing.Literal["n_coalesced"]  # noqa: Y015
@@ -972,8 +1062,12 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__partition: _TypeAlias = _typing.Literal["_partition", b"_partition"]  # noqa: Y015
     _WhichOneofReturnType__partition_epoch: _TypeAlias = _typing.Literal["partition_epoch"]  # noqa: Y015
     _WhichOneofArgType__partition_epoch: _TypeAlias = _typing.Literal["_partition_epoch", b"_partition_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__peer: _TypeAlias = _typing.Literal["peer"]  # noqa: Y015
+    _WhichOneofArgType__peer: _TypeAlias = _typing.Literal["_peer", b"_peer"]  # noqa: Y015
     _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
     _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
+    _WhichOneofReturnType__principal: _TypeAlias = _typing.Literal["principal"]  # noqa: Y015
+    _WhichOneofArgType__principal: _TypeAlias = _typing.Literal["_principal", b"_principal"]  # noqa: Y015
     _WhichOneofReturnType__producer_epoch: _TypeAlias = _typing.Literal["producer_epoch"]  # noqa: Y015
     _WhichOneofArgType__producer_epoch: _TypeAlias = _typing.Literal["_producer_epoch", b"_producer_epoch"]  # noqa: Y015
     _WhichOneofReturnType__producer_id: _TypeAlias = _typing.Literal["producer_id"]  # noqa: Y015
@@ -990,6 +1084,12 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__replica_id: _TypeAlias = _typing.Literal["_replica_id", b"_replica_id"]  # noqa: Y015
     _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
     _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
+    _WhichOneofReturnType__resource_name: _TypeAlias = _typing.Literal["resource_name"]  # noqa: Y015
+    _WhichOneofArgType__resource_name: _TypeAlias = _typing.Literal["_resource_name", b"_resource_name"]  # noqa: Y015
+    _WhichOneofReturnType__resource_type: _TypeAlias = _typing.Literal["resource_type"]  # noqa: Y015
+    _WhichOneofArgType__resource_type: _TypeAlias = _typing.Literal["_resource_type", b"_resource_type"]  # noqa: Y015
+    _WhichOneofReturnType__rule: _TypeAlias = _typing.Literal["rule"]  # noqa: Y015
+    _WhichOneofArgType__rule: _TypeAlias = _typing.Literal["_rule", b"_rule"]  # noqa: Y015
     _WhichOneofReturnType__sample_id: _TypeAlias = _typing.Literal["sample_id"]  # noqa: Y015
     _WhichOneofArgType__sample_id: _TypeAlias = _typing.Literal["_sample_id", b"_sample_id"]  # noqa: Y015
     _WhichOneofReturnType__start_offset: _TypeAlias = _typing.Literal["start_offset"]  # noqa: Y015
@@ -1127,6 +1227,8 @@ class StateEvent(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__meta_offset) -> _WhichOneofReturnType__meta_offset | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__method) -> _WhichOneofReturnType__method | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__min_isr) -> _WhichOneofReturnType__min_isr | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__n_coalesced) -> _WhichOneofReturnType__n_coalesced | None: ...
@@ -1165,7 +1267,11 @@ class StateEvent(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__partition_epoch) -> _WhichOneofReturnType__partition_epoch | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__peer) -> _WhichOneofReturnType__peer | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__principal) -> _WhichOneofReturnType__principal | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__producer_epoch) -> _WhichOneofReturnType__producer_epoch | None: ...
     @_typing.overload
@@ -1182,6 +1288,12 @@ class StateEvent(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__replica_id) -> _WhichOneofReturnType__replica_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__resource_name) -> _WhichOneofReturnType__resource_name | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__resource_type) -> _WhichOneofReturnType__resource_type | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rule) -> _WhichOneofReturnType__rule | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__sample_id) -> _WhichOneofReturnType__sample_id | None: ...
     @_typing.overload

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from strandline.core.acl_changes import create_acls, delete_acls, describe_acls
+from strandline.core.audit import MergedRefusals, changes
 from strandline.core.control import events, leadership, messages, topics
 from strandline.core.control.alter_partition import Attempts, alter_partitions, check_node_epoch
 from strandline.core.control.draft import Draft
@@ -24,6 +25,7 @@ from strandline.core.control.state import ClusterHeader, ClusterState, Controlle
 from strandline.core.control.step_parts import LeftOver, ReplicaReports, left_over
 from strandline.core.control.topic_configs import allows_unclean, recovery_timeout_ms
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log.effects import Emit
 from strandline.core.messages import (
     AlterPartitionAnswer,
     AlterPartitionRequest,
@@ -36,7 +38,7 @@ from strandline.core.messages import (
     ReportReplicaLogs,
     TopicImage,
 )
-from strandline.core.permissions import Acls, Caller, Permit
+from strandline.core.permissions import Acls, Caller, Permit, Tell
 from strandline.core.positions import prove
 from strandline.core.state_events import ClockSample, ControllerDecision
 from strandline.core.types import NodeEpoch, NodeId, Rules
@@ -145,9 +147,9 @@ class ControllerCore:
         """Never: the controller parks no request."""
         return False
 
-    def _draft(self, caller: Caller | None = None) -> Draft:
+    def _draft(self, caller: Caller | None = None, tell: Tell = lambda _: None) -> Draft:
         at_most = self._timings.partitions_per_step
-        permit = None if caller is None else Permit(caller, self.acls)
+        permit = None if caller is None or caller.needs is None else Permit(caller, self.acls, tell)
         return Draft(self.state, self._reports, self._doubt, self._skips, at_most, permit)
 
     def _commit(self, draft: Draft, *, settles: bool = True, is_settled: bool = False) -> list[events.ControllerEffect]:
@@ -288,7 +290,8 @@ class ControllerCore:
         )
         if refusal is not None:
             return [events.RefuseCall(event.request_id, refusal)]
-        draft = self._draft(event.caller)
+        denials = MergedRefusals()
+        draft = self._draft(event.caller, denials.take)
         answer = self._answers[type(event.request)](draft, event.request, event.now_ms)
         # A leader is answered with the ISR that it proposed, in the epoch of exactly that change.
         effects = self._commit(
@@ -296,11 +299,23 @@ class ControllerCore:
             settles=not isinstance(answer, AlterPartitionAnswer),
             is_settled=isinstance(answer, messages.PartitionsReassigned),
         )
+        effects += self._audit(event, draft, denials, effects)
         if isinstance(answer, AlterPartitionAnswer) and isinstance(event.request, AlterPartitionRequest):
             answer = self._with_position(answer, event.request)
         elif isinstance(answer, NodeRegistered) and isinstance(event.request, RegisterNode):
             answer = self._with_registered_position(answer, event.request)
         return [*effects, events.Answer(event.request_id, answer)]
+
+    def _audit(
+        self, event: events.RequestArrived, draft: Draft, denials: MergedRefusals, done: list[events.ControllerEffect]
+    ) -> list[events.ControllerEffect]:
+        """What the caller was refused, and what it changed (C109)."""
+        found = denials.drain()
+        for effect in done:
+            if isinstance(effect, events.Commit) and event.caller is not None:
+                made = effect.transaction
+                found += changes(event.request, event.caller, draft.permit, draft.base, self.state, made)
+        return [Emit(None, each) for each in found]
 
     def _object(
         self, request_id: int, request: messages.ControllerRequest | messages.WatchMetadata

@@ -47,7 +47,7 @@ class RequestArrived:
     request_id: int
     request: ControllerRequest
     caller: Caller | None = None
-    """A client that may touch what rules allow; None: whatever the request names (C105)."""
+    """Who changes something, or may touch what rules allow (C105); None: a node, or somebody who only looks."""
 
 
 @dataclass(frozen=True, slots=True)

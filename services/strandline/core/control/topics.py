@@ -21,7 +21,7 @@ from strandline.core.control.topic_configs import check_configs, check_name, che
 from strandline.core.coordinator.internal_topics import is_internal, not_for_clients
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import PartitionImage, TopicImage
-from strandline.core.permissions import ResourceType
+from strandline.core.permissions import CLUSTER_NAME, ResourceType
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 
 # ---- repeated_requests
@@ -129,7 +129,7 @@ def _create(
 
 def _may_not_create(draft: Draft, name: str) -> Refusal | None:
     """As in Kafka, a caller that may create topics of the cluster may create this one, too."""
-    if draft.permit is None or draft.permit.cluster_refusal() is None:
+    if draft.permit is None or draft.permit.may(ResourceType.CLUSTER, CLUSTER_NAME):
         return None
     return draft.permit.refusal(ResourceType.TOPIC, name)
 

@@ -1,0 +1,133 @@
+"""Who changes something by a call, and what a data node's answers say of such changes (C109).
+
+Who is handed to the controller's core, which knows what was there before. What data nodes and HandOver change is told
+from the answer, by the fields that are named here.
+
+Invariant: nothing that nodes ask of each other or of controllers is a change of a caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any
+
+import grpc
+
+from strandline.core.audit import allowed
+from strandline.core.errors import ErrorCode
+from strandline.core.permissions import ANONYMOUS, CLUSTER_NAME, Caller, ResourceType, Tell
+from strandline.rpc.permissions import ALWAYS, CHANGES, TABLE, CallerRole
+from strandline.rpc.permitted import CALL, CHANGES_BY, IDENTITY
+
+_Change = tuple[ResourceType, str, Mapping[str, str], Mapping[str, str]]
+"""Kind and name of a resource, and what there is to say of it before and after."""
+
+
+def _deleted_records(_request: Any, answer: Any) -> Iterator[_Change]:
+    for topic in answer.topics:
+        # Where it timed out the leader has deleted, and some replica has not.
+        done = (each for each in topic.partitions if each.error_code in (0, ErrorCode.REQUEST_TIMED_OUT))
+        starts = {
+            f"log start of {each.partition_index}": str(each.low_watermark) if each.HasField("low_watermark") else "?"
+            for each in done
+        }
+        if starts:
+            yield ResourceType.TOPIC, topic.name, {}, starts
+
+
+def _ended_transactions(request: Any, answer: Any) -> Iterator[_Change]:
+    for marker, row in zip(request.markers, answer.markers, strict=True):
+        outcome = "commit" if marker.transaction_result else "abort"
+        for topic in row.topics:
+            ended = [each.partition_index for each in topic.partitions if not each.error_code]
+            told = {f"transaction of producer {marker.producer_id} in {index}": outcome for index in ended}
+            if told:
+                yield ResourceType.TOPIC, topic.name, {}, told
+
+
+def _deleted_offsets(request: Any, answer: Any) -> Iterator[_Change]:
+    gone = [
+        f"{topic.name}-{each.partition_index}"
+        for topic in answer.topics
+        for each in topic.partitions
+        if not each.error_code
+    ]
+    if gone and not answer.error_code:
+        yield ResourceType.GROUP, request.group_id, dict.fromkeys(gone, "committed"), {}
+
+
+def _deleted_groups(_request: Any, answer: Any) -> Iterator[_Change]:
+    for row in answer.results:
+        if not row.error_code:
+            yield ResourceType.GROUP, row.group_id, {}, {}
+
+
+def _handed_over(request: Any, answer: Any) -> Iterator[_Change]:
+    after = {"controller": request.to} if request.HasField("to") else {}
+    yield ResourceType.CLUSTER, CLUSTER_NAME, {"controller": answer.controller_id}, after
+
+
+def _asked_for(request: Any) -> Iterator[_Change]:
+    """What is told of a call that was given up by its caller: it may have been done."""
+    markers = getattr(request, "markers", ())
+    topics = (*getattr(request, "topics", ()), *(topic for marker in markers for topic in marker.topics))
+    groups = (*getattr(request, "groups_names", ()), getattr(request, "group_id", ""))
+    named = [(ResourceType.GROUP, name) for name in groups if name]
+    named = named or [(ResourceType.TOPIC, getattr(each, "name", "") or each.topic_id) for each in topics]
+    for kind, name in named or [(ResourceType.CLUSTER, CLUSTER_NAME)]:
+        yield kind, name, {}, {"done": "not known"}
+
+
+_TOLD_BY_ANSWER: Mapping[str, Callable[[Any, Any], Iterator[_Change]]] = {
+    "/strandline.v1.LeaderService/DeleteRecords": _deleted_records,
+    "/strandline.v1.LeaderService/WriteTxnMarkers": _ended_transactions,
+    "/strandline.v1.GroupService/OffsetDelete": _deleted_offsets,
+    "/strandline.v1.GroupService/DeleteGroups": _deleted_groups,
+    "/strandline.v1.ControllerService/HandOver": _handed_over,
+}
+
+
+class AuditInterceptor(grpc.aio.ServerInterceptor):
+    """The last one before the handlers; what it does not audit it leaves as it is."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wrap the handler of a method that changes something."""
+        handler, method = await continuation(handler_call_details), str(handler_call_details.method)
+        if handler is None or method not in CHANGES:
+            return handler
+        return handler._replace(unary_unary=self._audited(method, handler.unary_unary))
+
+    def _audited(self, method: str, inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        told, for_every_node = _TOLD_BY_ANSWER.get(method), TABLE[method].get(CallerRole.REPLICA) is ALWAYS
+
+        async def answering(request: Any, context: Any) -> Any:
+            identity = IDENTITY.get()
+            is_nodes = for_every_node if identity is None else identity.role is CallerRole.REPLICA
+            if is_nodes:
+                return await inner(request, context)
+            principal = ANONYMOUS if identity is None else identity.principal
+            caller = Caller(principal, None, method, context.peer())
+            CHANGES_BY.set(caller)
+            if told is None:
+                return await inner(request, context)
+            found = _asked_for(request)
+            try:
+                answer = await inner(request, context)
+                found = told(request, answer)
+            except Exception:
+                # It was refused, or has failed, as a whole.
+                found = iter(())
+                raise
+            finally:
+                for change in found:
+                    self._tell(allowed(caller, CALL.get()(), *change))
+            return answer
+
+        return answering

@@ -1,0 +1,253 @@
+"""The audit of a running cluster: who changed what, and who was refused what; never a secret."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+from certificates import CLUSTER, settings_of
+from raw_calls import DEADLINE_S, HIDDEN, outcome
+from secured_cluster import Secured, secured_cluster, until
+
+from strandline.client import Producer
+from strandline.core.state_events import Audit
+from strandline.rpc.audit import AuditInterceptor
+from strandline.rpc.channels import open_channel, target
+from strandline.rpc.permissions import CHANGES, NEEDS
+from strandline.v1 import controller_service_pb2 as controller_pb, leader_service_pb2 as leader_pb
+
+_SECRET = "s3cret-of-a-record"
+_TOPIC = {"name": "t"}
+_RULE = {
+    "principal": "client/x", "permission_type": 3, "operation": 3, "resource_type": 2, "resource_pattern_type": 3,
+    "resource_name": "t",
+}  # fmt: skip
+_MARKER = {"producer_id": 7, "producer_epoch": 1, "topics": [{"topic": "t", "partitions": [0]}]}
+
+
+def _audits(directory: Path) -> list[dict[str, Any]]:
+    """The audit events that the processes wrote, in the order of each."""
+    lines = [line for path in sorted(directory.rglob("events.jsonl")) for line in path.read_text().splitlines()]
+    return [row for row in map(json.loads, lines) if row["event_type"] == "AUDIT"]
+
+
+def _of(rows: Iterable[dict[str, Any]], outcome: str) -> Counter[str]:
+    """How often each method is told of."""
+    return Counter({row["method"]: row["n_coalesced"] for row in rows if row["outcome"] == outcome})
+
+
+class _Calls:
+    """Calls of an administrator, each to the process that answers it."""
+
+    def __init__(self, cluster: Secured, stack: AsyncExitStack) -> None:
+        self._cluster = cluster
+        self._stack = stack
+        self._tls = cluster.made.tls("admin/ops")
+
+    async def channel(self, at: int | None) -> grpc.aio.Channel:
+        """To a data node, or to the controller."""
+        place = self._cluster.for_clients if at is None else self._cluster.nodes[at - 1].client
+        assert place is not None
+        return await self._stack.enter_async_context(open_channel(place, tls=self._tls))
+
+    async def call(self, name: str, at: int | None = None, /, **fields: Any) -> Any:
+        """A call that must be done."""
+        codes, answer = await outcome(await self.channel(at), name, fields)
+        assert codes == set(), (name, codes, answer)
+        return answer
+
+    async def change(self, name: str, **fields: Any) -> Any:
+        """A call of the controller's."""
+        return await self.call(f"ControllerService/{name}", **fields)
+
+
+async def _changed(cluster: Secured, calls: _Calls) -> None:
+    """Every change that a cluster of one controller can make, each once."""
+    await calls.change("CreateTopics", topics=[_TOPIC | {"assignments": [{"partition_index": 0, "node_ids": [2, 1]}]}])
+    await calls.change(
+        "CreatePartitions", topics=[_TOPIC | {"count": 2, "assignments": [{"partition_index": 1, "node_ids": [1, 2]}]}]
+    )
+    await calls.change("AlterTopicConfigs", topics=[_TOPIC | {"set_configs": {"min.insync.replicas": "2"}}])
+    setting = {"name": "min.insync.replicas", "config_operation": 0, "value": "1"}
+    resource = {"resource_type": 2, "resource_name": "t", "configs": [setting]}
+    await calls.change("IncrementalAlterConfigs", resources=[resource])
+    order = {"partition_index": 0, "target": {"node_ids": [1, 2]}}
+    await calls.change("AlterPartitionReassignments", topics=[_TOPIC | {"partitions": [order]}])
+    await calls.change("ElectLeaders", topic_partitions=[{"topic": "t", "partitions": [0]}])
+    await calls.change("CreateAcls", creations=[_RULE])
+    await calls.change("DeleteAcls", filters=[{"principal_filter": "client/x"}])
+    await calls.change("DrainNode", node_id=4, draining=True)
+    async with Producer(target(cluster.for_clients), **settings_of(cluster.made.files("admin/root"))) as producer:
+        await (await producer.send("t", _SECRET.encode(), key=_SECRET.encode(), partition=0))
+    partition = {"partition_index": 0, "offset": 1}
+    await calls.call("LeaderService/DeleteRecords", 1, topics=[_TOPIC | {"partitions": [partition]}])
+    await calls.call("LeaderService/WriteTxnMarkers", 1, cluster_id=CLUSTER, markers=[_MARKER])
+    await _changed_groups(cluster, calls)
+    await calls.change("DeleteTopics", topics=[_TOPIC])
+    await cluster.nodes[3].shut_down()
+
+    async def is_fenced() -> bool:
+        return any(node.fenced for node in (await cluster.admin.metadata()).nodes if node.node_id == 4)
+
+    await until(is_fenced, "node 4 is fenced")
+    await calls.change("UnregisterNode", node_id=4)
+    await calls.change("ShutdownNode", node_id=2)
+
+
+async def _changed_groups(cluster: Secured, calls: _Calls) -> None:
+    async def coordinator() -> int | None:
+        _, answer = await outcome(await calls.channel(1), "GroupService/FindCoordinator", {"coordinator_keys": ["g"]})
+        (found,) = answer.coordinators
+        return None if found.error_code else found.node_id
+
+    at = await until(coordinator, "the group has a coordinator")
+    offsets = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
+    await calls.call("GroupService/OffsetCommit", at, group_id="g", topics=offsets)
+    await calls.call("GroupService/OffsetDelete", at, group_id="g", topics=[{"topic": "t", "partitions": [0]}])
+    await calls.call("GroupService/OffsetCommit", at, group_id="g", topics=offsets)
+    await calls.call("GroupService/DeleteGroups", at, groups_names=["g"])
+
+
+async def test_each_change_is_told_once_with_what_it_replaced(tmp_path: Path) -> None:
+    """Every method of the table that changes something leaves one event; reads, records and commits leave none."""
+    async with (
+        secured_cluster(tmp_path, (1, 2, 3, 4), export_dir=str(tmp_path / "export")) as cluster,
+        AsyncExitStack() as stack,
+    ):
+        calls = _Calls(cluster, stack)
+        await _changed(cluster, calls)
+        described = (await calls.call("MetadataService/DescribeAudit")).events
+    rows = _audits(tmp_path)
+    told = {row["method"]: row for row in rows}
+
+    assert _of(rows, "ALLOWED") == dict.fromkeys(_names(CHANGES - {"/strandline.v1.ControllerService/HandOver"}), 1)
+    assert len(rows) == len(told)
+    assert {(row["principal"], row["rule"]) for row in rows} == {("admin/ops", "role")}
+    assert all("127.0.0.1" in row["peer"] for row in rows)
+    change = told["ControllerService/IncrementalAlterConfigs"]
+    assert (change["resource_type"], change["resource_name"]) == ("topic", "t")
+    assert (change["before"], change["after"]) == ({"min.insync.replicas": "2"}, {"min.insync.replicas": "1"})
+    assert told["ControllerService/DeleteTopics"]["before"] == {
+        "partitions": "2", "replication.factor": "2", "min.insync.replicas": "1"
+    }  # fmt: skip
+    moved = told["ControllerService/AlterPartitionReassignments"]
+    assert (moved["before"], moved["after"]) == ({"replicas of 0": "2,1"}, {"replicas of 0": "1,2"})
+    rule = "client/x ALLOW READ topic LITERAL t"
+    assert told["ControllerService/CreateAcls"]["after"] == {"rule": rule}
+    assert told["ControllerService/DeleteAcls"]["before"] == {"rule": rule}
+    assert told["ControllerService/DrainNode"]["after"] == {"draining": "true"}
+    assert told["LeaderService/DeleteRecords"]["after"] == {"log start of 0": "1"}
+    assert told["GroupService/OffsetDelete"]["before"] == {"t-0": "committed"}
+    assert {event.method for event in described} == {name for name in told if name.startswith("ControllerService/")}
+    _holds_no_secret(tmp_path)
+
+
+def _names(methods: Iterable[str]) -> set[str]:
+    return {method.removeprefix("/strandline.v1.") for method in methods}
+
+
+def _holds_no_secret(directory: Path) -> None:
+    """Neither the exported files nor the local lines have a record's key or value, a private key, or the secret that
+    proofs of positions are made with."""
+    texts = [path.read_text() for path in directory.rglob("events.jsonl")]
+    exported = [path.read_bytes() for path in (directory / "export").rglob("*") if path.is_file()]
+    keys = [path.read_text().splitlines()[1] for path in directory.rglob("tls.key")]
+
+    assert exported
+    assert keys
+    for secret in (_SECRET, *keys):
+        assert not any(secret in text for text in texts)
+        assert not any(secret.encode() in content for content in exported)
+
+
+async def test_a_refused_call_is_told_once_and_an_allowed_one_is_not(tmp_path: Path) -> None:
+    """Every method that rules can allow, by its name: whoever is refused leaves one event, and a list that leaves out
+    what may not be known leaves none; so do an administrator's reads, records and commits."""
+    settings = {"authorization": "acl", "export_dir": str(tmp_path / "export")}
+    expected: Counter[str] = Counter()
+    async with secured_cluster(tmp_path, (1,), **settings) as cluster, AsyncExitStack() as stack:
+        await cluster.admin.create_topic(HIDDEN, partitions=1, replication_factor=1)
+        async with Producer(target(cluster.for_clients), **settings_of(cluster.made.files("admin/root"))) as producer:
+            await (await producer.send(HIDDEN, b"record"))
+        tls = cluster.made.tls("client/x")
+        node = cluster.nodes[0].client
+        assert node is not None
+        to_node = await stack.enter_async_context(open_channel(node, tls=tls))
+        to_controller = await stack.enter_async_context(open_channel(cluster.for_clients, tls=tls))
+        for method, need in NEEDS.items():
+            name = method.removeprefix("/strandline.v1.")
+            if need.of and not name.startswith("AnalyticsService/"):
+                channel = to_controller if name.startswith(("ControllerService/", "MetadataService/")) else to_node
+                codes, _ = await asyncio.wait_for(outcome(channel, name), DEADLINE_S)
+                # This one names a topic, and is answered without it.
+                expected[name] = len(codes) or name == "ControllerService/GetMetadata"
+        replica = await stack.enter_async_context(open_channel(node, tls=cluster.made.tls("replica/2")))
+        await outcome(replica, "LeaderService/Produce")
+    rows = _audits(tmp_path)
+    refused = [row for row in rows if row["outcome"] == "REFUSED"]
+    by_rules = [row for row in refused if row["principal"] == "client/x"]
+
+    assert _of(by_rules, "REFUSED") == +expected
+    assert len(+expected) > 30
+    assert {row.get("rule") for row in by_rules} == {None}
+    assert [(row["principal"], row["method"], row["rule"]) for row in refused if row not in by_rules] == [
+        ("replica/2", "LeaderService/Produce", "role")
+    ]
+    assert [row["method"] for row in rows if row["outcome"] == "ALLOWED"] == ["ControllerService/CreateTopics"]
+
+
+def _answered(answer: Any) -> Any:
+    async def handler(request: Any, context: Any) -> Any:
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    return grpc.unary_unary_rpc_method_handler(handler)
+
+
+async def _audited(method: str, answer: Any, request: Any) -> list[Audit]:
+    """What is told of a call without TLS that its handler answers so."""
+    told: list[Audit] = []
+    details = SimpleNamespace(method=f"/strandline.v1.{method}")
+
+    async def continuation(_: Any) -> Any:
+        return _answered(answer)
+
+    handler = await AuditInterceptor(told.append).intercept_service(continuation, details)  # type: ignore[arg-type]
+    context = SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:1")
+    with contextlib.suppress(ValueError, asyncio.CancelledError):
+        await handler.unary_unary(request, context)
+    return told
+
+
+async def test_a_hand_over_is_told_of_whom_and_to_whom() -> None:
+    """Without TLS the caller is anonymous, and no rule decided."""
+    request, answer = controller_pb.HandOverRequest(to="c2"), controller_pb.HandOverResponse(controller_id="c1")
+    (told,) = await _audited("ControllerService/HandOver", answer, request)
+
+    assert (told.principal, told.rule, told.outcome) == ("anonymous", None, "ALLOWED")
+    assert (told.before, told.after) == ({"controller": "c1"}, {"controller": "c2"})
+
+
+async def test_a_deletion_that_its_caller_gave_up_is_told_and_a_failed_one_is_not() -> None:
+    """Nobody deletes without a trace by cancelling the call; one that was refused as a whole changed nothing."""
+    request = leader_pb.DeleteRecordsRequest(topics=[{"name": "t", "partitions": [{"partition_index": 0}]}])
+    (given_up,) = await _audited("LeaderService/DeleteRecords", asyncio.CancelledError(), request)
+    failed = await _audited("LeaderService/DeleteRecords", ValueError(), request)
+
+    assert (given_up.resource_name, given_up.after, failed) == ("t", {"done": "not known"}, [])
+
+
+async def test_markers_of_coordinators_are_no_changes_of_callers() -> None:
+    """Without TLS they look like those of an administrator, and are traffic."""
+    request = leader_pb.WriteTxnMarkersRequest(markers=[_MARKER])
+
+    assert await _audited("LeaderService/WriteTxnMarkers", leader_pb.WriteTxnMarkersResponse(), request) == []
