@@ -2,7 +2,7 @@
 
 A cluster has three partitions on nodes 1 to 6. Moves are queued, start when another one ends, get a second target, are
 cancelled or complete, sometimes with another leader; replicas fall behind meanwhile. Decisions and reports of fetches
-are lost, some rows are there twice, and node 1's clock is off by a time that was measured.
+are lost, some rows are there twice, and node 1's clock is off by a time that was measured. Callers are refused, too.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class _Moves:
         while self.now < self.end:
             self.now += self.dice.choice([1, SECOND, 7 * SECOND, 20 * SECOND])
             self.meta += 1
-            deeds = (self.submit, self.join, self.join, self.join, self.lag, self.end_one, self.fetch, self.snapshot)
+            deeds = (self.submit, self.join, self.join, self.join, self.lag, self.end_one, self.fetch, self.snapshot,
+                     self.refuse)  # fmt: skip
             deed = self.dice.choice(deeds)
             deed(self.dice.choice(self.partitions))
         return self.rows, [row for row in self.rows if self.dice.random() < 0.03]
@@ -131,6 +132,14 @@ class _Moves:
             if other.queued and self.dice.random() < 0.7:
                 other.pe += 1
                 self.start(other, other.queued)
+
+    def refuse(self, _: _Partition) -> None:
+        """A process refuses callers; one with too many kinds of refusals says only how many there were."""
+        principal = self.dice.choice(["client/a", "client/b", None])
+        rule = self.dice.choice(["client/* DENY READ topic LITERAL t", "role", None]) if principal else None
+        method = self.dice.choice(["LeaderService/Fetch", "LeaderService/Produce"]) if principal else None
+        self.by(self.dice.choice([-1, 1, 2]), "AUDIT", None, principal=principal, rule=rule, method=method,
+                outcome="REFUSED", n_coalesced=self.dice.choice([1, 1, 40]), before={}, after={})  # fmt: skip
 
     def fetch(self, one: _Partition) -> None:
         """The leader's reports of fetches; some are lost."""

@@ -126,6 +126,19 @@ def test_a_timeline_shows_decisions_that_no_other_event_tells(silver: Callable[[
     assert [row["decision"] for row in rows] == ["controller_elected", "silent"]
 
 
+@pytest.mark.timeout(300)
+def test_a_timeline_shows_what_callers_changed(silver: Callable[[str], Silver]) -> None:
+    """Of a topic the changes of that topic and of no other one; refusals when they are asked for."""
+    tables = silver("refusals.jsonl")
+
+    def outcomes(selection: Selection) -> list[str]:
+        return [row.outcome for row in timeline(tables, selection).collect() if row.event_type == "AUDIT"]
+
+    assert outcomes(Selection()) == outcomes(Selection(topics=("t",))) == ["ALLOWED"]
+    assert outcomes(Selection(topics=("u",))) == []
+    assert sorted(outcomes(Selection(types=("AUDIT",)))) == ["ALLOWED", *["REFUSED"] * 4]
+
+
 # Which events Spark selects for an explanation, on worked histories.
 
 

@@ -140,7 +140,7 @@ class Selection:
     nodes: tuple[int, ...] = ()
     """Events that these nodes wrote, or that are about them."""
     types: tuple[str, ...] = ()
-    """Event types; empty: all but `QUIET_TYPES` and what is repeated, with `TELLING_DECISIONS`."""
+    """Event types; empty: all but `QUIET_TYPES`, refusals of callers and what is repeated, with `TELLING_DECISIONS`."""
     start_us: int | None = None
     end_us: int | None = None
     cluster_id: str | None = None

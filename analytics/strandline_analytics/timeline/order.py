@@ -77,7 +77,9 @@ def _of_keys(rows: DataFrame, selection: Selection) -> DataFrame:
         rows = rows.where(F.col("cluster_id") == selection.cluster_id)
     of_node = F.col("partition").isNull()
     if selection.topics:
-        rows = rows.where(of_node | F.col("topic").isin(*selection.topics))
+        # What was done to other topics is told of no partition.
+        elsewhere = (_column("resource_type") == "topic") & ~_column("resource_name").isin(*selection.topics)
+        rows = rows.where((of_node & ~F.coalesce(elsewhere, F.lit(False))) | F.col("topic").isin(*selection.topics))
     if selection.partitions:
         rows = rows.where(of_node | F.col("partition").isin(*selection.partitions))
     return rows if selection.node_events else rows.where(~of_node)
@@ -137,7 +139,8 @@ def _wanted(selection: Selection) -> Column:
     else:
         telling = F.coalesce(_column("decision").isin(*TELLING_DECISIONS), F.lit(False))
         wanted = wanted & (~F.col("event_type").isin(*QUIET_TYPES) | telling)
-        wanted = wanted & ~_column("cause").eqNullSafe(REPEATED)
+        refused = (F.col("event_type") == "AUDIT") & _column("outcome").eqNullSafe("REFUSED")
+        wanted = wanted & ~_column("cause").eqNullSafe(REPEATED) & ~refused
     if selection.start_us is not None:
         wanted = wanted & (F.col("t") >= selection.start_us)
     if selection.end_us is not None:

@@ -11,6 +11,8 @@ from strandline.export.schema import CONTROLLER_NODE_ID, START_OFFSET
 from strandline_analytics.timeline.causes import MOVED, OLDER_COPY, WAIT_OVER
 from strandline_analytics.timeline.event import Event
 
+_NAMED_CHANGES = 3
+
 
 def sentence(event: Event) -> str:
     """What happened, without time, partition and writer."""
@@ -139,6 +141,20 @@ def _reassignment(event: Event) -> str:
     phase = "runs" if waits and event.get("phase") == "started" else event.get("phase")
     said = f"the move {moved if {*was} != {*target} else f'to the order {list(target)}'} {phase}"
     return f"{said}, and waits: {waits}" if waits else said
+
+
+def _audit(event: Event) -> str:
+    who, method = event.get("principal") or "callers", str(event.get("method") or "").rpartition("/")[2]
+    called = " ".join(filter(None, (method, event.get("resource_type"), event.get("resource_name"))))
+    if event.get("outcome") == "REFUSED":
+        times = event.get("n_coalesced") or 1
+        often = f", {_n(times)} times" if times > 1 else ""
+        return f"{who} refused {called or 'calls'}{often}: {event.get('rule') or 'no rule allows it'}"
+    before, after = event.get("before") or {}, event.get("after") or {}
+    names = sorted({*before, *after})
+    told = [f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}" for name in names[:_NAMED_CHANGES]]
+    more = [f"{len(names) - _NAMED_CHANGES} more"] if len(names) > _NAMED_CHANGES else []
+    return f"{who} called {called}" + (f": {', '.join((*told, *more))}" if told else "")
 
 
 def _partition_failed(event: Event) -> str:
@@ -325,6 +341,7 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "NODE_SESSION": _node_session,
     "CONFIG_CHANGE": _config_change,
     "REASSIGNMENT": _reassignment,
+    "AUDIT": _audit,
     "PARTITION_FAILED": _partition_failed,
     "REPLICA_SAMPLE": _replica_sample,
     "LOCAL_SAMPLE": _local_sample,

@@ -107,7 +107,8 @@ def test_the_simulated_cluster_is_among_them(oracle: Oracle) -> None:
      ("s26", "committed"), ("s26", "aborted"), ("s26", "undecided"), ("s26", "longest_us"), ("s27", "committed"),
      ("s27", "aborted_by_producer"), ("s27", "timed_out"), ("s27", "fenced"), ("s27", "refused_markers"),
      ("s28", "completed"), ("s28", "cancelled"), ("s28", "unfinished"), ("s28", "queued_us"), ("s28", "running_us"),
-     ("s28", "p50_us"), ("s28", "copied_bytes"), ("s28", "throttled_us"), ("s28", "waited_for"), ("s28", "queued_for")],
+     ("s28", "p50_us"), ("s28", "copied_bytes"), ("s28", "throttled_us"), ("s28", "waited_for"), ("s28", "queued_for"),
+     ("s29", "principal"), ("s29", "rule"), ("s29", "refusals"), ("s29", "methods")],
 )  # fmt: skip
 def test_everything_about_groups_transactions_and_moves_occurs(name: str, column: str, oracle: Oracle) -> None:
     """What the random histories are for is in them, or two engines would agree about nothing."""
@@ -157,6 +158,7 @@ REPORTED = (
     "newer_types",
     "planned",
     "rebalances",
+    "refusals",
     "return_before_hole",
     "stuck",
     "two_controllers",
@@ -166,7 +168,7 @@ REPORTED = (
     "zombies",
 )
 """Histories in which something is not known, and how each engine says so; one of planned and other causes;
-and those of consumer groups, of transactions and of moves."""
+and those of consumer groups, of transactions, of moves and of the audit."""
 
 
 SCOPE_WORKED = Scope(start_us=LATER_US, end_us=LATER_US + 60_000_000)

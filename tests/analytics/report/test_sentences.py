@@ -263,6 +263,35 @@ def test_what_became_of_a_transactional_id(said: dict[str, Any], words: str) -> 
     assert sentence(event("TRANSACTION_CHANGE", 0, plane="data", **known | said)) == words
 
 
+_CALL = {"principal": "client/ops", "method": "ControllerService/AlterTopicConfigs", "resource_type": "topic"}
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            {"outcome": "ALLOWED", "before": {"min.insync.replicas": "2"}, "after": {"min.insync.replicas": "1"}},
+            "client/ops called AlterTopicConfigs topic orders: min.insync.replicas 2 -> 1",
+        ),
+        (
+            {"outcome": "ALLOWED", "before": {}, "after": dict.fromkeys("abcde", "1")},
+            "client/ops called AlterTopicConfigs topic orders: a none -> 1, b none -> 1, c none -> 1, 2 more",
+        ),
+        (
+            {"outcome": "REFUSED", "n_coalesced": 40},
+            "client/ops refused AlterTopicConfigs topic orders, 40 times: no rule allows it",
+        ),
+        (
+            {"outcome": "REFUSED", "rule": "role", **dict.fromkeys((*_CALL, "resource_name"))},
+            "callers refused calls: role",
+        ),
+    ],
+)
+def test_what_a_caller_changed_or_was_refused(said: dict[str, Any], words: str) -> None:
+    """Who, what, and from which value to which; of many values the first three."""
+    assert sentence(event("AUDIT", 0, plane="node", **_CALL | {"resource_name": "orders"} | said)) == words
+
+
 # A timeline says why its times go back.
 
 

@@ -54,6 +54,7 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
     "s20": _NO_POSITIONS,
     "s26": _NO_TRANSACTIONS,
     "s27": _NO_TRANSACTIONS,
+    "s29": {EVERYTHING: "what Kafka's authorizer refused is in its own log, which is not read"},
     "s28": {EVERYTHING: "of a reassignment the import has the changes of replicas alone, and not when it began"},
 }
 """By statistic and figure: why it is not known; `EVERYTHING` means all figures of a statistic."""

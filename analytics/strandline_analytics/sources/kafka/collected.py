@@ -25,6 +25,7 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(("s08", "s09", "s12", "s13", "s14", "s15", "s16", "s17", "s19", "s28"), _NO_CHANGES),
     **dict.fromkeys(("s21", "s22", "s23", "s24", "s25"), _NO_GROUPS),
     **dict.fromkeys(("s26", "s27"), _NO_TRANSACTIONS),
+    "s29": {EVERYTHING: "a collector says nothing of who was refused"},
 }
 """By statistic and figure: why it is not known; `EVERYTHING` means all figures. One that is missing here has none."""
 
