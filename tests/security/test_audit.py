@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 from certificates import CLUSTER, settings_of
 from raw_calls import DEADLINE_S, HIDDEN, outcome
-from secured_cluster import Secured, secured_cluster, until
+from secured_cluster import Secured, build_node, secured_cluster, until
 
 from strandline.client import Producer
 from strandline.core.state_events import Audit
@@ -69,8 +69,10 @@ class _Calls:
         return await self.call(f"ControllerService/{name}", **fields)
 
 
-async def _changed(cluster: Secured, calls: _Calls) -> None:
+async def _changed(cluster: Secured, calls: _Calls, directory: Path) -> None:
     """Every change that a cluster of one controller can make, each once."""
+    fourth = build_node(directory, cluster.for_nodes, cluster.made, 4)
+    await fourth.start()
     await calls.change("CreateTopics", topics=[_TOPIC | {"assignments": [{"partition_index": 0, "node_ids": [2, 1]}]}])
     await calls.change(
         "CreatePartitions", topics=[_TOPIC | {"count": 2, "assignments": [{"partition_index": 1, "node_ids": [1, 2]}]}]
@@ -92,13 +94,13 @@ async def _changed(cluster: Secured, calls: _Calls) -> None:
     await calls.call("LeaderService/WriteTxnMarkers", 1, cluster_id=CLUSTER, markers=[_MARKER])
     await _changed_groups(cluster, calls)
     await calls.change("DeleteTopics", topics=[_TOPIC])
-    await cluster.nodes[3].shut_down()
+    await fourth.shut_down()
 
-    async def is_fenced() -> bool:
-        return any(node.fenced for node in (await cluster.admin.metadata()).nodes if node.node_id == 4)
+    async def is_removed() -> bool:
+        codes, _ = await outcome(await calls.channel(None), "ControllerService/UnregisterNode", {"node_id": 4})
+        return not codes
 
-    await until(is_fenced, "node 4 is fenced")
-    await calls.change("UnregisterNode", node_id=4)
+    await until(is_removed, "the session of node 4 has ended")
     await calls.change("ShutdownNode", node_id=2)
 
 
@@ -119,11 +121,11 @@ async def _changed_groups(cluster: Secured, calls: _Calls) -> None:
 async def test_each_change_is_told_once_with_what_it_replaced(tmp_path: Path) -> None:
     """Every method of the table that changes something leaves one event; reads, records and commits leave none."""
     async with (
-        secured_cluster(tmp_path, (1, 2, 3, 4), export_dir=str(tmp_path / "export")) as cluster,
+        secured_cluster(tmp_path, export_dir=str(tmp_path / "export")) as cluster,
         AsyncExitStack() as stack,
     ):
         calls = _Calls(cluster, stack)
-        await _changed(cluster, calls)
+        await _changed(cluster, calls, tmp_path / "node-4")
         described = (await calls.call("MetadataService/DescribeAudit")).events
     rows = _audits(tmp_path)
     told = {row["method"]: row for row in rows}
