@@ -10,7 +10,7 @@ from strandline.core.permissions import Caller, audit_of
 from strandline.core.state_events import Audit, StateEvent
 from strandline.core.types import TopicPartition
 from strandline.export.sink import EventSink
-from strandline.runtime.audit import Audited
+from strandline.runtime.refusals import Audited
 
 X = Caller("client/x", None, "LeaderService/Fetch", "ipv4:10.0.0.7:40112")
 
@@ -31,7 +31,7 @@ async def test_refusals_wait_for_the_end_of_their_second_and_changes_for_nothing
     """Refusals come as one event, with the times of the first and the last; a change comes at once."""
     kept = _Kept()
     now = iter([5, 9])
-    audited = Audited(kept, clock=lambda: next(now))
+    audited = Audited(kept.take, clock=lambda: next(now))
     for outcome in ("REFUSED", "REFUSED", "ALLOWED"):
         audited.tell(audit_of(X, "topic", "t", outcome, None))
     at_once = list(kept.events)
@@ -49,7 +49,7 @@ async def test_refusals_wait_for_the_end_of_their_second_and_changes_for_nothing
 def test_audit_events_that_find_no_room_are_told_as_dropped(tmp_path: Path) -> None:
     """The gap in the export says how many of them there were."""
     sink = EventSink(tmp_path, {"node_id": 1}, ring_events=2, begun=False)
-    audited = Audited(sink)
+    audited = Audited(sink.take)
     for number in range(10):
         audited.tell(audit_of(X, "topic", f"t{number}", "ALLOWED", None))
     sink.begin("c", 1)

@@ -45,12 +45,12 @@ from strandline.rpc.convert.subscription import KnownController
 from strandline.rpc.permissions import CallerRole
 from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
-from strandline.runtime.audit import Audited
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import at_each_hour, exports, open_exports, tell
 from strandline.runtime.process import LongLived, OwnTasks
+from strandline.runtime.refusals import Audited
 from strandline.runtime.settings import Authorization
 from strandline.subscriptions.feed import MetadataFeed
 from strandline.subscriptions.servicer import SERVICE as METADATA_SERVICE, MetadataServicer
@@ -161,7 +161,7 @@ class ControllerProcess:
             topic_name=self._topic_name,
             begun=False,
         )
-        self.audited = Audited(self.sink)
+        self.audited = Audited(self.sink.take)
         self._tasks.own(self.audited.pass_on_forever())
 
     def _serve(self, driver: Callable[[], ControllerDriver], among: Among) -> None:

@@ -61,7 +61,6 @@ from strandline.rpc.permissions import CallerRole
 from strandline.rpc.permitted import sees_every_topic
 from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
-from strandline.runtime.audit import Audited
 from strandline.runtime.clock import mono_us, monotonic_ms, wall_ms
 from strandline.runtime.driver import Driver, Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
@@ -72,6 +71,7 @@ from strandline.runtime.patterns import Re2Patterns
 from strandline.runtime.performers import Performers
 from strandline.runtime.ports import Core
 from strandline.runtime.process import LongLived, OwnTasks, started_ticks
+from strandline.runtime.refusals import Audited
 from strandline.runtime.session import Session
 from strandline.runtime.settings import Authorization
 from strandline.runtime.threads import Coordinating, Lookups, OwnThreads, leave_to_counts
@@ -226,7 +226,7 @@ class ReplicaNode:
             topic_name=core.state.topic_names.get,
             begun=False,
         )
-        self._audited = Audited(self.sink)
+        self._audited = Audited(self.sink.take)
         self.feed = self._feed(seen)
         self._wire_effects(core)
 

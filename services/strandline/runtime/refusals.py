@@ -7,15 +7,18 @@ Invariant: a kind of refusal (which call, which error) is logged at once when it
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
+from strandline.core.audit import MergedRefusals
 from strandline.core.errors import Refusal
-from strandline.runtime.clock import Clock, monotonic_ms
+from strandline.core.state_events import Audit, Moment, StateEvent
+from strandline.core.types import TopicPartition
+from strandline.runtime.clock import Clock, monotonic_ms, wall_us
 
 TELL_EVERY_MS = 10_000
 
@@ -77,3 +80,54 @@ class Refusals:
         while True:
             await asyncio.sleep(TELL_EVERY_MS / 1000)
             self.tell_rest()
+
+
+# ---- audit
+# The way of audit events to the export: refusals of one kind within a second are one event (C109).
+#
+# Invariant: taking an event never waits, and what is held of refusals is bounded, whatever callers do.
+
+MERGED_FOR_S = 1.0
+KEPT = 200
+"""The newest events, for those who ask what happened lately."""
+
+
+class Audited:
+    """Where a process's state events go, with refusals merged on their way; ``take`` has them next."""
+
+    def __init__(self, take: Callable[[TopicPartition | None, StateEvent], None], clock: Clock = monotonic_ms) -> None:
+        self._take = take
+        self._clock = clock
+        self._refused = MergedRefusals()
+        self.recent: deque[tuple[int, Audit]] = deque(maxlen=KEPT)
+        """With the time of day in microseconds."""
+
+    def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
+        """Take one event."""
+        if isinstance(event, Audit):
+            self.tell(event)
+        else:
+            self._take(tp, event)
+
+    def tell(self, event: Audit) -> None:
+        """Pass an audit event on, a refusal within a second."""
+        if event.outcome == "REFUSED":
+            now = Moment(self._clock())
+            self._refused.take(event._replace(first_ms=now, last_ms=now))
+        else:
+            self._pass_on(event)
+
+    def pass_on(self) -> None:
+        """Pass on what was refused so far."""
+        for event in self._refused.drain():
+            self._pass_on(event)
+
+    async def pass_on_forever(self) -> None:
+        """Pass on what was refused, every second, until cancelled."""
+        while True:
+            await asyncio.sleep(MERGED_FOR_S)
+            self.pass_on()
+
+    def _pass_on(self, event: Audit) -> None:
+        self.recent.append((wall_us(), event))
+        self._take(None, event)

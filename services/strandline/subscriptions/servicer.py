@@ -15,9 +15,8 @@ import grpc
 from strandline.core.control.subscriptions import Subscription
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import AsOf, Wanted
-from strandline.rpc.convert.audit import Recent, write_audit
 from strandline.rpc.convert.metadata import write_node
-from strandline.rpc.convert.subscription import read_wanted, write_as_of, write_controllers
+from strandline.rpc.convert.subscription import Recent, read_wanted, write_as_of, write_audit, write_controllers
 from strandline.rpc.interceptors import Unread
 from strandline.rpc.permitted import CALL
 from strandline.subscriptions.feed import MetadataFeed

@@ -15,10 +15,17 @@ from google.protobuf.message import DecodeError
 
 from strandline.core import messages as core_messages
 from strandline.core.errors import Refused
+from strandline.core.state_events import Audit
 from strandline.core.types import NodeId, Rules
 from strandline.rpc.convert import metadata
 from strandline.rpc.wire_fields import tag, varint
-from strandline.v1 import controller_service_pb2, metadata_pb2, metadata_service_pb2 as pb, partition_pb2
+from strandline.v1 import (
+    controller_service_pb2,
+    metadata_pb2,
+    metadata_service_pb2 as pb,
+    partition_pb2,
+    state_event_pb2,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,3 +285,14 @@ def image_from_bytes(content: bytes) -> core_messages.MetadataImage | None:
 
 def _is_of(image: core_messages.MetadataImage, position: core_messages.PositionProof) -> bool:
     return (position.controller_epoch, position.metadata_offset) == (image.controller_epoch, image.metadata_offset)
+
+
+Recent = tuple[int, Audit]
+"""When it was told, in microseconds since 1970, and what."""
+
+
+def write_audit(wall_us: int, event: Audit) -> state_event_pb2.StateEvent:
+    """An event of the audit as a process answers it: as in the export, with few fields of its envelope."""
+    named = {name: value for name, value in event._asdict().items() if name not in ("first_ms", "last_ms")}
+    kind = state_event_pb2.STATE_EVENT_TYPE_AUDIT
+    return state_event_pb2.StateEvent(event_type=kind, ts_wall_us=wall_us, **named)
