@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from worked_histories import HISTORIES, history_rows
+from written_export import write_export
+
+from strandline.export.layout import MANIFEST_FOLDER
+from strandline.export.schema import COLUMNS
+from strandline_analytics.scope import Scope
+from strandline_analytics.sources.exports import open_exports
+from strandline_analytics.stats import ALL
+from strandline_analytics.stats.definition import result
+
+_OF_AUDIT = ["principal", "peer", "method", "resource_type", "resource_name", "rule", "before", "after"]
 NO_WRITE = "client/* DENY WRITE topic LITERAL pay"
 
 
@@ -33,3 +47,18 @@ def test_they_are_in_the_controllers_time(histories: Any) -> None:
     counts = sorted((row.window_start // 1_000_000, row.refusals) for row in rows)
 
     assert counts == [(0, 0), (10, 1), (10, 40), (20, 0), (30, 1), (40, 0), (50, 7)]
+
+
+def test_an_export_from_before_the_audit_has_no_refusals(spark: SparkSession, tmp_path: Path) -> None:
+    """Files without its columns are read: of a time that is known, nobody was refused anything."""
+    said = history_rows((HISTORIES / "refusals.jsonl").read_text(encoding="utf-8"))
+    blank = dict.fromkeys(column.name for column in COLUMNS)
+    for path in write_export(tmp_path, [blank | row for row in said if row["event_type"] != "AUDIT"]):
+        pq.write_table(pq.read_table(path, partitioning=None).drop_columns(_OF_AUDIT), path)
+    for manifest in tmp_path.rglob(f"{MANIFEST_FOLDER}/**/*.json"):
+        manifest.unlink()
+    tables = open_exports(spark, [str(tmp_path)])
+    (row,) = result(ALL["s29"], tables, Scope(start_us=0, end_us=60_000_000)).collect()
+    tables.release()
+
+    assert (row.principal, row.rule, row.refusals, row.methods) == (None, None, 0, None)
