@@ -54,10 +54,15 @@ def rule(words: str) -> Rule:
 def test_the_matcher_answers_as_one_that_looks_at_every_rule(
     given_rules: list[Rule], principal: str, resource: ResourceType, name: str
 ) -> None:
-    """Random rules, prefixes and denials: for every operation the compiled answer is that of the deciding rule."""
+    """Random rules, prefixes and denials: for every operation the compiled answer is that of the deciding rule, and the
+    rule that is named for it one that decides the same."""
     matcher = Acls(tuple(given_rules)).of(principal)
     for operation in Operation:
         decides = deciding_rule(given_rules, principal, operation, resource, name)
+        named = matcher.rule_for(operation, resource, name)
+
+        assert (named and named.permission) == (decides and decides.permission)
+        assert named is None or (named.decides(operation) and named.matches(name))
 
         assert matcher.may(operation, resource, name) == (
             decides is not None and decides.permission is Permission.ALLOW

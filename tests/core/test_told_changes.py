@@ -9,7 +9,16 @@ from controller_builders import TOPIC, Controller
 from strandline.core.audit import MOST_KINDS, MergedRefusals
 from strandline.core.control import events, messages
 from strandline.core.log.effects import Emit
-from strandline.core.permissions import Caller, Operation, Pattern, Permission, ResourceType, Rule, audit_of
+from strandline.core.permissions import (
+    LONGEST_NAME,
+    Caller,
+    Operation,
+    Pattern,
+    Permission,
+    ResourceType,
+    Rule,
+    audit_of,
+)
 from strandline.core.state_events import Audit
 from strandline.core.types import NodeId
 
@@ -43,6 +52,13 @@ def test_kinds_beyond_the_bound_are_counted_together() -> None:
     assert [(each.principal, each.resource_name, each.n_coalesced) for each in found if each.method is None] == [
         (None, None, 9 * MOST_KINDS)
     ]
+
+
+def test_what_a_caller_chose_is_cut_and_printable() -> None:
+    """A name that is refused takes no more room than one that could be granted, and moves no terminal's cursor."""
+    told = _refusal("\x1b[2J" + "a" * 10_000)
+
+    assert told.resource_name == "?[2J" + "a" * (LONGEST_NAME - 4)
 
 
 def _told(controller: Controller, request: Any, caller: Caller | None = OPS) -> list[Audit]:

@@ -296,6 +296,9 @@ class Caller(NamedTuple):
 def audit_of(caller: Caller, resource: str | None, name: str | None, outcome: str, rule: str | None) -> Audit:
     """What a caller did, or was refused."""
     method = caller.method.removeprefix("/strandline.v1.")
+    if name is not None:
+        # Whoever is refused chooses it.
+        name = "".join(each if each.isprintable() else "?" for each in name[:LONGEST_NAME])
     return Audit(caller.principal, caller.peer, method, resource, name, outcome, rule)
 
 
@@ -333,7 +336,7 @@ class Permit:
             return None
         if topic_id and not (found and self.sees(ResourceType.TOPIC, found)):
             if found:
-                self.refused(self.needs[ResourceType.TOPIC], ResourceType.TOPIC, found)
+                self.refused(Operation.DESCRIBE, ResourceType.TOPIC, found)
             return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}", Outcome.NOT_APPENDED)
         refusal = self.refusal(ResourceType.TOPIC, name) if name else None
         return refusal or (self.refusal(ResourceType.TOPIC, found) if found and found != name else None)

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import structlog
@@ -89,7 +90,8 @@ class Refusals:
 
 MERGED_FOR_S = 1.0
 KEPT = 200
-"""The newest events, for those who ask what happened lately."""
+"""The newest events, for those who ask what happened lately, with at most `SHOWN` values before and after."""
+SHOWN = 20
 
 
 class Audited:
@@ -129,5 +131,6 @@ class Audited:
             self.pass_on()
 
     def _pass_on(self, event: Audit) -> None:
-        self.recent.append((wall_us(), event))
+        before, after = (dict(islice(values.items(), SHOWN)) for values in (event.before, event.after))
+        self.recent.append((wall_us(), event._replace(before=before, after=after)))
         self._take(None, event)
