@@ -18,6 +18,9 @@ from raw_calls import DEADLINE_S, HIDDEN, outcome
 from secured_cluster import Secured, build_node, secured_cluster, until
 
 from strandline.client import Producer
+from strandline.console.audits import AuditLook, audit_rows
+from strandline.console.settings import ConsoleSettings
+from strandline.console.watching import Watching
 from strandline.core.state_events import Audit
 from strandline.rpc.audit import AuditInterceptor
 from strandline.rpc.channels import open_channel, target
@@ -204,6 +207,33 @@ async def test_a_refused_call_is_told_once_and_an_allowed_one_is_not(tmp_path: P
         ("replica/2", "LeaderService/Produce", "role")
     ]
     assert [row["method"] for row in rows if row["outcome"] == "ALLOWED"] == ["ControllerService/CreateTopics"]
+
+
+async def test_a_console_shows_the_audit_if_its_certificate_may_see_it(tmp_path: Path) -> None:
+    """What every process told of; who may not describe the cluster and every topic is told so, and sees nothing."""
+
+    async def looked(cluster: Secured, who: str) -> AuditLook:
+        settings = ConsoleSettings(bootstrap=(target(cluster.for_clients),), **settings_of(cluster.made.files(who)))
+        watching = Watching(settings, lambda: None)
+        task = asyncio.create_task(watching.run())
+
+        async def look() -> AuditLook | None:
+            return watching.picture.audits.get("controller")
+
+        found: AuditLook = await until(look, "the console has asked the controller")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return found
+
+    async with secured_cluster(tmp_path, (1,), authorization="acl") as cluster:
+        await cluster.admin.create_topic("t", partitions=1, replication_factor=1)
+        seen, hidden = await looked(cluster, "admin/ops"), await looked(cluster, "client/x")
+    (row,) = audit_rows({"controller": seen})
+
+    assert (row.principal, row.what, row.is_refused) == ("admin/root", "CreateTopics topic t", False)
+    assert ("partitions", "–", "1") in row.changes
+    assert hidden.answer is None
+    assert "client/x may not DESCRIBE" in hidden.failure
 
 
 def _answered(answer: Any) -> Any:
