@@ -68,7 +68,7 @@ def test_the_list_of_statistics_needs_no_input() -> None:
     ran = CliRunner().invoke(app, ["analytics", "stats"])
 
     assert ran.exit_code == 0
-    assert all(f"s{number:02}" in ran.stdout for number in range(1, 28))
+    assert all(f"s{number:02}" in ran.stdout for number in range(1, 30))
 
 
 # Conditions on the rows of statistics: units, and unknown values.

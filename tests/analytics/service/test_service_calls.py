@@ -57,7 +57,7 @@ def test_statistics_are_listed_by_pages(served: Served) -> None:
         page = served.stub.ListStats(pb.ListStatsRequest(page_size=7, page_token=token), timeout=DEADLINE_S)
         reported, token = [*reported, *page.stats], page.next_page_token
 
-    assert [one.id for one in reported] == [f"s{number:02}" for number in range(1, 29)]
+    assert [one.id for one in reported] == [f"s{number:02}" for number in range(1, 30)]
     columns = {column.name: column for column in reported[9].columns}
     assert (columns["under_min_us"].type, columns["under_min_us"].unit) == ("bigint", "us")
     assert all(column.type and column.meaning for one in reported for column in one.columns)
