@@ -18,11 +18,10 @@ from tests.client.fake_cluster import TOPIC, fake_cluster, write
 
 import strandline.console
 from strandline.client import DescribedGroup, DescribedMember, TopicPartition
-from strandline.console.audits import AuditLook
 from strandline.console.groups import MOST_ROWS, GroupRow, group_rows
 from strandline.console.overview import partition_rows
 from strandline.console.pages import Form, Page, Site, write_page, write_part
-from strandline.console.picture import ControllerLook, GroupLook, HeldGroup, LedPartition, NodeLook, Picture
+from strandline.console.picture import AuditLook, ControllerLook, GroupLook, HeldGroup, LedPartition, NodeLook, Picture
 from strandline.console.seen import see
 from strandline.console.settings import ConsoleSettings
 from strandline.console.table import PAGE_ROWS, Query, read_query, table_page
@@ -30,7 +29,7 @@ from strandline.console.watching import Watching
 from strandline.core.messages import Endpoint
 from strandline.core.types import NodeId, Offset
 from strandline.rpc.convert.describe import ControllerDescribed
-from strandline.v1.metadata_service_pb2 import DescribeAuditResponse
+from strandline.v1.state_event_pb2 import StateEvent
 
 _CONSOLE = Path(strandline.console.__file__).parent
 _REPORT_STYLE = Path(__file__).parents[2] / "analytics/strandline_analytics/report/templates/style.css"
@@ -94,11 +93,8 @@ def _evil_cluster() -> Picture:
 
 def _audit(name: str, wall_us: int = 0, outcome: str = "ALLOWED", **said: Any) -> AuditLook:
     fields = {"principal": name, "peer": name, "method": name, "resource_name": name, "rule": name} | said
-    return AuditLook(
-        DescribeAuditResponse(
-            events=[{"ts_wall_us": wall_us, "outcome": outcome, "before": {name: name}, "after": {name: name}} | fields]
-        )
-    )
+    fields = {"before": {name: name}, "after": {name: name}} | fields
+    return AuditLook([StateEvent(ts_wall_us=wall_us, outcome=outcome, **fields)])
 
 
 @pytest.mark.parametrize("path", [*_PATHS, f"/partitions/{_EVIL}/0"])

@@ -18,7 +18,7 @@ from raw_calls import DEADLINE_S, HIDDEN, outcome
 from secured_cluster import Secured, build_node, secured_cluster, until
 
 from strandline.client import Producer
-from strandline.console.audits import AuditLook, audit_rows
+from strandline.console.picture import AuditLook
 from strandline.console.settings import ConsoleSettings
 from strandline.console.watching import Watching
 from strandline.core.state_events import Audit
@@ -228,11 +228,11 @@ async def test_a_console_shows_the_audit_if_its_certificate_may_see_it(tmp_path:
     async with secured_cluster(tmp_path, (1,), authorization="acl") as cluster:
         await cluster.admin.create_topic("t", partitions=1, replication_factor=1)
         seen, hidden = await looked(cluster, "admin/ops"), await looked(cluster, "client/x")
-    (row,) = audit_rows({"controller": seen})
+    (told,) = seen.events
 
-    assert (row.principal, row.what, row.is_refused) == ("admin/root", "CreateTopics topic t", False)
-    assert ("partitions", "–", "1") in row.changes
-    assert hidden.answer is None
+    assert (told.principal, told.method, told.resource_name) == ("admin/root", "ControllerService/CreateTopics", "t")
+    assert (dict(told.before), told.after["partitions"]) == ({}, "1")
+    assert not hidden.events
     assert "client/x may not DESCRIBE" in hidden.failure
 
 

@@ -16,7 +16,6 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from strandline import __version__, units
-from strandline.console.audits import audit_rows
 from strandline.console.groups import MOST_ROWS, GroupRow
 from strandline.console.lanes import draw_lanes
 from strandline.console.moves import MOST_ROWS as MOST_MOVES
@@ -137,9 +136,7 @@ class Site:
         if words == ["topics"]:
             return self._topics(query, seen, form)
         if words == ["audit"]:
-            looks = seen.picture.audits
-            shown = {"audit": audit_rows(looks), "audit_looks": looks}
-            return self._made("Audit", "audit", seen, [Part(name="audit")], shown)
+            return self._made("Audit", "audit", seen, [Part(name="audit")], {"audit": seen.audit()})
         if words == ["moves"]:
             values = {"moves": seen.moves(), "most": MOST_MOVES}
             return self._made("Moves", "moves", seen, [Part(name="moves")], values)

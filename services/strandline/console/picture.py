@@ -6,17 +6,16 @@ is None, never zero.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from strandline.client import DescribedGroup, TopicPartition as NamedPartition
-from strandline.console.audits import AuditLook
 from strandline.core.messages import MetadataImage
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.rpc.convert.describe import ControllerDescribed
-from strandline.v1 import follower_service_pb2, leader_service_pb2
+from strandline.v1 import follower_service_pb2, leader_service_pb2, state_event_pb2
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -112,6 +111,13 @@ class ControllerLook:
         """Those that would take over, the nearest to the last decision first."""
         others = (one for one in self.among if not one.is_active)
         return tuple(sorted(others, key=lambda one: (one.lag, one.controller_id)))
+
+
+class AuditLook(NamedTuple):
+    """What one process told last of changes and refusals, or why it did not."""
+
+    events: Sequence[state_event_pb2.StateEvent] = ()
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

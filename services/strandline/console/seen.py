@@ -15,6 +15,10 @@ from strandline.console.overview import PartitionRow, Rank, is_silent, partition
 from strandline.console.picture import Picture
 from strandline.core.messages import NodeImage, TopicImage
 from strandline.core.types import NodeId
+from strandline.v1.state_event_pb2 import StateEvent
+
+MOST_AUDITED = 500
+"""Events that the page of the audit shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +160,11 @@ class SeenPicture:
     def moves(self) -> tuple[MoveRow, ...]:
         """Every move that has not ended, those that run first."""
         return move_rows(self.picture, self.rows)
+
+    def audit(self) -> list[tuple[str, StateEvent]]:
+        """What processes told of changes and refusals, each with its process, the newest first."""
+        found = [(process, event) for process, look in self.picture.audits.items() for event in look.events]
+        return sorted(found, key=lambda each: -each[1].ts_wall_us)[:MOST_AUDITED]
 
     def row(self, topic: str, index: int) -> PartitionRow | None:
         """One partition."""

@@ -17,11 +17,10 @@ from strandline.client.administer.admin_answers import read_listed
 from strandline.client.background import countdown
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.errors import ClusterUnreachable
-from strandline.console.audits import AuditLook
 from strandline.console.courses import Courses, Transitions, transitions_between
 from strandline.console.groups import GroupLooks
 from strandline.console.overview import partition_rows
-from strandline.console.picture import ControllerLook, GroupLook, NodeLook, Picture, read_held, read_led
+from strandline.console.picture import AuditLook, ControllerLook, GroupLook, NodeLook, Picture, read_held, read_led
 from strandline.console.settings import ConsoleSettings
 from strandline.core.errors import Refused
 from strandline.core.messages import Endpoint, MetadataImage
@@ -216,9 +215,8 @@ class Watching:
         stub: MetadataServiceAsyncStub = MetadataServiceStub(cluster.channels.to(endpoint))
         request = metadata_service_pb2.DescribeAuditRequest(cluster_id=cluster.cluster_id)
         try:
-            return AuditLook(
-                await cluster.ask(stub.DescribeAudit, request, deadline_ms=self._settings.look_deadline_ms)
-            )
+            found = await cluster.ask(stub.DescribeAudit, request, deadline_ms=self._settings.look_deadline_ms)
+            return AuditLook(found.events)
         except (Refused, ClusterUnreachable) as error:
             return AuditLook(failure=_short(error))
 
