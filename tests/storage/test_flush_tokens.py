@@ -272,7 +272,7 @@ def test_failed_sync_of_a_directory_is_reported(build, fill, monkeypatch) -> Non
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(StorageFailed, match="fsync of .* failed: Input/output error"):
+    with pytest.raises(StorageFailed, match=r"fsync of .* failed: Input/output error"):
         token.sync()
 
 
