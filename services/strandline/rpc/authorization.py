@@ -28,7 +28,7 @@ from strandline.rpc.permissions import (
     Need,
     identity_of_peer,
 )
-from strandline.rpc.permitted import CALL, Permits, everything, permits_of, refusal_of_whole
+from strandline.rpc.permitted import CALL, PRINCIPAL, Permits, everything, permits_of, refusal_of_whole
 
 _URIS = "peer_uri"
 """The key under which gRPC gives the URIs in a verified peer's certificate."""
@@ -105,7 +105,7 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
                 self._check(method, grant, request, names_one=True)
 
             allow()
-            CALL.set(grant.permits)
+            _announce(grant)
             return request, context if grant.need is None else _CheckedAnswers(context, allow)
 
         return before(inner, check)
@@ -113,7 +113,7 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
     def _many_requests(self, method: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         def check(requests: Any, context: Context) -> tuple[Any, Context]:
             grant = self._grant(method, context)
-            CALL.set(grant.permits)
+            _announce(grant)
             if grant.condition is ALWAYS and grant.need is None:
                 return requests, context
 
@@ -225,6 +225,12 @@ class _CheckedAnswers:
 async def _checked_iterator(requests: AsyncIterator[Any], allow: Callable[[Any], Any]) -> AsyncIterator[Any]:
     async for message in requests:
         yield allow(message)
+
+
+def _announce(grant: _Grant) -> None:
+    """Tell the handler who calls."""
+    CALL.set(grant.permits)
+    PRINCIPAL.set(grant.caller.principal if grant.caller.role is CallerRole.CLIENT else None)
 
 
 def _is_message(message: Any) -> bool:

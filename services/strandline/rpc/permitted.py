@@ -13,6 +13,7 @@ from typing import Any
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.messages import Endpoint, ServedPartition
 from strandline.core.permissions import Acls, Caller, Operation, Permit, ResourceType
+from strandline.core.quotas import ANONYMOUS
 from strandline.core.types import NodeId, TopicPartition
 from strandline.rpc.convert.errors import Topics, Unresolved
 from strandline.rpc.permissions import CallerRole, Need, Scope, identity_of_peer
@@ -28,6 +29,10 @@ def everything() -> None:
 
 CALL: ContextVar[Permits] = ContextVar("permits", default=everything)
 """Of the call that is being served; set before its handler runs."""
+
+
+PRINCIPAL: ContextVar[str | None] = ContextVar("principal", default=ANONYMOUS)
+"""Whose quotas hold for the call that is being served; None: nobody's, as of nodes and administrators (C102)."""
 
 
 def permits_of(caller: Caller, acls: Callable[[], Acls]) -> Permits:

@@ -48,6 +48,8 @@ class RequestArrived:
     request: ControllerRequest
     caller: Caller | None = None
     """A client that may touch what rules allow; None: whatever the request names (C105)."""
+    principal: str | None = None
+    """Whose quota counts; None: nobody's (C102)."""
 
 
 @dataclass(frozen=True, slots=True)
