@@ -10,11 +10,10 @@ from controller_builders import Controller
 from hypothesis import given, strategies as st
 
 from strandline.core.control import events, messages
-from strandline.core.control.messages import QuotaChange
 from strandline.core.control.recovery import GivenNode, recover
 from strandline.core.errors import ErrorCode
 from strandline.core.permissions import EVERY_CLIENT
-from strandline.core.quotas import ANONYMOUS, LONGEST_WAIT_MS, Meters, Quota, QuotaKey
+from strandline.core.quotas import ANONYMOUS, LONGEST_WAIT_MS, Meters, Quota, QuotaChange, QuotaKey
 from strandline.core.types import QUOTAS, NodeId
 
 PRODUCE, CONSUME = QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE

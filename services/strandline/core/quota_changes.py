@@ -6,7 +6,7 @@ from strandline.core.control import events, messages
 from strandline.core.control.draft import Draft
 from strandline.core.coordinator.internal_topics import is_internal
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.quotas import MOST_QUOTAS, Meters, Quota, QuotaKey, quota_refusal
+from strandline.core.quotas import MOST_QUOTAS, Meters, Quota, QuotaChange, QuotaKey, quota_refusal
 from strandline.core.types import QUOTAS
 
 Rates = dict[tuple[str, QuotaKey], float]
@@ -28,7 +28,7 @@ def alter_quotas(draft: Draft, request: messages.AlterClientQuotas) -> messages.
     return messages.ClientQuotasAltered(refusals=tuple(refusals))
 
 
-def _changed(rates: Rates, changes: tuple[messages.QuotaChange, ...]) -> Rates | Refusal:
+def _changed(rates: Rates, changes: tuple[QuotaChange, ...]) -> Rates | Refusal:
     rates = dict(rates)
     for principal, key, value in changes:
         if (refusal := quota_refusal(principal, key, value)) is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
+from typing import NamedTuple
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.permissions import EVERY_CLIENT, principal_refusal
@@ -44,6 +45,14 @@ class Quota:
     """``client/`` and the id in the certificate, or `EVERY_CLIENT`: of each client that has no own rate for the key."""
     key: QuotaKey
     value: float
+
+
+class QuotaChange(NamedTuple):
+    """A quota to set; without a value one to remove."""
+
+    principal: str
+    key: str
+    value: float | None
 
 
 def quota_refusal(principal: str, key: str, value: float | None) -> Refusal | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from strandline.core import messages
 from strandline.core.errors import Refusal
 from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
-from strandline.core.quotas import Quota
+from strandline.core.quotas import Quota, QuotaChange
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 
 
@@ -230,14 +230,6 @@ class DescribeAcls:
 
     cluster_id: str | None = None
     filter: AclFilter
-
-
-class QuotaChange(NamedTuple):
-    """A rate of one principal; without a value it is removed."""
-
-    principal: str
-    key: str
-    value: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import AsOf, MetadataImage, NodeImage, PartitionImage, TopicImage, Wanted
 from strandline.core.permissions import Acls, Permit, ResourceType, Rule
-from strandline.core.quotas import Quota
 from strandline.core.types import NodeId, Rules
 
 # ---- metadata_history
@@ -79,8 +78,6 @@ class MetadataHistory:
         self.removed_node_ids: set[NodeId] = set()
         self.acls = Acls()
         """Who may do what; nothing before somebody told."""
-        self.quotas: tuple[Quota, ...] = ()
-        """Of clients, likewise."""
         self.acls_changed = -1
         """Number of the last change of that: who may know which topics was another question before."""
         self.as_of = AsOf(-1, -1)
@@ -190,8 +187,6 @@ class MetadataHistory:
             self.ids = {topic.name: topic.topic_id for topic in self.topics.values()}
         if image.is_snapshot or image.acls is not None:
             self._take_rules(image.acls or ())
-        if image.is_snapshot or image.quotas is not None:
-            self.quotas = image.quotas or ()
         self.image = image
         self.as_of = _position(image)
 

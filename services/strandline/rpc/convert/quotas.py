@@ -12,7 +12,7 @@ from itertools import groupby
 from strandline.core.control import messages
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.permissions import EVERY_CLIENT
-from strandline.core.quotas import Quota, QuotaKey, quota_refusal
+from strandline.core.quotas import Quota, QuotaChange, QuotaKey, quota_refusal
 from strandline.rpc.convert.errors import write_error
 from strandline.v1 import controller_service_pb2 as pb, metadata_pb2
 
@@ -71,12 +71,12 @@ def read_alter(message: pb.AlterClientQuotasRequest) -> messages.AlterClientQuot
     )
 
 
-def _read_alteration(entry: pb.ClientQuotaAlteration) -> tuple[messages.QuotaChange, ...] | Refusal:
+def _read_alteration(entry: pb.ClientQuotaAlteration) -> tuple[QuotaChange, ...] | Refusal:
     try:
         principal = _principal(entry.entity)
     except Refused as error:
         return error.refusal
-    return tuple(messages.QuotaChange(principal, op.key, None if op.remove else op.value) for op in entry.ops)
+    return tuple(QuotaChange(principal, op.key, None if op.remove else op.value) for op in entry.ops)
 
 
 def write_altered(
@@ -109,7 +109,7 @@ def write_described(answer: messages.ClientQuotasDescribed) -> pb.DescribeClient
 
 
 def alter_request(
-    cluster_id: str | None, changes: Iterable[messages.QuotaChange], *, validate_only: bool
+    cluster_id: str | None, changes: Iterable[QuotaChange], *, validate_only: bool
 ) -> pb.AlterClientQuotasRequest:
     """Quotas to change, each an entry of its own, as a client asks for it."""
     request = pb.AlterClientQuotasRequest(cluster_id=cluster_id, validate_only=validate_only)
