@@ -31,6 +31,9 @@ ANONYMOUS = "anonymous"
 class QuotaKey(StrEnum):
     """What has a rate; names as in Kafka, but for the requests, which Kafka counts in time of its threads."""
 
+    # An enumeration's own is computed in Python, several times for each message.
+    __hash__ = str.__hash__
+
     PRODUCER_BYTE_RATE = "producer_byte_rate"
     CONSUMER_BYTE_RATE = "consumer_byte_rate"
     REQUEST_RATE = "request_rate"
@@ -101,6 +104,10 @@ class Meters:
         self._burst_ms = burst_ms
         self._most = most
         self._metered: dict[tuple[str, QuotaKey], _Metered] = {}
+        self.throttled = dict.fromkeys(QuotaKey, 0)
+        """How many requests, or parts of one, were told to wait."""
+        self.throttled_ms = dict.fromkeys(QuotaKey, 0)
+        """For how long, all of them together."""
 
     def know(self, given: tuple[Quota, ...]) -> bool:
         """Take the quotas of now; whether they are others. A rate that has changed begins with nothing used of it, so
@@ -115,19 +122,30 @@ class Meters:
 
     def take(self, principal: str, key: QuotaKey, count: int, now_ms: int) -> int:
         """Note what a principal has used; returns for how many ms it is muted for that from now on."""
-        rate = self.quotas.rate(principal, key) if self.quotas else None
-        if rate is None:
-            return 0
-        metered = self._metered.get((principal, key)) or self._begin(principal, key, rate, now_ms)
+        metered = self._metered.get((principal, key))
+        if metered is None:
+            rate = self.quotas.rate(principal, key) if self.quotas else None
+            if rate is None:
+                return 0
+            metered = self._begin(principal, key, rate, now_ms)
         metered.bucket.take(count, now_ms)
-        wait_ms = min(metered.bucket.debt_ms, LONGEST_WAIT_MS)
+        debt_ms = metered.bucket.debt_ms
+        if not debt_ms:
+            return 0
+        wait_ms = min(debt_ms, LONGEST_WAIT_MS)
         metered.muted_until_ms = max(metered.muted_until_ms, now_ms + wait_ms)
+        self.throttled[key] += 1
+        self.throttled_ms[key] += wait_ms
         return wait_ms
 
     def muted_ms(self, principal: str, keys: tuple[QuotaKey, ...], now_ms: int) -> int:
         """For how many ms a principal is muted for any of these; what an answer tells, and what a request waits."""
-        found = [metered.muted_until_ms for key in keys if (metered := self._metered.get((principal, key)))]
-        return max(0, max(found, default=now_ms) - now_ms)
+        until_ms = now_ms
+        for key in keys:
+            metered = self._metered.get((principal, key))
+            if metered is not None and metered.muted_until_ms > until_ms:
+                until_ms = metered.muted_until_ms
+        return until_ms - now_ms
 
     def _begin(self, principal: str, key: QuotaKey, rate: float, now_ms: int) -> _Metered:
         if len(self._metered) >= self._most:

@@ -46,7 +46,7 @@ class TokenBucket:
     @property
     def debt_ms(self) -> int:
         """How long the rate takes to pay what was taken and was not there; 0 without a debt."""
-        return max(0, ceil(-self._tokens / self._rate))
+        return ceil(-self._tokens / self._rate) if self._tokens < 0 else 0
 
     def _refill(self, now_ms: int) -> None:
         if now_ms > self._at_ms:

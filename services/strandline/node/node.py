@@ -149,6 +149,7 @@ class ReplicaNode:
             self.readiness,
             self.sink,
             self.feed,
+            self.throttle.meters,
             https_of(self._tls, wanted=self.settings.metrics_tls),
             self._may_scrape if self._acls is not None and self.settings.metrics_per_partition else None,
         )

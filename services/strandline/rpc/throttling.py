@@ -94,22 +94,23 @@ class Throttle:
 class Metered:
     """One call, as far as quotas go."""
 
-    __slots__ = ("_keys", "_principal", "_throttle")
+    __slots__ = ("_clock", "_keys", "_meters", "_principal", "_throttle")
 
     def __init__(self, throttle: Throttle, principal: str, keys: _Keys) -> None:
         self._throttle = throttle
+        self._meters, self._clock = throttle.meters, throttle.clock
         self._principal = principal
         self._keys = keys
 
     @property
     def is_on(self) -> bool:
         """Whether anybody has a quota."""
-        return self._throttle.meters.quotas is not None
+        return self._meters.quotas is not None
 
     @property
     def wait_ms(self) -> int:
         """How long the caller is asked to pause before its next request of this kind."""
-        return self._throttle.meters.muted_ms(self._principal, self._keys, self._throttle.clock())
+        return self._meters.muted_ms(self._principal, self._keys, self._clock())
 
     async def admit(self, request: Any) -> None:
         """Count a request that has come, and begin with it when its caller is not muted.
@@ -117,21 +118,23 @@ class Metered:
         Raises:
             Refused: THROTTLING_QUOTA_EXCEEDED: too many bytes wait already.
         """
-        if self.wait_ms:
+        now_ms = self._clock()
+        if self._meters.muted_ms(self._principal, self._keys, now_ms):
             await self._throttle.until_unmuted(self._principal, self._keys, request)
-        self.take(QuotaKey.REQUEST_RATE, 1)
+            now_ms = self._clock()
+        self._meters.take(self._principal, QuotaKey.REQUEST_RATE, 1, now_ms)
 
     def take(self, key: QuotaKey, count: int) -> None:
         """Count what the call uses."""
-        self._throttle.meters.take(self._principal, key, count, self._throttle.clock())
+        self._meters.take(self._principal, key, count, self._clock())
 
     def fetched(self, served: Sequence[ServedPartition]) -> Sequence[ServedPartition]:
         """What was read for the caller, counted; without its records while the caller has too many."""
         size_bytes = sum(len(part.payload) for part in served) if self.is_on else 0
         if not size_bytes:
             return served
-        meters, key = self._throttle.meters, QuotaKey.CONSUMER_BYTE_RATE
-        if meters.muted_ms(self._principal, (key,), self._throttle.clock()):
+        key = QuotaKey.CONSUMER_BYTE_RATE
+        if self._meters.muted_ms(self._principal, (key,), self._clock()):
             return [ServedPartition(part.result._replace(aborted=()), b"") for part in served]
         self.take(key, size_bytes)
         return served
