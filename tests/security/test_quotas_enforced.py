@@ -33,7 +33,7 @@ from strandline.client import (
 from strandline.core.errors import ErrorCode
 from strandline.node.node import ReplicaNode
 from strandline.rpc import throttling
-from strandline.rpc.channels import open_channel, target
+from strandline.rpc.channels import Keepalive, open_channel, target
 from strandline.rpc.status import refusal_of
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
@@ -67,9 +67,9 @@ class Held:
 
 
 @asynccontextmanager
-async def _held(directory: Path) -> AsyncIterator[Held]:
+async def _held(directory: Path, **settings: Any) -> AsyncIterator[Held]:
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(secured_cluster(directory, (1,), quota_burst_s=1))
+        cluster = await stack.enter_async_context(secured_cluster(directory, (1,), quota_burst_s=1, **settings))
         await cluster.admin.create_topic("t", partitions=1, replication_factor=1)
         await until(lambda: cluster.admin.describe_partitions(["t"]), "t is led")
         assert cluster.nodes[0].client is not None
@@ -284,3 +284,45 @@ async def test_a_stop_ends_every_mute(tmp_path: Path) -> None:
             answer = await waiting
 
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.usefixtures("carried_by")
+async def test_a_flood_on_a_muted_stream_is_held_back_and_its_connection_lives(tmp_path: Path) -> None:
+    """The sender stops after what flow control lets it send; pings and other calls of the connection are answered
+    meanwhile, and all of it is appended in order once the mute is over."""
+    messages = 40
+    batch = encode_batch([NewRecord(None, b"f" * 1_000_000, int(time.time() * 1_000))])
+    async with _held(tmp_path, ping_every_ms=100) as held:
+        # With TLS quotas count at the port for nodes, too, which allows pings.
+        assert held.node.internal is not None
+        tls = held.cluster.made.tls("client/x")
+        often = Keepalive(ping_every_ms=100, ping_timeout_ms=2_000)
+        async with open_channel(held.node.internal, tls=tls, keepalive=often) as channel:
+            stub: Any = LeaderServiceStub(channel)
+            await held.set(PRODUCE, RATE)
+            await stub.Produce(_produced(), timeout=DEADLINE_S)
+            stream = stub.ProduceStream(timeout=4 * DEADLINE_S)
+            written: list[int] = []
+
+            async def flood() -> None:
+                for number in range(messages):
+                    await stream.write(_streamed(number, batch))
+                    written.append(number)
+
+            flooding = asyncio.ensure_future(flood())
+            held_back: list[int] = []
+
+            async def stands() -> bool:
+                held_back.append(len(written))
+                await stub.Fetch(_fetch(), timeout=DEADLINE_S)
+                return len(held_back) > 20 and held_back[-1] == held_back[-20]
+
+            await until(stands, "the sender is held back")
+            await held.set(PRODUCE, None)
+            answers = [await stream.read() for _ in range(messages)]
+            await flooding
+            stream.cancel()
+
+    assert held_back[-1] < messages
+    assert [answer.correlation_id for answer in answers] == list(range(messages))
+    assert [_offset(answer) for answer in answers] == list(range(1, messages + 1))
