@@ -26,9 +26,9 @@ AT_ONCE = 40
 
 
 @asynccontextmanager
-async def _cluster(directory: Path) -> AsyncIterator[LocalCluster]:
+async def _cluster(directory: Path, *, nodes: int = 1, tls: bool = True) -> AsyncIterator[LocalCluster]:
     local = LocalCluster(
-        Plan(directory=directory, nodes=1, node_settings={"low_space_bytes": "0", "quota_burst_s": "1"}, tls=True)
+        Plan(directory=directory, nodes=nodes, node_settings={"low_space_bytes": "0", "quota_burst_s": "1"}, tls=tls)
     )
     try:
         await local.start()
@@ -88,3 +88,29 @@ async def test_a_principal_is_held_to_its_rate_and_its_neighbour_is_not(tmp_path
     )
     assert 0.9 < sent[0] / took_s / RATE < 1.1
     assert sent[1] > 2 * sent[0]
+
+
+async def test_without_certificates_clients_are_one_principal_and_nodes_are_none(tmp_path: Path) -> None:
+    """Two producers share the default's rate; the other node copies what they send, whatever clients may read."""
+    async with (
+        _cluster(tmp_path, nodes=2, tls=False) as cluster,
+        Admin(cluster.bootstrap) as admin,
+        Producer(cluster.bootstrap) as one,
+        Producer(cluster.bootstrap) as other,
+    ):
+        await admin.create_topic("t", partitions=1, replication_factor=2, configs={"min.insync.replicas": "2"})
+        changes = [
+            QuotaChange("client/*", QuotaKey.PRODUCER_BYTE_RATE, RATE),
+            QuotaChange("client/*", QuotaKey.CONSUMER_BYTE_RATE, 0.001),
+        ]
+        assert await admin.alter_quotas(changes) == [None, None]
+        began_s, sent = time.monotonic(), 0
+        while sent < 4 * RATE:
+            for producer in (one, other):
+                await (await producer.send("t", PAYLOAD))
+                sent += len(PAYLOAD)
+        took_s = time.monotonic() - began_s
+        # A client that leaves shall not wait for its debt.
+        assert await admin.alter_quotas([change._replace(value=None) for change in changes]) == [None, None]
+
+    assert took_s > sent / RATE - 1.5
