@@ -107,6 +107,7 @@ BENCH_groups := run.py --only groups
 BENCH_transactions := run.py --only transactions
 BENCH_metadata := run.py --only metadata
 BENCH_moves := run.py --only moves
+BENCH_rules := run.py --only rules
 BENCH_analytics := statistics_cost.py
 BENCH_PATHS := tests/bench:tests/kafka/live:tests/chaos:tests/analytics/duck
 BENCHES := $(patsubst BENCH_%,%,$(filter-out BENCH_PATHS,$(filter BENCH_%,$(.VARIABLES))))

@@ -69,13 +69,16 @@ class Nats:
 
 
 class Strandline:
-    """The produce stream of a Strandline cluster; ``transport`` is what carries the client's side of it."""
+    """The produce stream of a Strandline cluster.
 
-    def __init__(self, cluster: LocalCluster, name: str, transport: str = "asyncio") -> None:
+    ``transport`` is what carries the client's side of it, ``holder`` whose certificate it shows.
+    """
+
+    def __init__(self, cluster: LocalCluster, name: str, transport: str = "asyncio", *, holder: str = "admin") -> None:
         self.name = name
         self._cluster = cluster
         self._topics = count(1)
-        files = {f"STRANDLINE_{name.upper()}": str(file) for name, file in cluster.client_tls().items() if file}
+        files = {f"STRANDLINE_{name.upper()}": str(file) for name, file in cluster.client_tls(holder).items() if file}
         self._variables = {TRANSPORT: transport, **files}
 
     def measure(self, shape: Shape, pace: Pace) -> dict[str, Any]:

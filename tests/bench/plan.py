@@ -94,6 +94,8 @@ class Plan:
     subscribers: int = 1_000
     move_bytes: int = 5 << 30
     """On each of three nodes, all of which goes to three others."""
+    rule_pairs: int = 10
+    """Of measurements with rules and without."""
 
 
 SMOKE = Plan(
@@ -118,5 +120,6 @@ SMOKE = Plan(
     topics=1,
     subscribers=4,
     move_bytes=6 << 20,
+    rule_pairs=1,
 )
 """Every party and every measure, too short for any figure to mean something."""

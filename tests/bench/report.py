@@ -60,7 +60,7 @@ PARTIES = (OURS, GRPCIO_CLIENT, OVER_TLS, SYNCED, NATS, NATS_SYNCED, KAFKA, STRI
 FAULTS = {"kill": "`kill -9`", "stop": "SIGSTOP", "vanish": "vanished address"}
 BESIDE_PEERS = ("throughput", "clients")
 VERDICTS = {True: MET, False: MISSED, None: ""}
-SIZES = ("groups", "transactions", "metadata", "moves")
+SIZES = ("groups", "transactions", "metadata", "moves", "rules")
 """Parts that are one table: rows of a figure, what was wanted of it, what was measured, and whether that is met."""
 
 
@@ -156,7 +156,7 @@ def page(results: Results) -> str:
         rows = [row for part in sizes for row in results[part]]
         cells = [(row["figure"], row["wanted"], row["measured"], VERDICTS[row["is_met"]]) for row in rows]
         table_of_sizes = table("figure | wanted | measured | ", cells)
-        lines += ["## Groups, transactions, metadata and moves\n", about, table_of_sizes]
+        lines += ["## Groups, transactions, metadata, moves and rules\n", about, table_of_sizes]
     return "\n".join(lines)
 
 

@@ -25,6 +25,7 @@ import kept
 import metadata_gate
 import move_cost
 import report
+import rules_cost
 import throughput
 import transaction_cost
 from bench import Bench, Measure
@@ -41,10 +42,11 @@ PARTS: Mapping[str, Measure] = {
     "transactions": transaction_cost,
     "metadata": metadata_gate,
     "moves": move_cost,
+    "rules": rules_cost,
 }
 BESIDE_PEERS = ("throughput", "clients")
 """The other parts need no peer, so the servers that these needed are stopped before them."""
-ASKED_FOR = ("groups", "transactions", "metadata", "moves")
+ASKED_FOR = ("groups", "transactions", "metadata", "moves", "rules")
 """Left out of a run that names no part, unless it is a smoke run: they have no peer and take half an hour."""
 
 

@@ -14,7 +14,7 @@ from strandline.controller.settings import ControllerSettings
 from strandline.core.messages import Endpoint, MetadataImage
 from strandline.metadata.store import MetadataStore
 from strandline.rpc.channels import open_channel
-from strandline.rpc.convert.subscription import image_to_bytes
+from strandline.rpc.convert.subscription import ImageWriter
 from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import controller_service_pb2 as pb, controller_service_pb2_grpc as pb_grpc, metadata_pb2
 
@@ -112,5 +112,5 @@ def node_directory(parent: Path, node_id: int, seen: MetadataImage, cluster_id: 
     path.mkdir(parents=True)
     lines = ["version=1", f"node.id={node_id}", f"directory.id=dir-{node_id}", f"cluster.id={cluster_id}"]
     (path / "meta.properties").write_text("\n".join(lines) + "\n")
-    (path / "metadata.snapshot").write_bytes(image_to_bytes(seen))
+    (path / "metadata.snapshot").write_bytes(ImageWriter().to_bytes(seen))
     return path

@@ -36,7 +36,7 @@ from strandline.core.types import (
 )
 from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import Mark, Marked, StoreDamaged, StoreFailed, StoreInUse, StoreMarked, StoreWentBack
-from strandline.rpc.convert.subscription import image_to_bytes
+from strandline.rpc.convert.subscription import ImageWriter
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.settings import Origin, SettingsWrong, load_settings
 from strandline.storage.directory import DataDirectory
@@ -319,7 +319,7 @@ def saved_in_the_journal(tmp_path: Path, seen: MetadataImage) -> Path:
     """The directory of a node that was killed before it wrote its newest metadata into the file."""
     path = node_directory(tmp_path, 1, image(7, 10, 20))
     directory = DataDirectory.open(path, node_id=NodeId(1))
-    directory.checkpoints.save_metadata(image_to_bytes(seen))
+    directory.checkpoints.save_metadata(ImageWriter().to_bytes(seen))
     directory.settle()
     directory.close(clean=False)
     return path
@@ -337,7 +337,7 @@ def test_a_damaged_journal_is_noticed(tmp_path: Path, damage: str) -> None:
     """Metadata of the file, or of a frame in front of the damage, may be too old to recover from."""
     path = saved_in_the_journal(tmp_path, image(9, 12, 25))
     directory = DataDirectory.open(path, node_id=NodeId(1))
-    directory.checkpoints.save_metadata(image_to_bytes(image(10, 13, 26)))
+    directory.checkpoints.save_metadata(ImageWriter().to_bytes(image(10, 13, 26)))
     directory.settle()
     directory.close(clean=False)
     for name in JOURNAL_NAMES:

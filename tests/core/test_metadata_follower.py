@@ -27,7 +27,7 @@ from strandline.core.messages import EpochsSeen, MetadataImage, PartitionImage, 
 from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
 from strandline.core.quotas import Quota, QuotaKey
 from strandline.core.types import Durability, LeaderEpoch, NodeId, Offset, PartitionEpoch, Rules
-from strandline.rpc.convert.subscription import image_from_bytes, image_to_bytes
+from strandline.rpc.convert.subscription import ImageWriter, image_from_bytes
 
 
 def believed(cluster: Cluster) -> PartitionImage:
@@ -320,4 +320,4 @@ def test_rules_and_quotas_are_stored_with_what_else_is_known() -> None:
     later = [e for e in cluster.push(1, partition_image(TP1)) if isinstance(e, SaveMetadata)]
 
     assert [(effect.image.acls, effect.image.quotas) for effect in (*saved, *later)] == [((rule,), (quota,))] * 2
-    assert image_from_bytes(image_to_bytes(saved[0].image)) == saved[0].image
+    assert image_from_bytes(ImageWriter().to_bytes(saved[0].image)) == saved[0].image

@@ -16,7 +16,7 @@ from draws import Draws
 
 from strandline.core.errors import Refused
 from strandline.core.types import NodeId, Offset, ProducerBatch
-from strandline.rpc.convert.subscription import image_from_bytes, image_to_bytes
+from strandline.rpc.convert.subscription import ImageWriter, image_from_bytes
 from strandline.storage import checkpoint_files, producer_snapshot
 from strandline.storage.directory import META_NAME, RUN_NAME, DataDirectory, DirectoryRefused
 
@@ -51,7 +51,7 @@ def _epochs(directory: Path, content: bytes) -> None:
         return
     assert entries is not None
     assert all(entry.epoch <= INT32_MAX and entry.start_offset <= INT64_MAX for entry in entries)
-    checkpoint_files.write_epochs(directory, entries, durable=False)
+    (directory / checkpoint_files.EPOCHS_NAME).write_bytes(checkpoint_files.epochs_content(entries))
     assert checkpoint_files.read_epochs(directory) == entries
 
 
@@ -102,7 +102,7 @@ def _metadata(directory: Path, content: bytes) -> None:
         content = struct.pack(">4sI", b"SLM1", crc32c.crc32c(content[1:])) + content[1:]
     image = image_from_bytes(content)
     if image is not None:
-        assert image_from_bytes(image_to_bytes(image)) == image
+        assert image_from_bytes(ImageWriter().to_bytes(image)) == image
 
 
 def _identity(directory: Path, content: bytes) -> None:

@@ -19,7 +19,7 @@ from nodes_in_process import TOPIC, TOPIC_ID, batch, fetch, produce, values_of
 from strandline.cli.ask.node import Incarnation, running_node
 from strandline.core.types import NodeId, Truncation
 from strandline.rpc.channels import open_channel, parse_endpoint, target
-from strandline.rpc.convert.subscription import image_from_bytes, image_to_bytes
+from strandline.rpc.convert.subscription import ImageWriter, image_from_bytes
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.process import started_ticks
 from strandline.storage.directory import DataDirectory
@@ -165,7 +165,7 @@ async def test_a_directory_of_historic_rules_is_refused(tmp_path: Path) -> None:
         image = image_from_bytes(content) if content is not None else None
         assert image is not None
         historic = replace(image, rules=replace(image.rules, truncation=Truncation.KIP_101))
-        directory.checkpoints.save_metadata(image_to_bytes(historic))
+        directory.checkpoints.save_metadata(ImageWriter().to_bytes(historic))
         directory.close(clean=True)
         async with started(controller, tmp_path / "n") as node:
             code, lines = await node.ended()

@@ -22,7 +22,7 @@ from strandline.rpc.convert.errors import Unresolved
 from strandline.rpc.convert.fetch import encode_fetch_answer, fetch_topics
 from strandline.rpc.convert.metadata import write_image
 from strandline.rpc.convert.records import MOST_BYTES, Decoded, FetchedBatches, decode_records
-from strandline.rpc.convert.subscription import ImageWriter, image_from_bytes, image_to_bytes
+from strandline.rpc.convert.subscription import ImageWriter, image_from_bytes
 from strandline.v1 import controller_service_pb2, leader_service_pb2 as pb
 
 OFFSETS = st.integers(0, 2**62).map(Offset)
@@ -170,12 +170,12 @@ def test_what_is_saved_is_read_as_it_was(position: PositionProof | None, registe
     """With each of the positions that go with it, or without."""
     saved = replace(SAVED, position=position, registered=registered)
 
-    assert image_from_bytes(image_to_bytes(saved)) == saved
+    assert image_from_bytes(ImageWriter().to_bytes(saved)) == saved
 
 
 def test_a_byte_that_changed_makes_it_no_metadata() -> None:
     """Wherever the byte is: damaged metadata is never read as other metadata."""
-    content = image_to_bytes(replace(SAVED, position=OWN))
+    content = ImageWriter().to_bytes(replace(SAVED, position=OWN))
     flipped = [content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :] for at in range(len(content))]
 
     assert [image_from_bytes(one) for one in flipped] == [None] * len(flipped)

@@ -18,9 +18,10 @@ ENTRIES = [EpochEntry(LeaderEpoch(0), Offset(0)), EpochEntry(LeaderEpoch(7), Off
 
 def test_epoch_file_is_kafkas(tmp_path) -> None:
     """Version, count, then one epoch and start offset per line."""
-    checkpoint_files.write_epochs(tmp_path, ENTRIES)
+    content = checkpoint_files.epochs_content(ENTRIES)
+    (tmp_path / "leader-epoch-checkpoint").write_bytes(content)
 
-    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n7 120\n"
+    assert content == b"0\n2\n0 0\n7 120\n"
     assert checkpoint_files.read_epochs(tmp_path) == ENTRIES
     assert checkpoint_files.read_epochs(tmp_path / "none") is None
 

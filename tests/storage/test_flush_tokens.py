@@ -250,6 +250,32 @@ def test_failed_sync_is_reported_and_not_retried(build, fill, monkeypatch) -> No
     assert (failed.value.errno, len(calls), token.done) == (errno.EIO, 1, False)
 
 
+def test_a_log_may_be_set_aside_while_a_worker_syncs(build, fill) -> None:
+    """A commit does not fail because the directory of its log has another name by then."""
+    log = build.log()
+    fill(log, 60)
+    token = log.issue_flush()
+    log.close(clean=False)
+    build.path.rename(build.path.with_name("set aside"))
+    token.sync()
+
+    assert token.done
+
+
+def test_failed_sync_of_a_directory_is_reported(build, fill, monkeypatch) -> None:
+    """A directory that is there and cannot be synced fails the commit."""
+    log = build.log()
+    fill(log, 60)
+    token = log.issue_flush()
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StorageFailed, match=r"fsync of .* failed: Input/output error"):
+        token.sync()
+
+
 def test_failed_write_is_reported(build, fill, monkeypatch) -> None:
     """ENOSPC from an append becomes StorageFailed."""
     log = build.log()

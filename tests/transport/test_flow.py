@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import random
+import socket
 import struct
 import tracemalloc
 from types import SimpleNamespace
@@ -389,6 +390,20 @@ async def test_a_server_that_stops_says_so_twice() -> None:
     assert (first.number, second.number) == ((1 << 31) - 1, 1)
     assert (refused.stream, refused.code) == (3, 7)
     assert answer == message(b"b")
+
+
+async def test_a_connection_that_is_accepted_as_the_server_stops_is_closed() -> None:
+    """Its task is cancelled before the first step; the socket is not left to the garbage collector, which warns."""
+    made = transport.server()
+    number = made.add_insecure_port("127.0.0.1:0")
+    [port] = made._ports
+    with socket.create_connection(("127.0.0.1", number), timeout=10) as peer:
+        port._accept()
+        port.close()
+        await made.stop(0)
+        left = peer.recv(1)
+
+    assert left == b""
 
 
 async def _each(requests: Any, context: Any) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from strandline.core.types import BatchHeader, Offset
-from strandline.storage.disk import sync_directory
+from strandline.storage.disk import StorageFailed, sync_directory
 from strandline.storage.open_files import FileOf, OpenFile, OpenFiles
 from strandline.storage.scan import Part, StoredBatch
 from strandline.storage.segment import Segment
@@ -38,8 +38,8 @@ class FoundBatch(NamedTuple):
 class FlushToken:
     """One issued commit: what has to be synced for it (M55). `sync` runs in a worker thread, once.
 
-    A file that is closed meanwhile was synced for that, and one that is removed needs no sync, so truncation, roll and
-    deletion on the loop thread take nothing away from the worker.
+    A file that is closed meanwhile was synced for that, and a file or directory that is gone needs no sync, so
+    truncation, roll, deletion and a log that is set aside on the loop thread take nothing away from the worker.
     """
 
     leo_at_issue: Offset
@@ -65,7 +65,7 @@ class FlushToken:
             for file in self._files:
                 file.sync_now()
             if self._directory is not None:
-                sync_directory(self._directory)
+                _sync_entries(self._directory)
             self.done = True
         finally:
             self.abandon()
@@ -74,6 +74,14 @@ class FlushToken:
         """Give the files back without a sync."""
         self._files.clear()
         self._removed.clear()
+
+
+def _sync_entries(directory: Path) -> None:
+    try:
+        sync_directory(directory)
+    except StorageFailed as failed:
+        if not isinstance(failed.__cause__, FileNotFoundError):
+            raise
 
 
 class _Issued(NamedTuple):

@@ -251,15 +251,6 @@ class CheckpointDamaged(Exception):
         super().__init__(f"{path} is damaged: {reason}")
 
 
-def write_epochs(directory: Path, entries: Iterable[EpochEntry], *, durable: bool = True) -> None:
-    """Replace ``leader-epoch-checkpoint``.
-
-    Raises:
-        StorageFailed: the disk failed.
-    """
-    replace_file(directory / EPOCHS_NAME, epochs_content(entries), durable=durable)
-
-
 def epochs_content(entries: Iterable[EpochEntry]) -> bytes:
     """``leader-epoch-checkpoint`` of these entries."""
     return _content([f"{entry.epoch} {entry.start_offset}" for entry in entries])

@@ -310,7 +310,14 @@ class Port:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self.options.tcp_user_timeout_ms)
         task = asyncio.get_running_loop().create_task(self._connect(accepted))
         self._accepting.add(task)
-        task.add_done_callback(self._accepting.discard)
+
+        def ended(_: object) -> None:
+            self._accepting.discard(task)
+            if task.cancelled():
+                # Before its first step, so that nothing in it could close the socket.
+                accepted.close()
+
+        task.add_done_callback(ended)
 
     async def _connect(self, accepted: socket.socket) -> None:
         loop, connection, task = asyncio.get_running_loop(), ServerConnection(self), asyncio.current_task()

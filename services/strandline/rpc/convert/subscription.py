@@ -248,11 +248,6 @@ def _around(image: core_messages.MetadataImage) -> controller_service_pb2.WatchM
     return message
 
 
-def image_to_bytes(image: core_messages.MetadataImage) -> bytes:
-    """A whole snapshot as file content."""
-    return ImageWriter().to_bytes(image)
-
-
 def image_from_bytes(content: bytes) -> core_messages.MetadataImage | None:
     """The snapshot in a file's content; None if it is damaged."""
     if len(content) <= _HEAD.size:
