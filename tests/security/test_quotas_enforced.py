@@ -216,7 +216,9 @@ async def test_an_obedient_producer_and_consumer_meet_no_mute(tmp_path: Path) ->
                     await (await producer.send("t", PAYLOAD))
             produced_s = time.monotonic() - began_s
             bootstrap = target(held.cluster.for_clients)
-            async with Consumer(bootstrap, **settings, auto_offset_reset="earliest", stop_at_end=True) as consumer:
+            # A batch for each fetch.
+            reading: dict[str, Any] = {"auto_offset_reset": "earliest", "stop_at_end": True, "max_bytes": 1_024}
+            async with Consumer(bootstrap, **settings, **reading) as consumer:
                 await consumer.assign("t")
                 read = [record.value async for record in consumer]
 
