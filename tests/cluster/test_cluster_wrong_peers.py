@@ -16,11 +16,11 @@ from settled_logs import assert_settled
 
 from strandline.cli.local.local_cluster import flags
 from strandline.cli.local.processes import ServiceDied
-from strandline.client import Admin, Consumer, Producer
+from strandline.client import Admin, Consumer, Producer, QuotaChange, QuotaKey
 from strandline.client.cluster.metadata import Cluster, parse_bootstrap
 from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.types import HIGHEST, LOWEST, REASSIGNMENTS
+from strandline.core.types import HIGHEST, LOWEST, QUOTAS, REASSIGNMENTS
 from strandline.runtime.exit_codes import ExitCode
 
 CLUSTER = {"nodes": 3}
@@ -224,3 +224,22 @@ async def test_moves_begin_when_the_last_node_is_upgraded(probe: Probe, topic: s
     assert refused.value.refusal.message.endswith("upgrade first nodes of an older release: 3")
     assert taken.refusal is None
     assert (list(after.replicas), list(after.isr)) == ([2], [2])
+
+
+@pytest.mark.timeout(120)
+async def test_quotas_begin_when_the_last_node_is_upgraded(probe: Probe) -> None:
+    """While node 3 runs a release without quotas, one is refused with UNSUPPORTED_VERSION that names it."""
+    change = QuotaChange("client/x", QuotaKey.REQUEST_RATE, 5.0)
+    level = await restarted_as(probe, 3, QUOTAS - 1)
+    async with Admin(probe.local.bootstrap) as admin:
+        (refused,) = await admin.alter_quotas([change])
+        upgraded = await restarted_as(probe, 3, _NOW)
+        taken = await admin.alter_quotas([change])
+        found = [(quota.principal, quota.key, quota.value) for quota in await admin.describe_quotas()]
+        await admin.alter_quotas([change._replace(value=None)])
+
+    assert (level, upgraded) == (QUOTAS - 1, _NOW)
+    assert refused is not None
+    assert refused.code is ErrorCode.UNSUPPORTED_VERSION
+    assert refused.message.endswith("upgrade first nodes of an older release: 3")
+    assert (taken, found) == ([None], [change])

@@ -25,6 +25,7 @@ from strandline.core.log.node import NodeCore
 from strandline.core.log.saving_order import NodeTimings
 from strandline.core.messages import EpochsSeen, MetadataImage, PartitionImage, Reign
 from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
+from strandline.core.quotas import Quota, QuotaKey
 from strandline.core.types import Durability, LeaderEpoch, NodeId, Offset, PartitionEpoch, Rules
 from strandline.rpc.convert.subscription import ImageWriter, image_from_bytes
 
@@ -308,14 +309,15 @@ def test_a_restarted_node_checks_against_what_its_disk_holds() -> None:
     assert [type(effect) for effect in forgetful] == [IgnoreMetadata]
 
 
-def test_rules_are_stored_with_what_else_is_known() -> None:
-    """A change that has only rules is saved; one that has none keeps them; the next process begins with them."""
+def test_rules_and_quotas_are_stored_with_what_else_is_known() -> None:
+    """A change that has only these is saved; one that has none keeps them; the next process begins with them."""
     cluster = Cluster(1)
     cluster.push(1, partition_image())
     rule = Rule("client/x", Permission.DENY, Operation.ALL, ResourceType.GROUP, Pattern.LITERAL, "g")
-    told = replace(metadata(node_epoch(1), rules=cluster.rules), acls=(rule,))
+    quota = Quota("client/*", QuotaKey.PRODUCER_BYTE_RATE, 0.25)
+    told = replace(metadata(node_epoch(1), rules=cluster.rules), acls=(rule,), quotas=(quota,))
     saved = [e for e in cluster.step(1, events.MetadataArrived(0, told)) if isinstance(e, SaveMetadata)]
     later = [e for e in cluster.push(1, partition_image(TP1)) if isinstance(e, SaveMetadata)]
 
-    assert [effect.image.acls for effect in (*saved, *later)] == [(rule,), (rule,)]
+    assert [(effect.image.acls, effect.image.quotas) for effect in (*saved, *later)] == [((rule,), (quota,))] * 2
     assert image_from_bytes(ImageWriter().to_bytes(saved[0].image)) == saved[0].image

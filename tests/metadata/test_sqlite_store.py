@@ -21,6 +21,7 @@ from strandline.core.control.state import (
 )
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
 from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
+from strandline.core.quotas import Quota, QuotaKey
 from strandline.core.types import (
     Durability,
     FetchHw,
@@ -387,23 +388,30 @@ async def test_a_store_of_the_first_schema_becomes_one_of_this(tmp_path: Path) -
     assert (version, document) == (SCHEMA_VERSION, documents.write(node()))
 
 
+QUOTA = Quota("client/x", QuotaKey.REQUEST_RATE, 0.1)
+FASTER = replace(QUOTA, value=1e15)
 RULE = Rule("client/x", Permission.DENY, Operation.READ, ResourceType.TOPIC, Pattern.PREFIXED, "a.")
 
 
 @pytest.mark.parametrize("is_marked", [False, True])
-async def test_a_store_of_the_second_schema_takes_rules(tmp_path: Path, is_marked: bool) -> None:
-    """It becomes one of the third, which the release before refuses; one that must not serve stays such a one."""
+@pytest.mark.parametrize("schema", [2, 3])
+async def test_a_store_of_an_earlier_schema_takes_rules_and_quotas(
+    tmp_path: Path, schema: int, is_marked: bool
+) -> None:
+    """It becomes one of today's, which the release before refuses; one that must not serve stays such a one."""
     await stored(tmp_path)
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as raw:
-        raw.execute("DROP TABLE acls")
+        for table in ("acls", "quotas")[schema - 2 :]:
+            raw.execute(f"DROP TABLE {table}")
         if is_marked:
             raw.execute("INSERT INTO mark VALUES (1, ?)", (mark_value(Mark(Marked.MOVED, "m", "etcd:e:1/x")),))
-        raw.execute(f"PRAGMA user_version = {1_002 if is_marked else 2}")
+        raw.execute(f"PRAGMA user_version = {schema + (1_000 if is_marked else 0)}")
         raw.commit()
     store = SqliteStore(tmp_path)
     before = await store.open_marked()
-    await store.commit([Transaction(header=header(2), acls=(RULE, replace(RULE, name="b")))])
-    await store.commit([Transaction(header=header(3), removed_acls=(replace(RULE, name="b"),))])
+    await store.commit([Transaction(header=header(2), acls=(RULE, replace(RULE, name="b")), quotas=(QUOTA, FASTER))])
+    removed = {"removed_acls": (replace(RULE, name="b"),), "removed_quotas": (FASTER,)}
+    await store.commit([Transaction(header=header(3), **removed)])
     found, mark = await store.read(), store.mark
     await store.close()
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as raw:
@@ -411,7 +419,7 @@ async def test_a_store_of_the_second_schema_takes_rules(tmp_path: Path, is_marke
 
     assert before == state_of(full())
     assert found is not None
-    assert found.acls == (RULE,)
+    assert (found.acls, found.quotas) == ((RULE,), (QUOTA,))
     assert (version, mark is not None) == (SCHEMA_VERSION + (1_000 if is_marked else 0), is_marked)
 
 

@@ -20,6 +20,7 @@ from strandline.core.control.state import (
 )
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
 from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
+from strandline.core.quotas import Quota, QuotaKey
 from strandline.core.reigns.events import Head
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.metadata import etcd_layout
@@ -41,6 +42,8 @@ def _everything() -> Transaction:
         header=ClusterHeader(cluster_id="c", controller_epoch=3, metadata_offset=9),
         removed_acls=(_rule("gone"),),
         acls=(_rule("t"),),
+        removed_quotas=(Quota("client/x", QuotaKey.REQUEST_RATE, 0.1),),
+        quotas=(Quota("client/x", QuotaKey.REQUEST_RATE, 1e9),),
         removed_nodes=(RemovedNode(node_id=NodeId(4), node_epoch=NodeEpoch(2), directory_id="gone"),),
         nodes=(NodeRecord(image=image, incarnation_id="i", directory_id="d"),),
         topics=(

@@ -89,6 +89,8 @@ async def _changed(cluster: Secured, calls: _Calls, directory: Path) -> None:
     await calls.change("ElectLeaders", topic_partitions=[{"topic": "t", "partitions": [0]}])
     await calls.change("CreateAcls", creations=[_RULE])
     await calls.change("DeleteAcls", filters=[{"principal_filter": "client/x"}])
+    quota = {"entity": [{"entity_type": "user"}], "ops": [{"key": "request_rate", "value": 9_000}]}
+    await calls.change("AlterClientQuotas", entries=[quota])
     await calls.change("DrainNode", node_id=4, draining=True)
     async with Producer(target(cluster.for_clients), **settings_of(cluster.made.files("admin/root"))) as producer:
         await (await producer.send("t", _SECRET.encode(), key=_SECRET.encode(), partition=0))
@@ -150,6 +152,7 @@ async def test_each_change_is_told_once_with_what_it_replaced(tmp_path: Path) ->
     rule = "client/x ALLOW READ topic LITERAL t"
     assert told["ControllerService/CreateAcls"]["after"] == {"rule": rule}
     assert told["ControllerService/DeleteAcls"]["before"] == {"rule": rule}
+    assert told["ControllerService/AlterClientQuotas"]["after"] == {"request_rate of client/*": "9000"}
     assert told["ControllerService/DrainNode"]["after"] == {"draining": "true"}
     assert told["LeaderService/DeleteRecords"]["after"] == {"log start of 0": "1"}
     assert told["GroupService/OffsetDelete"]["before"] == {"t-0": "committed"}

@@ -170,6 +170,43 @@ async def test_a_hundred_large_messages_at_once_all_arrive() -> None:
     assert all(answer == large for answer in answers)
 
 
+async def test_a_reader_that_paused_goes_on_when_its_stream_holds_all_the_room() -> None:
+    """What its next message waits for is what those before it took; each that is read gives its part back."""
+    large, goes_on = bytes(1 << 20), asyncio.Event()
+
+    async def count_late(_: Any, context: Any) -> None:
+        await goes_on.wait()
+        count = 0
+        while await context.read() is not grpc.aio.EOF:
+            count += 1
+        await context.write(b"%d" % count)
+
+    late = grpc.stream_stream_rpc_method_handler(count_late)
+    async with (
+        served(LARGE, Late=late) as port,
+        transport.insecure_channel(f"127.0.0.1:{port}", options=[LARGE]) as channel,
+    ):
+        stream = channel.stream_stream("/it/Late")(timeout=60)
+        sending = asyncio.ensure_future(_send_all(stream, [large] * 60))
+        held = -1
+        while held != (held := flow.of_loop().process.held):
+            # Other calls turn the loop until nothing more arrives.
+            for _ in range(20):
+                await channel.unary_unary("/it/Echo")(b"x")
+        goes_on.set()
+        answer = await stream.read()
+        await sending
+
+    assert held > flow.CONNECTION_BYTES // 2
+    assert answer == b"60"
+
+
+async def _send_all(stream: Any, messages: list[bytes]) -> None:
+    for each in messages:
+        await stream.write(each)
+    await stream.done_writing()
+
+
 async def test_what_a_connection_may_hold_is_bounded() -> None:
     """A hundred streams whose handlers read nothing take no more than 32 MiB from a peer that sends all it may."""
     streams = range(1, 201, 2)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from strandline.cli import roles, settings
+from strandline.cli import quota, roles, settings
 from strandline.cli.ask import acl, cluster, consume, group, node, produce, reassign, topic, txn
 from strandline.cli.demo import command as demo
 from strandline.cli.failures import installed_elsewhere
@@ -21,7 +21,7 @@ from strandline.cli.options import in_todays_words
 from strandline.cli.perf import command as perf
 
 _ORDER = (
-    "topic produce consume group txn perf cluster node acl rebalance reassign log profile up demo console export "
+    "topic produce consume group txn perf cluster node acl quota rebalance reassign log profile up demo console export "
     "analytics scenario sim controller replica settings certs completion"
 )
 
@@ -58,6 +58,7 @@ app.add_typer(perf.app, name="perf")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(node.app, name="node")
 app.add_typer(acl.app, name="acl")
+app.add_typer(quota.app, name="quota")
 app.command("rebalance")(reassign.rebalance)
 app.add_typer(reassign.app, name="reassign")
 app.add_typer(log.app, name="log")

@@ -60,6 +60,7 @@ from strandline.client.serialization import DeserializationFailed, Interceptor, 
 from strandline.client.stats import ConsumerStats, PartitionStats, ProducerStats
 from strandline.core.errors import ControllerHint, ErrorCode, Outcome, Refusal, Refused
 from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
+from strandline.core.quotas import Quota, QuotaChange, QuotaKey
 from strandline.core.types import Acks, LeaderEpoch, Offset
 from strandline.records.codec import NewRecord, Record, encode_batch
 from strandline.records.compression import Compression
@@ -137,6 +138,9 @@ __all__ = [
     "ProducerFenced",
     "ProducerStats",
     "Reassigned",
+    "Quota",
+    "QuotaChange",
+    "QuotaKey",
     "RebalanceListener",
     "Record",
     "RecordMetadata",

@@ -33,7 +33,8 @@ from strandline.core import types
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import Endpoint
 from strandline.core.permissions import Rule
-from strandline.rpc.convert import acls
+from strandline.core.quotas import Quota, QuotaChange
+from strandline.rpc.convert import acls, quotas
 from strandline.rpc.convert.configs import read_described
 from strandline.rpc.convert.describe import read_controllers
 from strandline.rpc.convert.errors import read_error
@@ -420,6 +421,28 @@ class Admin:
         found = [read_error(row) for row in answer.filter_results]
         gone = ErrorCode.RESOURCE_NOT_FOUND
         return [None if may_repeat and why is not None and why.code is gone else why for why in found]
+
+    async def describe_quotas(self) -> list[Quota]:
+        """All quotas of clients, in order.
+
+        Raises:
+            Refused: CLUSTER_AUTHORIZATION_FAILED.
+        """
+        request = pb.DescribeClientQuotasRequest(cluster_id=self._cluster.cluster_id)
+        answer = await ask_again(self._cluster, lambda to: to.DescribeClientQuotas, request)
+        return list(quotas.read_entries(answer.entries))
+
+    async def alter_quotas(
+        self, changes: Iterable[QuotaChange], *, validate_only: bool = False
+    ) -> list[Refusal | None]:
+        """Set quotas, or remove them; for each why it was refused, None where it was not.
+
+        Raises:
+            Refused: CLUSTER_AUTHORIZATION_FAILED.
+        """
+        request = quotas.alter_request(self._cluster.cluster_id, changes, validate_only=validate_only)
+        answer = await ask_again(self._cluster, lambda to: to.AlterClientQuotas, request)
+        return [read_error(row) for row in answer.entries]
 
     async def describe_controllers(self) -> tuple[described.DescribedController, ...]:
         """Every controller that is there, and which one decides; none from a release that cannot say.

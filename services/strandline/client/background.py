@@ -248,3 +248,27 @@ async def send_what_is_held(timeout_ms: int) -> None:
 def _report_all() -> None:
     for producer in list(STARTED):
         report(producer)
+
+
+# ---- pause
+# How long a node has asked this client to send nothing more of a kind, because of a quota (KIP-219).
+#
+# Invariant: who waits for the end of a pause is never muted by the node: it begins the same wait a little earlier.
+
+
+class Pause:
+    """The pause of one link."""
+
+    def __init__(self) -> None:
+        self.until_ms = 0.0
+        """On the clock of `time.monotonic`."""
+
+    def asked_for(self, throttle_time_ms: int) -> None:
+        """An answer asks for so much; 0: for nothing."""
+        if throttle_time_ms:
+            self.until_ms = time.monotonic() * 1_000 + throttle_time_ms
+
+    async def over(self) -> None:
+        """Wait for its end."""
+        while (left_ms := self.until_ms - time.monotonic() * 1_000) > 0:  # noqa: ASYNC110 - for time, and it grows
+            await asyncio.sleep(left_ms / 1_000)

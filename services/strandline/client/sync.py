@@ -41,6 +41,7 @@ from strandline.client.settings import DEFAULT_CLIENT_ID
 from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, ProducerStats
 from strandline.core.errors import Refusal
 from strandline.core.permissions import Rule
+from strandline.core.quotas import Quota, QuotaChange
 from strandline.core.types import Acks, Offset
 from strandline.records.batch import Buffer
 from strandline.records.codec import Headers, NewRecord
@@ -898,6 +899,22 @@ class Admin(Blocking):
             Refused: CLUSTER_AUTHORIZATION_FAILED.
         """
         return self._run(self._inner.delete_acls, rules, validate_only=validate_only, force=force)
+
+    def describe_quotas(self) -> list[Quota]:
+        """All quotas of clients, in order.
+
+        Raises:
+            Refused: CLUSTER_AUTHORIZATION_FAILED.
+        """
+        return self._run(self._inner.describe_quotas)
+
+    def alter_quotas(self, changes: Iterable[QuotaChange], *, validate_only: bool = False) -> list[Refusal | None]:
+        """Set quotas, or remove them; for each why it was refused, None where it was not.
+
+        Raises:
+            Refused: CLUSTER_AUTHORIZATION_FAILED.
+        """
+        return self._run(self._inner.alter_quotas, changes, validate_only=validate_only)
 
     def describe_controllers(self) -> tuple[described.DescribedController, ...]:
         """Every controller that is there, and which one decides; none from a release that cannot say.

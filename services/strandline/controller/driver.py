@@ -167,14 +167,22 @@ class ControllerDriver(Driver[Core]):
             return ()
         return super().carry_out(effects)
 
-    async def request(self, request: ControllerRequest, kind: type[_Answer], caller: Caller | None = None) -> _Answer:
+    async def request(
+        self,
+        request: ControllerRequest,
+        kind: type[_Answer],
+        caller: Caller | None = None,
+        principal: str | None = None,
+    ) -> _Answer:
         """The core's answer to a request of a ``caller`` whose rules count, or of one that needs none.
+
+        ``principal``: whose quota counts.
 
         Raises:
             Refused: the call was refused as a whole.
         """
         return await self.ask(
-            lambda now_ms, request_id: events.RequestArrived(now_ms, request_id, request, caller), kind
+            lambda now_ms, request_id: events.RequestArrived(now_ms, request_id, request, caller, principal), kind
         )
 
     async def watch(self, request: WatchMetadata) -> Watch[Any]:

@@ -18,10 +18,10 @@ from strandline.controller.watches import Watch
 from strandline.core.control import messages
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import AlterPartitionAnswer, HeartbeatAnswer, NodeRegistered, ReplicaLogsReported
-from strandline.rpc.convert import acls, admin, configs, controller as convert, reassignments, reports
+from strandline.rpc.convert import acls, admin, configs, controller as convert, quotas, reassignments, reports
 from strandline.rpc.convert.describe import write_controllers
 from strandline.rpc.convert.metadata import write_watch_news
-from strandline.rpc.permitted import caller_of_call
+from strandline.rpc.permitted import caller_of_call, principal_of_call
 from strandline.runtime.clock import wall_us
 from strandline.v1 import controller_service_pb2 as pb, controller_service_pb2_grpc as pb_grpc
 
@@ -54,7 +54,7 @@ class ControllerServicer:
         return self._deciding()
 
     async def _ask(self, request: messages.ControllerRequest, kind: type[_Answer]) -> _Answer:
-        return await self._driver.request(request, kind, caller_of_call())
+        return await self._driver.request(request, kind, caller_of_call(), principal_of_call())
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on ``server``."""
@@ -212,6 +212,18 @@ class ControllerServicer:
     async def DescribeAcls(self, request: pb.DescribeAclsRequest, context: Context) -> pb.DescribeAclsResponse:
         """Lists rules."""
         return acls.write_described(await self._ask(acls.read_describe(request), messages.AclsDescribed))
+
+    async def AlterClientQuotas(
+        self, request: pb.AlterClientQuotasRequest, context: Context
+    ) -> pb.AlterClientQuotasResponse:
+        """Sets and removes quotas."""
+        return quotas.write_altered(request, await self._ask(quotas.read_alter(request), messages.ClientQuotasAltered))
+
+    async def DescribeClientQuotas(
+        self, request: pb.DescribeClientQuotasRequest, context: Context
+    ) -> pb.DescribeClientQuotasResponse:
+        """Lists quotas."""
+        return quotas.write_described(await self._ask(quotas.read_describe(request), messages.ClientQuotasDescribed))
 
     async def DescribeControllers(
         self, request: pb.DescribeControllersRequest, context: Context

@@ -106,6 +106,7 @@ class ControllerSettings(settings.ServiceSettings):
         ge=1,
     )
 
+    quota_burst_s: settings.QuotaBurstS = 10
     unclean_recovery_timeout_ms: int = setting(
         -1,
         "wait for replicas' logs before an unclean election, for topics that set no unclean.recovery.timeout.ms; "
@@ -237,6 +238,7 @@ class ControllerSettings(settings.ServiceSettings):
             internal_replication_factor=self.internal_replication_factor,
             group_state_partitions=self.group_state_partitions,
             transaction_state_partitions=self.transaction_state_partitions,
+            quota_burst_ms=self.quota_burst_s * 1_000,
             unclean_recovery_timeout_ms=(
                 None if self.unclean_recovery_timeout_ms < 0 else self.unclean_recovery_timeout_ms
             ),

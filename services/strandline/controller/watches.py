@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 from strandline.core.control.events import OpenWatch, Publish
@@ -100,8 +99,8 @@ class Watches(Generic[_Metadata]):
         image = change.image
         current = {node.node_id: node.node_epoch for node in image.nodes}
         metadata = self._encode(image)
-        # Rules of who may do what are for nodes.
-        for_clients = metadata if image.acls is None else self._encode(replace(image, acls=None))
+        public = image.for_clients()
+        for_clients = metadata if public is image else self._encode(public)
         for watch in self._open:
             if watch.node_id in image.removed_node_ids:
                 watch.end(Refusal(ErrorCode.STALE_BROKER_EPOCH, f"node {watch.node_id} was removed from the cluster"))

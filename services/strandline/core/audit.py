@@ -12,7 +12,7 @@ from typing import Any
 from strandline.core.control import messages
 from strandline.core.control.state import ClusterState, NodeRecord, Transaction
 from strandline.core.messages import TopicImage
-from strandline.core.permissions import ANONYMOUS, BY_ROLE, Caller, Permit, ResourceType, audit_of
+from strandline.core.permissions import ANONYMOUS, BY_ROLE, CLUSTER_NAME, Caller, Permit, ResourceType, audit_of
 from strandline.core.state_events import Audit
 
 NODE = "node"
@@ -75,6 +75,14 @@ def _rules(_before: ClusterState, _after: ClusterState, transaction: Transaction
         yield rule.resource, rule.name, {}, {"rule": str(rule)}
 
 
+def _quotas(_before: ClusterState, _after: ClusterState, transaction: Transaction) -> Iterator[_Change]:
+    old, new = (
+        {f"{each.key} of {each.principal}": f"{each.value:g}" for each in quotas}
+        for quotas in (transaction.removed_quotas, transaction.quotas)
+    )
+    yield ResourceType.CLUSTER, CLUSTER_NAME, old, new
+
+
 _FIND: Mapping[type[Any], _Find] = {
     messages.CreateTopics: _topics(_shape),
     messages.DeleteTopics: _topics(_shape),
@@ -87,6 +95,7 @@ _FIND: Mapping[type[Any], _Find] = {
     messages.DrainNode: _nodes,
     messages.CreateAcls: _rules,
     messages.DeleteAcls: _rules,
+    messages.AlterClientQuotas: _quotas,
 }
 """By the kind of request. Of a change that comes in the same step without having been asked for, nothing is told."""
 

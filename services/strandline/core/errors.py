@@ -194,7 +194,7 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: ErrorRule(False, "unsubscribe from the topic first"),
     ErrorCode.INVALID_RECORD: ErrorRule(False, "correct the record or header field that the message names"),
     ErrorCode.UNSTABLE_OFFSET_COMMIT: ErrorRule(True, "ask again when the transaction has ended"),
-    ErrorCode.THROTTLING_QUOTA_EXCEEDED: ErrorRule(True, "back off; the node's purgatory is full"),
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: ErrorRule(True, "back off; a quota or a limit of the node is used up"),
     ErrorCode.PRODUCER_FENCED: ErrorRule(False, "stop this producer; a newer one took over"),
     ErrorCode.RESOURCE_NOT_FOUND: ErrorRule(False, "name one that exists; it may have been forgotten meanwhile"),
     ErrorCode.INVALID_UPDATE_VERSION: ErrorRule(False, "wait for new metadata; the partition epoch has moved on"),
@@ -260,6 +260,8 @@ class Refusal:
     """What to do, where it is more than what the code's rule says."""
     hint: ControllerHint | None = None
     """Which controller decides, in NOT_CONTROLLER."""
+    throttle_time_ms: int = 0
+    """How long a quota has its caller wait before it asks again (C104)."""
 
     @property
     def retriable(self) -> bool:

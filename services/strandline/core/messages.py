@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from strandline.core import types
 from strandline.core.errors import Outcome, Refusal
 from strandline.core.permissions import Rule
+from strandline.core.quotas import Quota
 from strandline.core.types import (
     NO_TRANSACTIONS,
     AbortedTransaction,
@@ -522,8 +523,14 @@ class MetadataImage:
     """The reigns that led to this state, the one that made it last: a change names that one alone (C34)."""
     acls: tuple[Rule, ...] | None = None
     """All rules of who may do what; None: as before, and in a snapshot that its sender told none (C105)."""
+    quotas: tuple[Quota, ...] | None = None
+    """All quotas of clients, likewise (C102)."""
     registered: PositionProof | None = None
     """Only of a stored image: the position that its node's registration was answered with, if nothing came since."""
+
+    def for_clients(self) -> MetadataImage:
+        """Without what is for nodes alone."""
+        return self if self.acls is None and self.quotas is None else replace(self, acls=None, quotas=None)
 
     @property
     def reign(self) -> Reign | None:

@@ -138,11 +138,18 @@ def deciding_rule(
 # Which rules are taken.
 
 
+def principal_refusal(principal: str) -> Refusal | None:
+    """Why nobody who needs rules, or has quotas, can be called so."""
+    if _PRINCIPAL.fullmatch(principal):
+        return None
+    said = f"principal {principal[:60]!r} is not client/ID or {EVERY_CLIENT}; give the id in the certificate"
+    return Refusal(ErrorCode.INVALID_REQUEST, f"{said}; nodes, controllers and administrators need no rules")
+
+
 def rule_refusal(rule: Rule) -> Refusal | None:
     """Why this can be no rule."""
-    if not _PRINCIPAL.fullmatch(rule.principal):
-        said = f"principal {rule.principal[:60]!r} is not client/ID or {EVERY_CLIENT}; give the id in the certificate"
-        return Refusal(ErrorCode.INVALID_REQUEST, f"{said}; nodes, controllers and administrators need no rules")
+    if (refusal := principal_refusal(rule.principal)) is not None:
+        return refusal
     if not rule.name or len(rule.name) > LONGEST_NAME or not rule.name.isprintable() or not rule.name.strip():
         said = f"resource_name {rule.name[:60]!r} has control characters, is blank or has {len(rule.name)} characters"
         return Refusal(ErrorCode.INVALID_REQUEST, f"{said}; give 1 to {LONGEST_NAME} that can be printed")

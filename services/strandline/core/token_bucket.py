@@ -6,6 +6,8 @@ always taken whole, and paid for afterwards (KIP-73, KIP-219).
 
 from __future__ import annotations
 
+from math import ceil
+
 _MS_PER_S = 1_000
 
 
@@ -14,7 +16,7 @@ class TokenBucket:
 
     __slots__ = ("_at_ms", "_most", "_rate", "_tokens")
 
-    def __init__(self, rate_per_s: int, now_ms: int, *, burst_ms: int = 1_000) -> None:
+    def __init__(self, rate_per_s: float, now_ms: int, *, burst_ms: int = 1_000) -> None:
         """``rate_per_s``: above 0."""
         self._rate = rate_per_s
         # In thousandths of a token, so that no refill is rounded.
@@ -39,7 +41,12 @@ class TokenBucket:
     @property
     def opens_at_ms(self) -> int:
         """When it is open if nothing more is taken."""
-        return self._at_ms if self._tokens > 0 else self._at_ms + 1 + -self._tokens // self._rate
+        return self._at_ms if self._tokens > 0 else self._at_ms + 1 + int(-self._tokens // self._rate)
+
+    @property
+    def debt_ms(self) -> int:
+        """How long the rate takes to pay what was taken and was not there; 0 without a debt."""
+        return ceil(-self._tokens / self._rate) if self._tokens < 0 else 0
 
     def _refill(self, now_ms: int) -> None:
         if now_ms > self._at_ms:

@@ -285,7 +285,7 @@ def value(cls: type[T]) -> type[T]:
 # still speaks the level before, or it cannot join a cluster that is being upgraded node by node.
 
 LOWEST = 1
-HIGHEST = 6
+HIGHEST = 7
 
 REPORTED_ELECTIONS = 2
 """From this level on every live node reports its logs on request, so an election may wait for reports (M65)."""
@@ -301,6 +301,9 @@ REASSIGNMENTS = 5
 
 ACLS = 6
 """From this level on every live node is sent the rules of who may do what, and keeps to them (C105)."""
+
+QUOTAS = 7
+"""From this level on every live node is sent the quotas of clients, and keeps to them (C102)."""
 
 
 def shared(spoken: Iterable[tuple[int, int]]) -> tuple[int, int]:

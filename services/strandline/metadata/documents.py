@@ -19,8 +19,9 @@ import msgspec
 from strandline.core.control.state import ClusterHeader, NodeRecord, ReignRecord, RemovedNode, TopicRecord
 from strandline.core.messages import NodeImage, PartitionImage
 from strandline.core.permissions import Rule
+from strandline.core.quotas import Quota
 
-Stored = ClusterHeader | NodeRecord | RemovedNode | TopicRecord | PartitionImage | ReignRecord | Rule | str
+Stored = ClusterHeader | NodeRecord | RemovedNode | TopicRecord | PartitionImage | ReignRecord | Rule | Quota | str
 
 _T = TypeVar("_T", bound=Stored)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,17 +20,19 @@ import structlog
 from strandline.core.control import state as control_state
 from strandline.core.messages import PartitionImage
 from strandline.core.permissions import Rule
+from strandline.core.quotas import Quota
 from strandline.metadata import documents
 from strandline.metadata.store import Mark, StoreFailed, StoreInUse, StoreMarked, mark_value, read_mark
 from strandline.metadata.transactions import whole
 
 FILE_NAME = "metadata.sqlite"
-SCHEMA_VERSION = 3
-"""The third keeps rules of who may do what, without which an earlier release would serve everybody (C105)."""
+SCHEMA_VERSION = 4
+"""The third keeps rules of who may do what, without which an earlier release would serve everybody (C105), the fourth
+quotas of clients, without which it would serve them without limit (C102)."""
 _FIRST_SCHEMA = 1
 _MARKED_SCHEMA = 1_000 + SCHEMA_VERSION
 """Of a store that must not serve: a version that no release reads, so that earlier ones refuse it too."""
-_READABLE = (_FIRST_SCHEMA, 2, 1_002, SCHEMA_VERSION, _MARKED_SCHEMA)
+_READABLE = (_FIRST_SCHEMA, 2, 1_002, 3, 1_003, SCHEMA_VERSION, _MARKED_SCHEMA)
 
 _SCHEMA = """
 CREATE TABLE header (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), document TEXT NOT NULL) STRICT;
@@ -47,10 +49,12 @@ _LATER_TABLES = (
     "CREATE TABLE IF NOT EXISTS reigns "
     "(position INTEGER PRIMARY KEY, reign_id TEXT NOT NULL UNIQUE, document TEXT NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS acls (document TEXT PRIMARY KEY) STRICT, WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS quotas (document TEXT PRIMARY KEY) STRICT, WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS mark "
     "(only_row INTEGER PRIMARY KEY CHECK (only_row = 1), document TEXT NOT NULL) STRICT",
 )
 """Came after the first release, which ignores them when it reads such a store: no reason for another schema version."""
+_TABLES = ("header", "nodes", "removed_nodes", "topics", "partitions", "deleted_topics", "reigns", "acls", "quotas")
 
 _LOOK_S = 0.5
 """How often a closed store is checked for a replacement, in seconds."""
@@ -241,6 +245,7 @@ class SqliteStore:
             partitions=every(PartitionImage, "partitions", "topic_id, partition"),
             reigns=every(control_state.ReignRecord, "reigns", "position"),
             acls=every(Rule, "acls", "document"),
+            quotas=every(Quota, "quotas", "document"),
         )
         gone = (row[0] for row in self._db.execute("SELECT topic_id FROM deleted_topics"))
         empty = control_state.ClusterState(header=everything.header, deleted_topic_ids=frozenset(gone))
@@ -292,14 +297,18 @@ class SqliteStore:
             document = documents.write(partition)
             db.execute("INSERT OR REPLACE INTO partitions VALUES (?, ?, ?)", (*key, document))
         self._write_reigns(transaction.reigns)
-        for rule in transaction.removed_acls:
-            db.execute("DELETE FROM acls WHERE document = ?", (documents.write(rule),))
-        for rule in transaction.acls:
-            db.execute("INSERT OR IGNORE INTO acls VALUES (?)", (documents.write(rule),))
+        self._write_rows("acls", transaction.removed_acls, transaction.acls)
+        self._write_rows("quotas", transaction.removed_quotas, transaction.quotas)
         for topic_id in transaction.deleted_topic_ids:
             db.execute("DELETE FROM topics WHERE topic_id = ?", (topic_id,))
             db.execute("DELETE FROM partitions WHERE topic_id = ?", (topic_id,))
             db.execute("INSERT OR IGNORE INTO deleted_topics VALUES (?)", (topic_id,))
+
+    def _write_rows(self, table: str, removed: Iterable[Rule | Quota], added: Iterable[Rule | Quota]) -> None:
+        for row in removed:
+            self._db.execute(f"DELETE FROM {table} WHERE document = ?", (documents.write(row),))
+        for row in added:
+            self._db.execute(f"INSERT OR IGNORE INTO {table} VALUES (?)", (documents.write(row),))
 
     def _write_reigns(self, reigns: tuple[control_state.ReignRecord, ...]) -> None:
         for reign in reigns:
@@ -326,7 +335,7 @@ class SqliteStore:
             self._write_whole(state)
 
     def _write_whole(self, state: control_state.ClusterState) -> None:
-        for table in ("header", "nodes", "removed_nodes", "topics", "partitions", "deleted_topics", "reigns", "acls"):
+        for table in _TABLES:
             self._db.execute(f"DELETE FROM {table}")
         self._write(whole(state))
 

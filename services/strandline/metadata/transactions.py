@@ -66,6 +66,7 @@ def whole(state: ClusterState) -> Transaction:
         deleted_topic_ids=tuple(sorted(state.deleted_topic_ids)),
         reigns=tuple(state.reigns.values()),
         acls=state.acls,
+        quotas=state.quotas,
     )
 
 

@@ -227,6 +227,18 @@ REFUSALS = _counter(
     labels=("error",),
     kafka="kafka.network:type=RequestMetrics,name=ErrorsPerSec",
 )
+QUOTA_THROTTLED = _counter(
+    "quota_throttled_total",
+    "Requests of clients after which their principal was asked to wait, by the quota that was exceeded.",
+    labels=("quota",),
+)
+QUOTA_THROTTLE = _counter(
+    "quota_throttle_seconds_total",
+    "Time that principals were asked to wait, by the quota that was exceeded.",
+    labels=("quota",),
+    unit="s",
+    kafka="kafka.server:type=Produce (or Fetch),user=...: throttle-time, as an average of each user",
+)
 LOG_BYTES = _gauge("log_bytes", "Size of all logs of this node.", unit="bytes", kafka=_LOG + "Size")
 RETENTION_WAITS = _gauge(
     "retention_waiting_logs",

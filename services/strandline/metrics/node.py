@@ -20,6 +20,7 @@ from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.node import NodeCore
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.log.state import NodeState
+from strandline.core.quotas import Meters, QuotaKey
 from strandline.core.types import NodeId, Offset, TopicPartition
 from strandline.metrics import families as f
 from strandline.metrics.figures import Figure, Histogram, Tally
@@ -322,6 +323,14 @@ def node_figures(core: NodeCore, looks: LedLooks, now_ms: int) -> Iterator[Figur
     yield Figure(f.LSO_HELD_SECONDS, looks.held.longest_s((one.log for one in leaders), now_ms))
     yield from _waiting(core)
     yield from _lags(leaders, now_ms)
+
+
+def quota_figures(meters: Meters) -> Iterator[Figure]:
+    """Who is held to a quota at this node, by the kinds of quotas that nodes keep to."""
+    for key in QuotaKey:
+        if key is not QuotaKey.CONTROLLER_MUTATION_RATE:
+            yield Figure(f.QUOTA_THROTTLED, meters.throttled[key], (str(key),))
+            yield Figure(f.QUOTA_THROTTLE, meters.throttled_ms[key] / 1_000, (str(key),))
 
 
 def _waiting(core: NodeCore) -> Iterator[Figure]:

@@ -22,6 +22,7 @@ from strandline.rpc.convert.errors import Unresolved, read_forgotten, write_erro
 from strandline.rpc.convert.fetch import FetchAsked, encode_fetch_answer, fetch_topics, read_fetch
 from strandline.rpc.interceptors import NO_CORRELATION, Unread
 from strandline.rpc.permitted import CALL, permitted, still_permitted
+from strandline.rpc.throttling import METERED
 from strandline.runtime.host import Host
 from strandline.runtime.outbox import Outbox
 from strandline.runtime.threads import giving_way
@@ -42,6 +43,7 @@ class FetchPump:
         self._outbox: Outbox[pb.FetchStreamResponse | bytes] = Outbox(shared=host.backlog)
         self._stream_id = host.driver.calls.new_id()
         self._permits = CALL.get()
+        self._metered = METERED.get()
         # Requests that the core has not answered in full, or closed because their partitions were named again.
         self._outstanding: set[int] = set()
         self._longest_wait_ms = 0
@@ -68,7 +70,7 @@ class FetchPump:
             message = await self._context.read()
             if message is grpc.aio.EOF:
                 break
-            self._take(message)
+            await self._take(message)
         try:
             async with asyncio.timeout((self._longest_wait_ms + _GRACE_MS) / 1000):
                 while self._outstanding:
@@ -77,23 +79,25 @@ class FetchPump:
         except TimeoutError:
             return
 
-    def _take(self, message: pb.FetchStreamRequest | Unread) -> None:
+    async def _take(self, message: pb.FetchStreamRequest | Unread) -> None:
         driver = self._host.driver
-        if isinstance(message, Unread):
-            self._refuse(NO_CORRELATION, message.refusal)
-            return
+        correlation_id = NO_CORRELATION if isinstance(message, Unread) else message.correlation_id
         try:
+            if self._metered.is_on:
+                await self._metered.admit(message)
+            if isinstance(message, Unread):
+                raise message
             asked = read_fetch(message, permitted(self._host.topics))
             self._forget(read_forgotten(message.forgotten_topics_data, self._host.topics))
             if asked.unresolved:
-                self._put(message.correlation_id, asked, (), asked.unresolved)
+                self._put(correlation_id, asked, (), asked.unresolved)
             if not asked.request.partitions:
                 return
             request_id = driver.calls.new_id()
-            sink = partial(self._complete, request_id, message.correlation_id, asked)
+            sink = partial(self._complete, request_id, correlation_id, asked)
             driver.calls.wait(request_id, sink, self._outbox.room_bytes, len(asked.request.partitions))
         except Refused as error:
-            self._refuse(message.correlation_id, error.refusal)
+            self._refuse(correlation_id, error.refusal)
             return
         self._longest_wait_ms = max(self._longest_wait_ms, asked.request.max_wait_ms)
         self._outstanding.add(request_id)
@@ -115,7 +119,7 @@ class FetchPump:
             if revoked:
                 self._put(correlation_id, asked, (), revoked)
             if partitions:
-                self._put(correlation_id, asked, partitions, ())
+                self._put(correlation_id, asked, self._metered.fetched(partitions), ())
         if served.done:
             self._outstanding.discard(request_id)
             self._idle.set()
@@ -134,12 +138,17 @@ class FetchPump:
         if asked.starts is not None and size_bytes:
             self._outbox.put_later(partial(self._decoded, correlation_id, asked, served), size_bytes)
             return
-        self._outbox.put(encode_fetch_answer(correlation_id, served, unresolved, self._host.topics), size_bytes)
+        answer = encode_fetch_answer(correlation_id, served, unresolved, self._host.topics, self._wait_ms)
+        self._outbox.put(answer, size_bytes)
+
+    @property
+    def _wait_ms(self) -> int:
+        return self._metered.wait_ms if self._metered.is_on else 0
 
     async def _decoded(
         self, correlation_id: int, asked: FetchAsked, served: Sequence[ServedPartition]
     ) -> pb.FetchStreamResponse:
-        answer = pb.FetchStreamResponse(correlation_id=correlation_id)
+        answer = pb.FetchStreamResponse(correlation_id=correlation_id, throttle_time_ms=self._wait_ms)
         try:
             decoded = await self._host.unpacking.run(partial(asked.decoded, served, giving_way))
         except Refused as error:

@@ -18,6 +18,7 @@ from strandline.rpc.convert.describe import DescribedSelf, NotDescribed, not_hel
 from strandline.rpc.convert.errors import Unresolved, check_cluster
 from strandline.rpc.convert.fetch import fetch_topics, read_fetch
 from strandline.rpc.permitted import CALL, permitted, seen, still_permitted
+from strandline.rpc.throttling import METERED
 from strandline.runtime.host import Host
 from strandline.runtime.threads import giving_way
 from strandline.v1 import follower_service_pb2 as pb, follower_service_pb2_grpc as pb_grpc
@@ -48,6 +49,7 @@ class FollowerServicer:
                 lambda now, call: FetchArrived(now, call, asked.request, at_follower=True), Served, asked.named
             )
             served, revoked = still_permitted(answer.partitions, self._host.topics, CALL.get())
+            served = METERED.get().fetched(served)
         decoded = None
         if asked.starts is not None:
             decoded = await self._host.unpacking.run(partial(asked.decoded, served, giving_way))

@@ -24,6 +24,7 @@ from strandline.rpc.convert.errors import Unresolved, check_cluster
 from strandline.rpc.convert.fetch import fetch_topics, read_fetch
 from strandline.rpc.convert.produce import markers_response, produce_topics, read_markers
 from strandline.rpc.permitted import CALL, permitted, seen, still_permitted
+from strandline.rpc.throttling import METERED
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.host import Host
 from strandline.runtime.threads import giving_way
@@ -71,6 +72,7 @@ class LeaderServicer:
                 lambda now, call: events.FetchArrived(now, call, asked.request), Served, asked.named
             )
             served, revoked = still_permitted(answer.partitions, self._host.topics, CALL.get())
+            served = METERED.get().fetched(served)
         decoded = None
         if asked.starts is not None:
             decoded = await self._host.unpacking.run(partial(asked.decoded, served, giving_way))

@@ -31,6 +31,7 @@ from strandline.core.log.truncation import historic_fault
 from strandline.core.messages import Endpoint, EpochsSeen, MetadataImage, NodeRegistered, RegisterNode
 from strandline.core.permissions import Acls
 from strandline.core.positions import newest_in
+from strandline.core.quotas import Meters
 from strandline.core.state_events import ConfigChange
 from strandline.core.transactions.machine import TransactionMachine
 from strandline.core.transactions.reporting import TransactionReporting
@@ -60,6 +61,7 @@ from strandline.rpc.interceptors import BeforeRegistration
 from strandline.rpc.permissions import CallerRole
 from strandline.rpc.permitted import sees_every_topic
 from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server
+from strandline.rpc.throttling import QuotaInterceptor, Throttle
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
 from strandline.runtime.clock import mono_us, monotonic_ms, wall_ms
 from strandline.runtime.driver import Driver, Stop
@@ -148,6 +150,7 @@ class ReplicaNode:
             self.readiness,
             self.sink,
             self.feed,
+            self.throttle.meters,
             https_of(self._tls, wanted=self.settings.metrics_tls),
             self._may_scrape if self._acls is not None and self.settings.metrics_per_partition else None,
         )
@@ -227,6 +230,8 @@ class ReplicaNode:
             begun=False,
         )
         self._audited = Audited(self.sink.take)
+        self.throttle = Throttle(Meters(settings.quota_burst_s * 1_000), monotonic_ms)
+        self.throttle.know((seen.quotas if seen else None) or ())
         self.feed = self._feed(seen)
         self._wire_effects(core)
 
@@ -293,6 +298,8 @@ class ReplicaNode:
             asyncio.get_running_loop().run_in_executor(None, tell_following, self.host.node_id, lines)
         self.session.believe(image)
         self.feed.take(image)
+        if image.is_snapshot or image.quotas is not None:
+            self.throttle.know(image.quotas or ())
         self.sink.know(controller_epoch=image.controller_epoch)
         self.logs.learn_configs(image)
         self.logs.set_aside_moved(image)
@@ -354,8 +361,11 @@ class ReplicaNode:
             name=name, reflection=settings.reflection, on_refusal=self._seen.refused, audit=self._audited.tell
         )
         gate = BeforeRegistration(_OPEN_SERVICES, lambda: self.host.node_epoch is not None)
-        client = build_server(shared, [gate], tls=self._tls, acls=self._acls)
-        internal = build_server(replace(shared, internal_keepalive=keepalive), [gate], tls=self._tls, acls=self._acls)
+        gates = [gate, QuotaInterceptor(self.throttle)]
+        client = build_server(shared, gates, tls=self._tls, acls=self._acls)
+        # Without TLS nobody tells nodes from clients there, and nodes are never held up.
+        gates = [gate] if self._tls is None else gates
+        internal = build_server(replace(shared, internal_keepalive=keepalive), gates, tls=self._tls, acls=self._acls)
         authorization = settings.authorization if self._tls is not None else ""
         for server in (client, internal):
             self._leader.add_to(server)
@@ -446,6 +456,7 @@ class ReplicaNode:
         agreed = await self.session.say_farewell(self.settings.shutdown_deadline_ms)
         if not agreed:
             _log.warning("stopping without the controller's consent", node_id=self.settings.node_id)
+        self.throttle.close()
         await asyncio.gather(*(server.stop(_SERVERS_GRACE_S) for server in self._servers))
         await self._stop_asking()
         await self._lookups.close()

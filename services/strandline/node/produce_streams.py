@@ -17,12 +17,14 @@ from strandline.core.control.topic_configs import MAX_DECOMPRESSED_BYTES, MOST_D
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import ProducePartition, ProduceResult
 from strandline.core.permissions import ResourceType
+from strandline.core.quotas import QuotaKey
 from strandline.core.serving.produce_checks import timestamp_refusal
 from strandline.records.batch import HEADER_BYTES, codec_of, count_refusal, records_bytes_at_least
 from strandline.rpc.channels import PRODUCE_STREAM_OUTSTANDING, STREAM_BACKLOG_ANSWERS
 from strandline.rpc.convert import produce
 from strandline.rpc.interceptors import NO_CORRELATION, Unread
 from strandline.rpc.permitted import permitted, refused
+from strandline.rpc.throttling import METERED
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.host import Host
 from strandline.runtime.outbox import Outbox
@@ -102,13 +104,19 @@ async def take_produce(host: Host, message: produce.ProduceMessage) -> produce.P
     Raises:
         Refused: the message as a whole.
     """
-    topics = permitted(host.topics)
+    topics, metered = permitted(host.topics), METERED.get()
     if message.transactional_id and (unpermitted := refused(ResourceType.TRANSACTIONAL_ID, message.transactional_id)):
         raise Refused.of(unpermitted)
     if produce.holds_single_records(message):
+        if metered.is_on:
+            metered.take(QuotaKey.PRODUCER_BYTE_RATE, message.ByteSize())
         asked = await host.unpacking.run(partial(produce.read_produce, message, topics, wall_ms()))
     else:
         asked = produce.read_produce(message, topics)
+        if metered.is_on:
+            # Before anything is waited for: who is muted behind this message shall see what it used.
+            size_bytes = asked.size_bytes or sum(part.header.size_bytes for part in asked.parts)
+            metered.take(QuotaKey.PRODUCER_BYTE_RATE, size_bytes)
     if (low := host.low_space(host.driver.clock())) is not None:
         why = f"the disk of node {host.node_id} is nearly full: {low}; free space or lower retention"
         refusal = Refusal(ErrorCode.POLICY_VIOLATION, why, Outcome.NOT_APPENDED)
@@ -140,6 +148,7 @@ class ProducePump:
         self._outbox: Outbox[pb.ProduceStreamResponse] = Outbox()
         self._outstanding: set[int] = set()
         self._answered = asyncio.Event()
+        self._metered = METERED.get()
 
     async def run(self) -> None:
         """Serve the stream to its end."""
@@ -174,18 +183,20 @@ class ProducePump:
 
     async def _take(self, message: pb.ProduceStreamRequest | Unread) -> None:
         driver = self._host.driver
-        if isinstance(message, Unread):
-            self._outbox.put(produce.refused_stream_answer(NO_CORRELATION, message.refusal))
-            return
+        correlation_id = NO_CORRELATION if isinstance(message, Unread) else message.correlation_id
         try:
+            if self._metered.is_on:
+                await self._metered.admit(message)
+            if isinstance(message, Unread):
+                raise message
             asked = await take_produce(self._host, message)
             if not asked.parts:
-                self._put(message.correlation_id, asked, ())
+                self._put(correlation_id, asked, ())
                 return
             request_id = driver.calls.new_id()
-            driver.calls.wait(request_id, partial(self._complete, request_id, message.correlation_id, asked))
+            driver.calls.wait(request_id, partial(self._complete, request_id, correlation_id, asked))
         except Refused as error:
-            self._outbox.put(produce.refused_stream_answer(message.correlation_id, error.refusal))
+            self._outbox.put(produce.refused_stream_answer(correlation_id, error.refusal))
             return
         self._outstanding.add(request_id)
         driver.step(asked.arrives(driver.clock(), request_id))
@@ -200,4 +211,7 @@ class ProducePump:
 
     def _put(self, correlation_id: int, asked: produce.ProduceAsked, results: tuple[ProduceResult, ...]) -> None:
         topics = produce.produce_topics(results, asked.unresolved, self._host.topics, asked.acks)
-        self._outbox.put(pb.ProduceStreamResponse(correlation_id=correlation_id, responses=topics))
+        answer = pb.ProduceStreamResponse(correlation_id=correlation_id, responses=topics)
+        if self._metered.is_on:
+            answer.throttle_time_ms = self._metered.wait_ms
+        self._outbox.put(answer)

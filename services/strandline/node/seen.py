@@ -19,12 +19,13 @@ from strandline.core.log.events import Event
 from strandline.core.log.node import NodeCore
 from strandline.core.log.state import NodeState
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage
+from strandline.core.quotas import Meters
 from strandline.core.types import NodeEpoch, NodeId, TopicPartition
 from strandline.export.sink import EventSink
 from strandline.metrics import families as f
 from strandline.metrics.figures import Figure, export_figures, refusal_figures
 from strandline.metrics.groups import transaction_figures
-from strandline.metrics.node import LOOK_EVERY_S, LedLooks, NodeCounts, node_figures, partition_figures
+from strandline.metrics.node import LOOK_EVERY_S, LedLooks, NodeCounts, node_figures, partition_figures, quota_figures
 from strandline.metrics.port import Allowed, HttpsContext, MetricsPort
 from strandline.node.settings import ReplicaSettings
 from strandline.rpc.channels import parse_endpoint
@@ -208,6 +209,7 @@ class Seen:
         readiness: Readiness,
         sink: EventSink,
         feed: MetadataFeed,
+        meters: Meters,
         https: HttpsContext | None,
         allowed: Allowed | None = None,
     ) -> str:
@@ -226,6 +228,7 @@ class Seen:
             lambda: transaction_figures(core.coordinators.values()),
             lambda: _process_figures(host, performers, readiness),
             lambda: _metadata_figures(feed),
+            lambda: quota_figures(meters),
             lambda: refusal_figures(self.refusals),
             lambda: partition_figures(core.state) if self._settings.metrics_per_partition else (),
         )

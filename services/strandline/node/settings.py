@@ -117,6 +117,7 @@ class ReplicaSettings(settings.ServiceSettings):
         "or it never catches up.",
         ge=0,
     )
+    quota_burst_s: settings.QuotaBurstS = 10
     purgatory_max_bytes: int = setting(
         256 << 20,
         "bytes of batches that may wait",

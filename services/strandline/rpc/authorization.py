@@ -107,8 +107,7 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
                 self._check(method, grant, permits, context, request, names_one=True)
 
             allow()
-            CALL.set(permits)
-            IDENTITY.set(grant.caller)
+            _announce(grant, permits)
             return request, context if grant.need is None else _CheckedAnswers(context, allow)
 
         return before(inner, check)
@@ -117,7 +116,7 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
         def check(requests: Any, context: Context) -> tuple[Any, Context]:
             grant = self._grant(method, context)
             permits = self._permits(method, grant, context)
-            CALL.set(permits)
+            _announce(grant, permits)
             if grant.condition is ALWAYS and grant.need is None:
                 return requests, context
 
@@ -248,6 +247,12 @@ class _CheckedAnswers:
 async def _checked_iterator(requests: AsyncIterator[Any], allow: Callable[[Any], Any]) -> AsyncIterator[Any]:
     async for message in requests:
         yield allow(message)
+
+
+def _announce(grant: _Grant, permits: Permits) -> None:
+    """Let the handler know who calls."""
+    CALL.set(permits)
+    IDENTITY.set(grant.caller)
 
 
 def _is_message(message: Any) -> bool:

@@ -228,6 +228,8 @@ TABLE: Mapping[str, Grants] = {
     _CONTROLLER + "CreateAcls": _ADMINS,
     _CONTROLLER + "DeleteAcls": _ADMINS,
     _CONTROLLER + "DescribeAcls": _clients(),
+    _CONTROLLER + "AlterClientQuotas": _ADMINS,
+    _CONTROLLER + "DescribeClientQuotas": _clients(),
     _METADATA + "Subscribe": EVERYBODY,
     _METADATA + "GetMetadata": EVERYBODY,
     _METADATA + "DescribeCluster": EVERYBODY,
@@ -314,7 +316,7 @@ NEEDS: Mapping[str, Need] = {
     **_each(_TRANSACTION, "ListTransactions", {_R.TRANSACTIONAL_ID: _O.DESCRIBE}),
     **_each(_CONTROLLER, "WatchMetadata", _SEES_ALL),
     **_each(_CONTROLLER, "GetMetadata DescribeTopics", {_R.TOPIC: _O.DESCRIBE}),
-    **_each(_CONTROLLER, "ListNodes DescribeControllers DescribeAcls", {_R.CLUSTER: _O.DESCRIBE}),
+    **_each(_CONTROLLER, "ListNodes DescribeControllers DescribeAcls DescribeClientQuotas", {_R.CLUSTER: _O.DESCRIBE}),
     **_each(
         _CONTROLLER,
         "ListPartitionReassignments",
@@ -322,7 +324,8 @@ NEEDS: Mapping[str, Need] = {
     ),
     **_each(
         _CONTROLLER,
-        "ShutdownNode UnregisterNode AlterPartitionReassignments DrainNode HandOver ElectLeaders CreateAcls DeleteAcls",
+        "ShutdownNode UnregisterNode AlterPartitionReassignments DrainNode HandOver ElectLeaders CreateAcls DeleteAcls "
+        "AlterClientQuotas",
         {_R.CLUSTER: _O.ALTER},
     ),
     **_each(_CONTROLLER, "InitProducerId", Need({_R.TOPIC: _O.WRITE}, Scope.SOME)),

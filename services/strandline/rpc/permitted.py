@@ -12,7 +12,17 @@ from typing import Any
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.messages import Endpoint, ServedPartition
-from strandline.core.permissions import CLUSTER_NAME, EVERY_NAME, Acls, Caller, Operation, Permit, ResourceType, Tell
+from strandline.core.permissions import (
+    ANONYMOUS,
+    CLUSTER_NAME,
+    EVERY_NAME,
+    Acls,
+    Caller,
+    Operation,
+    Permit,
+    ResourceType,
+    Tell,
+)
 from strandline.core.types import NodeId, TopicPartition
 from strandline.rpc.convert.errors import Topics, Unresolved
 from strandline.rpc.permissions import CallerRole, Identity, Need, Scope, identity_of_peer
@@ -34,6 +44,14 @@ IDENTITY: ContextVar[Identity | None] = ContextVar("identity", default=None)
 """Whom the certificate of the call names; None without TLS."""
 CHANGES_BY: ContextVar[Caller | None] = ContextVar("changes by", default=None)
 """Who calls, if the method changes something and is audited."""
+
+
+def principal_of_call() -> str | None:
+    """Whose quotas hold for the call that is being served; None: nobody's, as of nodes and administrators (C102)."""
+    identity = IDENTITY.get()
+    if identity is None:
+        return ANONYMOUS
+    return identity.principal if identity.role is CallerRole.CLIENT else None
 
 
 def permits_of(caller: Caller, acls: Callable[[], Acls], tell: Tell) -> Permits:

@@ -81,6 +81,8 @@ def trailing_details(refusal: Refusal, *, extra: dict[str, str] | None = None) -
         metadata["field"] = refusal.field
     if refusal.rule is not None:
         metadata["rule"] = refusal.rule
+    if refusal.throttle_time_ms:
+        metadata["throttle_time_ms"] = str(refusal.throttle_time_ms)
     if refusal.hint is not None:
         metadata.update(_hint_metadata(refusal.hint))
     metadata.update(extra or {})
@@ -106,7 +108,10 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
     remedy = info.metadata.get("remedy")
     own = remedy if remedy != RULES[code].remedy else None
     hint = _read_hint(info.metadata)
-    return Refusal(code, message, known, info.metadata.get("field"), info.metadata.get("rule"), own, hint)
+    told = info.metadata.get("throttle_time_ms", "")
+    throttle_time_ms = int(told) if told.isdecimal() else 0
+    field, rule = info.metadata.get("field"), info.metadata.get("rule")
+    return Refusal(code, message, known, field, rule, own, hint, throttle_time_ms)
 
 
 def _hint_metadata(hint: ControllerHint) -> dict[str, str]:

@@ -366,6 +366,15 @@ PingTimeoutMs = Annotated[int, shared("unanswered ping after which a connection 
 WatchMergeMs = Annotated[
     int, shared("window in which changes of metadata become one message to a subscriber", ge=0, le=1_000)
 ]
+QuotaBurstS = Annotated[
+    int,
+    shared(
+        "for how many seconds a client that used nothing may exceed its quota, as far as its rate for that time goes",
+        "Smaller to even out what clients send and read.",
+        ge=1,
+        le=3_600,
+    ),
+]
 
 
 class TlsSettings(Protocol):

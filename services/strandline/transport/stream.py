@@ -229,9 +229,13 @@ class Stream:
 
     def _take(self, size: int) -> None:
         self._drop(size)
-        if self._lent and not self._missing:
-            lent, self._lent = self._lent, 0
-            self.connection.arriving.give_back(lent)
+        if self._lent:
+            # What is unread, or may still arrive, beyond the window. The rest is given back also while a message is not
+            # complete: a reader that had paused would else wait for room that its own stream holds.
+            kept = min(self._lent, max(0, self._unread + self.window - self._target))
+            lent, self._lent = self._lent - kept, kept
+            if lent:
+                self.connection.arriving.give_back(lent)
         if not self.peer_ended and 2 * (self._unread + self.window) <= self._target:
             self._credit()
 

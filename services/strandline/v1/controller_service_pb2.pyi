@@ -3685,3 +3685,207 @@ class DescribeAclsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribeAclsResponse: _TypeAlias = DescribeAclsResponse  # noqa: Y015
+
+@_typing.final
+class AlterClientQuotasRequest(_message.Message):
+    """Quotas to set and to remove."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster meant; absent: not checked."""
+    validate_only: _builtins.bool
+    """Whether to check only, and change nothing."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientQuotaAlteration]:
+        """What to change, of each entity."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str | None = ...,
+        entries: _abc.Iterable[Global___ClientQuotaAlteration] | None = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id", "entries", b"entries", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
+    _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+
+Global___AlterClientQuotasRequest: _TypeAlias = AlterClientQuotasRequest  # noqa: Y015
+
+@_typing.final
+class ClientQuotaAlteration(_message.Message):
+    """What to change of one entity, all of it or nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTITY_FIELD_NUMBER: _builtins.int
+    OPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entity(self) -> _containers.RepeatedCompositeFieldContainer[_metadata_pb2.ClientQuotaEntity]:
+        """One."""
+
+    @_builtins.property
+    def ops(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientQuotaOp]:
+        """The changes, in order."""
+
+    def __init__(
+        self,
+        *,
+        entity: _abc.Iterable[_metadata_pb2.ClientQuotaEntity] | None = ...,
+        ops: _abc.Iterable[Global___ClientQuotaOp] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "ops", b"ops"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientQuotaAlteration: _TypeAlias = ClientQuotaAlteration  # noqa: Y015
+
+@_typing.final
+class ClientQuotaOp(_message.Message):
+    """One quota to set or to remove."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    REMOVE_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """`producer_byte_rate`, `consumer_byte_rate`, `request_rate` or `controller_mutation_rate`."""
+    value: _builtins.float
+    """How much per second; not read if it is removed."""
+    remove: _builtins.bool
+    """Whether it is removed. One that is not there is not an error."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        value: _builtins.float = ...,
+        remove: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "remove", b"remove", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientQuotaOp: _TypeAlias = ClientQuotaOp  # noqa: Y015
+
+@_typing.final
+class AlterClientQuotasResponse(_message.Message):
+    """What became of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientQuotaAlterationResult]:
+        """One entry per entry of the request, in its order."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___ClientQuotaAlterationResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterClientQuotasResponse: _TypeAlias = AlterClientQuotasResponse  # noqa: Y015
+
+@_typing.final
+class ClientQuotaAlterationResult(_message.Message):
+    """What became of one entity's changes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    ENTITY_FIELD_NUMBER: _builtins.int
+    error_code: _error_pb2.ErrorCode.ValueType
+    """Why nothing of it was changed; unspecified (Kafka's NONE) if all was."""
+    error_message: _builtins.str
+    """One sentence that names field, rule and remedy; empty without an error."""
+    @_builtins.property
+    def entity(self) -> _containers.RepeatedCompositeFieldContainer[_metadata_pb2.ClientQuotaEntity]:
+        """As in the request."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _error_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        entity: _abc.Iterable[_metadata_pb2.ClientQuotaEntity] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "error_code", b"error_code", "error_message", b"error_message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientQuotaAlterationResult: _TypeAlias = ClientQuotaAlterationResult  # noqa: Y015
+
+@_typing.final
+class DescribeClientQuotasRequest(_message.Message):
+    """Which quotas to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    COMPONENTS_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster meant; absent: not checked."""
+    @_builtins.property
+    def components(self) -> _containers.RepeatedCompositeFieldContainer[_metadata_pb2.ClientQuotaEntity]:
+        """Those of which entities; empty: of all."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str | None = ...,
+        components: _abc.Iterable[_metadata_pb2.ClientQuotaEntity] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id", "components", b"components"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
+    _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+
+Global___DescribeClientQuotasRequest: _TypeAlias = DescribeClientQuotasRequest  # noqa: Y015
+
+@_typing.final
+class DescribeClientQuotasResponse(_message.Message):
+    """Quotas."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_metadata_pb2.ClientQuotaEntry]:
+        """By entity, in order."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[_metadata_pb2.ClientQuotaEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeClientQuotasResponse: _TypeAlias = DescribeClientQuotasResponse  # noqa: Y015

@@ -170,6 +170,16 @@ class ControllerServiceStub(object):
                 request_serializer=strandline_dot_v1_dot_controller__service__pb2.DescribeAclsRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_controller__service__pb2.DescribeAclsResponse.FromString,
                 _registered_method=True)
+        self.AlterClientQuotas = channel.unary_unary(
+                '/strandline.v1.ControllerService/AlterClientQuotas',
+                request_serializer=strandline_dot_v1_dot_controller__service__pb2.AlterClientQuotasRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_controller__service__pb2.AlterClientQuotasResponse.FromString,
+                _registered_method=True)
+        self.DescribeClientQuotas = channel.unary_unary(
+                '/strandline.v1.ControllerService/DescribeClientQuotas',
+                request_serializer=strandline_dot_v1_dot_controller__service__pb2.DescribeClientQuotasRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_controller__service__pb2.DescribeClientQuotasResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer(object):
@@ -367,6 +377,20 @@ class ControllerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterClientQuotas(self, request, context):
+        """Sets quotas of clients and removes them (KIP-546); each node keeps to them for itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeClientQuotas(self, request, context):
+        """Lists quotas of clients.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -504,6 +528,16 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.DescribeAcls,
                     request_deserializer=strandline_dot_v1_dot_controller__service__pb2.DescribeAclsRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_controller__service__pb2.DescribeAclsResponse.SerializeToString,
+            ),
+            'AlterClientQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterClientQuotas,
+                    request_deserializer=strandline_dot_v1_dot_controller__service__pb2.AlterClientQuotasRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_controller__service__pb2.AlterClientQuotasResponse.SerializeToString,
+            ),
+            'DescribeClientQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeClientQuotas,
+                    request_deserializer=strandline_dot_v1_dot_controller__service__pb2.DescribeClientQuotasRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_controller__service__pb2.DescribeClientQuotasResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1236,6 +1270,60 @@ class ControllerService(object):
             '/strandline.v1.ControllerService/DescribeAcls',
             strandline_dot_v1_dot_controller__service__pb2.DescribeAclsRequest.SerializeToString,
             strandline_dot_v1_dot_controller__service__pb2.DescribeAclsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterClientQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.ControllerService/AlterClientQuotas',
+            strandline_dot_v1_dot_controller__service__pb2.AlterClientQuotasRequest.SerializeToString,
+            strandline_dot_v1_dot_controller__service__pb2.AlterClientQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeClientQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.ControllerService/DescribeClientQuotas',
+            strandline_dot_v1_dot_controller__service__pb2.DescribeClientQuotasRequest.SerializeToString,
+            strandline_dot_v1_dot_controller__service__pb2.DescribeClientQuotasResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -95,6 +95,10 @@ class ControllerServiceStub:
     """Takes rules back."""
     DescribeAcls: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.DescribeAclsRequest, _controller_service_pb2.DescribeAclsResponse]
     """Lists rules."""
+    AlterClientQuotas: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.AlterClientQuotasRequest, _controller_service_pb2.AlterClientQuotasResponse]
+    """Sets quotas of clients and removes them (KIP-546); each node keeps to them for itself."""
+    DescribeClientQuotas: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.DescribeClientQuotasRequest, _controller_service_pb2.DescribeClientQuotasResponse]
+    """Lists quotas of clients."""
 
 @_typing.type_check_only
 class ControllerServiceAsyncStub(ControllerServiceStub):
@@ -159,6 +163,10 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     """Takes rules back."""
     DescribeAcls: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.DescribeAclsRequest, _controller_service_pb2.DescribeAclsResponse]  # type: ignore[assignment]
     """Lists rules."""
+    AlterClientQuotas: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.AlterClientQuotasRequest, _controller_service_pb2.AlterClientQuotasResponse]  # type: ignore[assignment]
+    """Sets quotas of clients and removes them (KIP-546); each node keeps to them for itself."""
+    DescribeClientQuotas: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.DescribeClientQuotasRequest, _controller_service_pb2.DescribeClientQuotasResponse]  # type: ignore[assignment]
+    """Lists quotas of clients."""
 
 class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Served by the controller, for nodes and for clients."""
@@ -382,5 +390,21 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_controller_service_pb2.DescribeAclsResponse, _abc.Awaitable[_controller_service_pb2.DescribeAclsResponse]]:
         """Lists rules."""
+
+    @_abc_1.abstractmethod
+    def AlterClientQuotas(
+        self,
+        request: _controller_service_pb2.AlterClientQuotasRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_service_pb2.AlterClientQuotasResponse, _abc.Awaitable[_controller_service_pb2.AlterClientQuotasResponse]]:
+        """Sets quotas of clients and removes them (KIP-546); each node keeps to them for itself."""
+
+    @_abc_1.abstractmethod
+    def DescribeClientQuotas(
+        self,
+        request: _controller_service_pb2.DescribeClientQuotasRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_service_pb2.DescribeClientQuotasResponse, _abc.Awaitable[_controller_service_pb2.DescribeClientQuotasResponse]]:
+        """Lists quotas of clients."""
 
 def add_ControllerServiceServicer_to_server(servicer: ControllerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -135,7 +135,7 @@ class FollowerServiceFetchResponse(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     RESPONSES_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Refusal of the request as a whole; unspecified (Kafka's NONE) if the partitions answer."""
     error_message: _builtins.str

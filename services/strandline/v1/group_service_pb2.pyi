@@ -113,7 +113,7 @@ class FindCoordinatorResponse(_message.Message):
     THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     COORDINATORS_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     @_builtins.property
     def coordinators(self) -> _containers.RepeatedCompositeFieldContainer[Global___Coordinator]:
         """One entry per key of the request, in its order."""
@@ -339,7 +339,7 @@ class OffsetCommitResponse(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     CURRENT_COORDINATOR_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetCommitTopicResponse]:
         """One entry per partition of the request, by topic."""
@@ -506,7 +506,7 @@ class TxnOffsetCommitResponse(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     CURRENT_COORDINATOR_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetCommitTopicResponse]:
         """One entry per partition of the request, by topic."""
@@ -644,7 +644,7 @@ class OffsetFetchResponse(_message.Message):
     THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetFetchGroupResponse]:
         """One entry per group of the request, in its order."""
@@ -985,7 +985,7 @@ class ConsumerGroupHeartbeatResponse(_message.Message):
     CURRENT_COORDINATOR_FIELD_NUMBER: _builtins.int
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Why nothing else is told; unspecified (Kafka's NONE) without an error."""
     error_message: _builtins.str
@@ -1090,7 +1090,7 @@ class OffsetDeleteResponse(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     CURRENT_COORDINATOR_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Why none was deleted; unspecified (Kafka's NONE) without an error."""
     error_message: _builtins.str
@@ -1221,7 +1221,7 @@ class DeleteGroupsResponse(_message.Message):
     THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeletedGroup]:
         """One entry per group of the request, in its order."""
@@ -1323,7 +1323,7 @@ class ListGroupsResponse(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Why groups of some partitions are missing, COORDINATOR_LOAD_IN_PROGRESS for example; unspecified if none are."""
     error_message: _builtins.str
@@ -1421,7 +1421,7 @@ class DescribeGroupsResponse(_message.Message):
     THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribedGroup]:
         """One entry per group of the request, in its order."""

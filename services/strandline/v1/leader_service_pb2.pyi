@@ -241,7 +241,7 @@ class ProduceResponse(_message.Message):
     RESPONSES_FIELD_NUMBER: _builtins.int
     THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     @_builtins.property
     def responses(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceTopicResponse]:
         """One entry per topic of the request."""
@@ -280,7 +280,7 @@ class ProduceStreamResponse(_message.Message):
     error_message: _builtins.str
     """One sentence that names field, rule and remedy; empty without an error (ours)."""
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     @_builtins.property
     def responses(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceTopicResponse]:
         """One entry per topic of the request."""
@@ -494,7 +494,7 @@ class FetchResponse(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     RESPONSES_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Refusal of the request as a whole; unspecified (Kafka's NONE) if the partitions answer."""
     error_message: _builtins.str
@@ -621,7 +621,7 @@ class FetchStreamResponse(_message.Message):
     correlation_id: _builtins.int
     """The correlation_id of the request that named these partitions (ours)."""
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Refusal of the message as a whole, INVALID_REQUEST if malformed; unspecified (Kafka's NONE) if the
     partitions answer.
@@ -765,7 +765,7 @@ class OffsetForLeaderEpochResponse(_message.Message):
     THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetForLeaderTopicResult]:
         """One entry per topic of the request."""
@@ -1205,7 +1205,7 @@ class ListOffsetsResponse(_message.Message):
     THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListOffsetsTopicResponse]:
         """One entry per topic of the request."""

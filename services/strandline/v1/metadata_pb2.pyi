@@ -716,6 +716,7 @@ class ClusterMetadata(_message.Message):
     REIGNS_FIELD_NUMBER: _builtins.int
     REMOVED_NODE_IDS_FIELD_NUMBER: _builtins.int
     ACLS_FIELD_NUMBER: _builtins.int
+    QUOTAS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster."""
     controller_id: _builtins.int
@@ -756,6 +757,10 @@ class ClusterMetadata(_message.Message):
         of an earlier release, and to clients (ours).
         """
 
+    @_builtins.property
+    def quotas(self) -> Global___ClientQuotas:
+        """All quotas of clients, likewise (ours)."""
+
     def __init__(
         self,
         *,
@@ -770,10 +775,11 @@ class ClusterMetadata(_message.Message):
         reigns: _abc.Iterable[Global___Reign] | None = ...,
         removed_node_ids: _abc.Iterable[_builtins.int] | None = ...,
         acls: Global___AclRules | None = ...,
+        quotas: Global___ClientQuotas | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls", "rules", b"rules"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls", "quotas", b"quotas", "rules", b"rules"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls", "cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "feature_level", b"feature_level", "metadata_offset", b"metadata_offset", "nodes", b"nodes", "reigns", b"reigns", "removed_node_ids", b"removed_node_ids", "rules", b"rules", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls", "cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "feature_level", b"feature_level", "metadata_offset", b"metadata_offset", "nodes", b"nodes", "quotas", b"quotas", "reigns", b"reigns", "removed_node_ids", b"removed_node_ids", "rules", b"rules", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -848,3 +854,111 @@ class AclRules(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AclRules: _TypeAlias = AclRules  # noqa: Y015
+
+@_typing.final
+class ClientQuotaEntity(_message.Message):
+    """Whose a quota is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTITY_TYPE_FIELD_NUMBER: _builtins.int
+    ENTITY_NAME_FIELD_NUMBER: _builtins.int
+    entity_type: _builtins.str
+    """Nothing but `user`, which is meant if it is empty."""
+    entity_name: _builtins.str
+    """`client/` and the id in a certificate; absent, or `client/*`: every client that has no quota of its own for the key."""
+    def __init__(
+        self,
+        *,
+        entity_type: _builtins.str = ...,
+        entity_name: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_entity_name", b"_entity_name", "entity_name", b"entity_name"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_entity_name", b"_entity_name", "entity_name", b"entity_name", "entity_type", b"entity_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__entity_name: _TypeAlias = _typing.Literal["entity_name"]  # noqa: Y015
+    _WhichOneofArgType__entity_name: _TypeAlias = _typing.Literal["_entity_name", b"_entity_name"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__entity_name) -> _WhichOneofReturnType__entity_name | None: ...
+
+Global___ClientQuotaEntity: _TypeAlias = ClientQuotaEntity  # noqa: Y015
+
+@_typing.final
+class ClientQuotaValue(_message.Message):
+    """One rate."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """`producer_byte_rate`, `consumer_byte_rate`, `request_rate` or `controller_mutation_rate`."""
+    value: _builtins.float
+    """How much per second."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        value: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientQuotaValue: _TypeAlias = ClientQuotaValue  # noqa: Y015
+
+@_typing.final
+class ClientQuotaEntry(_message.Message):
+    """The quotas of one entity."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTITY_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entity(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientQuotaEntity]:
+        """One."""
+
+    @_builtins.property
+    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientQuotaValue]:
+        """Each key once."""
+
+    def __init__(
+        self,
+        *,
+        entity: _abc.Iterable[Global___ClientQuotaEntity] | None = ...,
+        values: _abc.Iterable[Global___ClientQuotaValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientQuotaEntry: _TypeAlias = ClientQuotaEntry  # noqa: Y015
+
+@_typing.final
+class ClientQuotas(_message.Message):
+    """All quotas of a cluster (ours)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientQuotaEntry]:
+        """Each entity once."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___ClientQuotaEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientQuotas: _TypeAlias = ClientQuotas  # noqa: Y015

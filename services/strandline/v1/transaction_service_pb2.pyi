@@ -91,7 +91,7 @@ class TransactionServiceInitProducerIdResponse(_message.Message):
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     CURRENT_COORDINATOR_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Why none was given; unspecified (Kafka's NONE) if one was."""
     error_message: _builtins.str
@@ -208,7 +208,7 @@ class AddPartitionsToTxnResponse(_message.Message):
     THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     RESULTS_BY_TRANSACTION_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     @_builtins.property
     def results_by_transaction(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnResult]:
         """One entry per transaction of the request, in its order."""
@@ -316,7 +316,7 @@ class EndTxnResponse(_message.Message):
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     CURRENT_COORDINATOR_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Why it was not decided so; unspecified (Kafka's NONE) if it was."""
     error_message: _builtins.str
@@ -393,7 +393,7 @@ class DescribeTransactionsResponse(_message.Message):
     THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     TRANSACTION_STATES_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     @_builtins.property
     def transaction_states(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribedTransaction]:
         """One entry per id of the request, in its order."""
@@ -542,7 +542,7 @@ class ListTransactionsResponse(_message.Message):
     UNKNOWN_STATE_FILTERS_FIELD_NUMBER: _builtins.int
     TRANSACTION_STATES_FIELD_NUMBER: _builtins.int
     throttle_time_ms: _builtins.int
-    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     error_code: _error_pb2.ErrorCode.ValueType
     """Why the list is not complete; unspecified (Kafka's NONE) if it is."""
     error_message: _builtins.str

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import grpc
 
-from strandline.client.background import countdown, is_connected
+from strandline.client.background import Pause, countdown, is_connected
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.consume.cursor import FetchAnswer, WantedFetch
 from strandline.client.errors import ClusterUnreachable
@@ -76,6 +76,7 @@ class LeaderLink:
         self._on_end = on_end
         # Bounded by the consumer: each partition is named at most once before it is answered.
         self._messages: asyncio.Queue[leader_service_pb2.FetchStreamRequest] = asyncio.Queue()
+        self._pause = Pause()
         self.is_broken = False
 
     def name(self, number: int, wanted: Sequence[WantedFetch]) -> None:
@@ -135,6 +136,7 @@ class LeaderLink:
             except TimeoutError:
                 # It names nothing, so the leader does nothing about it.
                 message = self._message(0)
+            await self._pause.over()
             try:
                 await stream.write(message)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -142,6 +144,7 @@ class LeaderLink:
                 return
 
     def _answered(self, answer: leader_service_pb2.FetchStreamResponse) -> None:
+        self._pause.asked_for(answer.throttle_time_ms)
         refusal = read_error(answer)
         if refusal is not None:
             self._on_refused(self, answer.correlation_id, refusal)
@@ -199,6 +202,7 @@ class FollowerLink:
             except grpc.aio.AioRpcError as error:
                 return str(refusal_of(error))
             self._answered(response, {tp: number for tp, (number, _) in asked.items()})
+            await asyncio.sleep(response.throttle_time_ms / 1_000)
 
     def _request(self, wanted: Sequence[WantedFetch]) -> follower_service_pb2.FollowerServiceFetchRequest:
         terms = self._terms

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import grpc
 
-from strandline.client.background import is_connected
+from strandline.client.background import Pause, is_connected
 from strandline.client.produce.delivery import OutgoingBatch
 from strandline.core.types import Acks
 from strandline.rpc.status import refusal_of
@@ -71,6 +71,7 @@ class ProduceLink:
         self._unanswered: dict[int, Sent] = {}
         self._wake = asyncio.Event()
         self._stream: _ProduceStream | None = None
+        self._pause = Pause()
         self.is_broken = False
 
     def submit(self, sent: Sent) -> None:
@@ -79,9 +80,10 @@ class ProduceLink:
         self._wake.set()
 
     def oldest_since_ms(self) -> float | None:
-        """When the attempt was handed in that waits longest."""
+        """When the attempt was handed in that waits longest, or the node was to answer it at the earliest."""
         candidates = [next(iter(self._unanswered.values()), None), self._waiting[0] if self._waiting else None]
-        return min((sent.since_ms for sent in candidates if sent is not None), default=None)
+        since_ms = min((sent.since_ms for sent in candidates if sent is not None), default=None)
+        return None if since_ms is None else max(since_ms, self._pause.until_ms)
 
     def break_off(self) -> None:
         """Give the stream up: a call that waits for an answer on it has waited too long."""
@@ -118,6 +120,7 @@ class ProduceLink:
     async def _read(self, stream: _ProduceStream) -> str:
         try:
             while isinstance(answer := await stream.read(), pb.ProduceStreamResponse):
+                self._pause.asked_for(answer.throttle_time_ms)
                 sent = self._unanswered.pop(answer.correlation_id, None)
                 if sent is not None:
                     self._on_answer(sent, answer)
@@ -132,6 +135,7 @@ class ProduceLink:
     async def _write(self, stream: _ProduceStream) -> None:
         while True:
             while self._waiting:
+                await self._pause.over()
                 sent = self._waiting.popleft()
                 if not sent.is_current:
                     continue

@@ -40,6 +40,8 @@ from strandline.core.messages import (
 )
 from strandline.core.permissions import Acls, Caller, Permit, Tell
 from strandline.core.positions import prove
+from strandline.core.quota_changes import alter_quotas, describe_quotas, mutation_refusal
+from strandline.core.quotas import Meters, QuotaKey
 from strandline.core.state_events import ClockSample, ControllerDecision
 from strandline.core.types import NodeEpoch, NodeId, Rules
 
@@ -71,6 +73,7 @@ class ControllerCore:
         self._producer_ids = ProducerIds()
         self._reassignments = Reassignments(timings.moves_per_node)
         self._acls = Acls()
+        self._mutations = Meters(timings.quota_burst_ms)
         self._next_rebalance_ms = 0
         # What steps left over, in the order in which it is gone on with.
         self._left_over = LeftOver()
@@ -117,6 +120,8 @@ class ControllerCore:
             messages.CreateAcls: lambda draft, request, _: create_acls(draft, request),
             messages.DeleteAcls: lambda draft, request, _: delete_acls(draft, request),
             messages.DescribeAcls: lambda draft, request, _: describe_acls(draft, request),
+            messages.AlterClientQuotas: lambda draft, request, _: alter_quotas(draft, request),
+            messages.DescribeClientQuotas: lambda draft, request, _: describe_quotas(draft, request),
         }
 
     @property
@@ -287,6 +292,7 @@ class ControllerCore:
             or self._unproven_claim(event.request)
             or topics.bad_request_id(event.request)
             or self._doubt.refusal(event.request)
+            or mutation_refusal(self._mutations, self.state.quotas, event)
         )
         if refusal is not None:
             return [events.RefuseCall(event.request_id, refusal)]
@@ -300,6 +306,9 @@ class ControllerCore:
             is_settled=isinstance(answer, messages.PartitionsReassigned),
         )
         effects += self._audit(event, draft, denials, effects)
+        if event.principal is not None and self._mutations.quotas:
+            mutated = abs(self.state.partition_count - draft.base.partition_count)
+            self._mutations.take(event.principal, QuotaKey.CONTROLLER_MUTATION_RATE, mutated, event.now_ms)
         if isinstance(answer, AlterPartitionAnswer) and isinstance(event.request, AlterPartitionRequest):
             answer = self._with_position(answer, event.request)
         elif isinstance(answer, NodeRegistered) and isinstance(event.request, RegisterNode):
@@ -481,7 +490,7 @@ class ControllerCore:
         return answer
 
     def _tell(self, draft: Draft, request: messages.GetMetadata, _: int) -> messages.MetadataListed:
-        snapshot = replace(draft.base.snapshot(), acls=None)
+        snapshot = draft.base.snapshot().for_clients()
         if not request.topics:
             seen = tuple(topic for topic in snapshot.topics if draft.sees(topic.name))
             return messages.MetadataListed(image=replace(snapshot, topics=seen))
@@ -497,8 +506,8 @@ class ControllerCore:
             return [events.RefuseCall(event.request_id, refusal)]
         whole = events.Publish(self.state.snapshot(), self.state.header.secret)
         position = whole.position_for(request.node_id, request.node_epoch)
-        acls = None if request.node_id is None else whole.image.acls
-        snapshot = replace(whole.image, to_node_epoch=request.node_epoch, position=position, acls=acls)
+        told = whole.image.for_clients() if request.node_id is None else whole.image
+        snapshot = replace(told, to_node_epoch=request.node_epoch, position=position)
         return [events.OpenWatch(event.request_id, snapshot, request.node_id, request.node_epoch)]
 
     def _check_watcher(self, request: messages.WatchMetadata) -> Refusal | None:

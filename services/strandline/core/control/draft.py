@@ -23,6 +23,7 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.truncation import rule_for
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
 from strandline.core.permissions import Permit, ResourceType, Rule
+from strandline.core.quotas import Quota
 from strandline.core.state_events import ConfigChange, LeaderChange, Reassignment, Stamped, decided_isr_change
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 
@@ -65,6 +66,8 @@ class Draft:
         self._reigns: tuple[state.ReignRecord, ...] = ()
         self._acls: list[Rule] = []
         self._removed_acls: list[Rule] = []
+        self._quotas: list[Quota] = []
+        self._removed_quotas: list[Quota] = []
         self.permit = permit
         self._reasons: dict[TopicPartition, _Reason] = {}
         self._emits: list[tuple[TopicPartition | None, Stamped]] = []
@@ -282,6 +285,11 @@ class Draft:
         self._acls += added
         self._removed_acls += removed
 
+    def put_quotas(self, added: Iterable[Quota], removed: Iterable[Quota]) -> None:
+        """Add quotas and take others back."""
+        self._quotas += added
+        self._removed_quotas += removed
+
     def begin_reign(self, reign_id: str) -> None:
         """Begin a reign with this step's transaction; the header has its controller epoch."""
         self._reigns = state.begun(
@@ -305,7 +313,7 @@ class Draft:
         nodes = tuple(n for n in self._nodes.values() if self.base.nodes.get(n.image.node_id) != n)
         if (
             not (partitions or nodes or self._removed or self._topics or self._deleted)
-            and not (self._acls or self._removed_acls)
+            and not (self._acls or self._removed_acls or self._quotas or self._removed_quotas)
             and self.header == self.base.header
         ):
             return self.base, [Emit(tp, event) for tp, event in self._emits]
@@ -320,6 +328,8 @@ class Draft:
             reigns=self._reigns,
             removed_acls=tuple(self._removed_acls),
             acls=tuple(self._acls),
+            removed_quotas=tuple(self._removed_quotas),
+            quotas=tuple(self._quotas),
         )
         after = self.base.apply(transaction)
         effects: list[ControllerEffect] = [
@@ -393,4 +403,5 @@ def change_image(after: state.ClusterState, transaction: state.Transaction) -> M
         removed_node_ids=tuple(removed.node_id for removed in transaction.removed_nodes),
         reigns=state.present(after.reigns),
         acls=after.acls if transaction.acls or transaction.removed_acls else None,
+        quotas=after.quotas if transaction.quotas or transaction.removed_quotas else None,
     )

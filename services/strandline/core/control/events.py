@@ -48,6 +48,8 @@ class RequestArrived:
     request: ControllerRequest
     caller: Caller | None = None
     """Who changes something, or may touch what rules allow (C105); None: a node, or somebody who only looks."""
+    principal: str | None = None
+    """Whose quota counts; None: nobody's (C102)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from strandline.core import messages
 from strandline.core.errors import Refusal
 from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
+from strandline.core.quotas import Quota, QuotaChange
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 
 
@@ -232,6 +233,23 @@ class DescribeAcls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlterClientQuotas:
+    """Quotas to set and to remove, entry by entry, each whole or not at all."""
+
+    cluster_id: str | None = None
+    entries: tuple[tuple[QuotaChange, ...] | Refusal, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeClientQuotas:
+    """Quotas to list, of these principals; none: of all."""
+
+    cluster_id: str | None = None
+    principals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducerId:
     """A producer's request for an identity, or for the next epoch of the one it has (M61)."""
 
@@ -317,6 +335,8 @@ ControllerRequest = (
     | CreateAcls
     | DeleteAcls
     | DescribeAcls
+    | AlterClientQuotas
+    | DescribeClientQuotas
     | GetMetadata
 )
 
@@ -489,6 +509,20 @@ class AclsDescribed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuotasAltered:
+    """Answer to AlterClientQuotas: why each entry was refused, or None."""
+
+    refusals: tuple[Refusal | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuotasDescribed:
+    """Answer to DescribeClientQuotas."""
+
+    quotas: tuple[Quota, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdGiven:
     """Answer to InitProducerId."""
 
@@ -567,6 +601,8 @@ ControllerAnswer = (
     | NodeDrained
     | AclsChanged
     | AclsDescribed
+    | ClientQuotasAltered
+    | ClientQuotasDescribed
     | MetadataListed
     | messages.ReplicaLogsReported
 )

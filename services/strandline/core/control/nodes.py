@@ -220,6 +220,9 @@ def shared_level(draft: Draft, sessions: Sessions, request: RegisterNode) -> int
     if min(high, request.feature_max) < types.ACLS and draft.base.acls:
         why = "rules of who may do what, which it would not keep to; upgrade it, or take all rules back"
         return Refusal(ErrorCode.UNSUPPORTED_VERSION, f"node {request.node_id} speaks no feature level with {why}")
+    if min(high, request.feature_max) < types.QUOTAS and draft.base.quotas:
+        why = "quotas of clients, which it would not keep to; upgrade it, or remove all quotas"
+        return Refusal(ErrorCode.UNSUPPORTED_VERSION, f"node {request.node_id} speaks no feature level with {why}")
     if max(low, request.feature_min) <= min(high, request.feature_max):
         return min(high, request.feature_max)
     return Refusal(

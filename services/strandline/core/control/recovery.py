@@ -139,6 +139,7 @@ def recover(given: Sequence[GivenNode], store: state.ClusterState | None = None)
         deleted_topic_ids=frozenset(deleted),
         reigns=_closed(images, reigns),
         acls=next((one.head.acls for one in found if one.head.acls is not None), store.acls if store else ()),
+        quotas=next((one.head.quotas for one in found if one.head.quotas is not None), store.quotas if store else ()),
     )
 
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from typing import TypeVar
 
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, Position, Reign, TopicImage
 from strandline.core.permissions import Rule
+from strandline.core.quotas import BURST_MS, Quota
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, Rules, TopicPartition
+
+_Row = TypeVar("_Row", Rule, Quota)
 
 # ---- epoch_skips
 # Decides by how much a partition's epochs rise: by one, and by more at its first change in a reign (C37, M34).
@@ -207,6 +211,8 @@ class ControllerTimings:
     """Partitions of `__group_state`; looked at once, when it is created."""
     transaction_state_partitions: int = 12
     """Partitions of `__transaction_state`, likewise."""
+    quota_burst_ms: int = BURST_MS
+    """For how long a client that changed nothing may change topics faster than its quota (C102)."""
     unclean_recovery_timeout_ms: int | None = None
     """How long a partition without a proven member waits for reports before an unclean election; None: for ever."""
 
@@ -297,6 +303,9 @@ class Transaction:
     removed_acls: tuple[Rule, ...] = ()
     """Taken away before ``acls`` are put."""
     acls: tuple[Rule, ...] = ()
+    removed_quotas: tuple[Quota, ...] = ()
+    """Taken away before ``quotas`` are put."""
+    quotas: tuple[Quota, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,6 +324,8 @@ class ClusterState:
     """The history of this store: which positions are known (C34)."""
     acls: tuple[Rule, ...] = ()
     """Who may do what, in order. The same object until a rule changes."""
+    quotas: tuple[Quota, ...] = ()
+    """Of clients, likewise."""
 
     def partition(self, tp: TopicPartition) -> PartitionImage | None:
         """The committed state of one partition."""
@@ -347,6 +358,7 @@ class ClusterState:
             removed_node_ids=tuple(sorted(self.removed_nodes.keys() - self.nodes.keys())),
             reigns=sent(self.reigns),
             acls=self.acls,
+            quotas=self.quotas,
         )
 
     def apply(self, transaction: Transaction) -> ClusterState:
@@ -361,14 +373,16 @@ class ClusterState:
             deleted_topic_ids=self.deleted_topic_ids.union(transaction.deleted_topic_ids),
             removed_nodes={**self.removed_nodes, **removed},
             reigns=with_changed(self.reigns, transaction.reigns),
-            acls=_acls_after(self.acls, transaction),
+            acls=_changed(self.acls, transaction.removed_acls, transaction.acls),
+            quotas=_changed(self.quotas, transaction.removed_quotas, transaction.quotas),
         )
 
 
-def _acls_after(before: tuple[Rule, ...], transaction: Transaction) -> tuple[Rule, ...]:
-    if not (transaction.acls or transaction.removed_acls):
+def _changed(before: tuple[_Row, ...], removed: tuple[_Row, ...], added: tuple[_Row, ...]) -> tuple[_Row, ...]:
+    if not (removed or added):
         return before
-    return tuple(sorted({*before}.difference(transaction.removed_acls).union(transaction.acls)))
+    kept: set[_Row] = set(before).difference(removed)
+    return tuple(sorted(kept.union(added)))
 
 
 def _topics_after(before: Mapping[str, TopicImage], transaction: Transaction) -> dict[str, TopicImage]:

@@ -19,6 +19,7 @@ from strandline.core.log.follower import FollowerReplica
 from strandline.core.log.state import NOTHING, NodeState
 from strandline.core.permissions import Rule
 from strandline.core.positions import later_of
+from strandline.core.quotas import Quota
 from strandline.core.types import NodeId, TopicPartition
 
 # ---- sound_metadata
@@ -115,6 +116,7 @@ class MetadataFollower:
         self._metadata_offset = -1
         # Who may do what, as far as somebody told.
         self._acls: tuple[Rule, ...] | None = None
+        self._quotas: tuple[Quota, ...] | None = None
         # What an earlier process of this node stored; what this one is sent takes its place.
         self._seen = seen
         # Whether the image being taken changes which topics there are, how they are placed, or a rack.
@@ -124,7 +126,7 @@ class MetadataFollower:
         if seen is not None:
             self._position = seen.position
             self._reigns = seen.reigns
-            self._acls = seen.acls
+            self._acls, self._quotas = seen.acls, seen.quotas
             self._metadata_offset = seen.metadata_offset if seen.reigns else -1
             state.controller_epoch = seen.controller_epoch
             for topic in seen.topics:
@@ -157,8 +159,9 @@ class MetadataFollower:
         if image.is_snapshot or not self._reigns:
             self._reigns = image.reigns
         acls = self._acls if image.acls is None and not image.is_snapshot else image.acls
-        other_rules = (acls or ()) != (self._acls or ())
-        self._acls = acls
+        quotas = self._quotas if image.quotas is None and not image.is_snapshot else image.quotas
+        other_rules = (acls or (), quotas or ()) != (self._acls or (), self._quotas or ())
+        self._acls, self._quotas = acls, quotas
         self._position = later_of(self._position, image.position)
         self._last = image
         if image.is_snapshot:
@@ -304,6 +307,7 @@ class MetadataFollower:
             position=self._position,
             reigns=self._reigns,
             acls=self._acls,
+            quotas=self._quotas,
         )
 
     def begin_following(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> None:

@@ -293,9 +293,10 @@ def encode_fetch_answer(
     served: Iterable[messages.ServedPartition],
     unresolved: Sequence[errors.Unresolved],
     topics: errors.Topics,
+    throttle_time_ms: int = 0,
 ) -> bytes:
     """A `FetchStreamResponse` that answers these partitions, encoded."""
-    head = leader_service_pb2.FetchStreamResponse(correlation_id=correlation_id)
+    head = leader_service_pb2.FetchStreamResponse(correlation_id=correlation_id, throttle_time_ms=throttle_time_ms)
     if unresolved:
         head.responses.extend(fetch_topics((), unresolved, topics))
     pieces: list[bytes] = [head.SerializeToString()]

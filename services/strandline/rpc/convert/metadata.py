@@ -27,6 +27,7 @@ from strandline.core.types import (
 )
 from strandline.rpc.convert.acls import read_rules_message, write_rules_message
 from strandline.rpc.convert.errors import invalid
+from strandline.rpc.convert.quotas import read_entries, write_all
 from strandline.v1 import controller_service_pb2, metadata_pb2, partition_pb2
 
 _V = TypeVar("_V")
@@ -255,6 +256,8 @@ def write_image(image: messages.MetadataImage) -> metadata_pb2.ClusterMetadata:
     message.reigns.extend(map(_write_reign, image.reigns))
     if image.acls is not None:
         message.acls.CopyFrom(write_rules_message(image.acls))
+    if image.quotas is not None:
+        message.quotas.CopyFrom(write_all(image.quotas))
     return message
 
 
@@ -293,6 +296,7 @@ def read_image(
         to_node_epoch=to_node_epoch,
         reigns=tuple(map(_read_reign, message.reigns)),
         acls=read_rules_message(message.acls) if message.HasField("acls") else None,
+        quotas=read_entries(message.quotas.entries) if message.HasField("quotas") else None,
     )
 
 

@@ -1,0 +1,87 @@
+"""`strandline quota ...`: how much clients may send, read, ask and change per second: list, set and remove it (C102).
+
+Invariant: nothing changes without --yes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from strandline.cli.connect import over_tls
+from strandline.cli.failures import EXIT_REFUSED, CommandFailed, perform
+from strandline.cli.options import Bootstrap, Output
+from strandline.cli.output import Column, Format, show
+from strandline.core.quotas import Quota, QuotaChange, QuotaKey, quota_refusal
+from strandline.units import read_size
+
+app = typer.Typer(help="How much clients may use per second, at each node: list, set and remove.", no_args_is_help=True)
+
+Principal = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="client/ID as in a certificate, or client/*.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help=f"{', '.join(QuotaKey)}.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this it is only checked.")]
+
+_COLUMNS = [Column("principal", "principal"), Column("key", "key"), Column("value", "per second", number=True)]
+
+
+@app.command("list")
+@over_tls
+def list_quotas(bootstrap: Bootstrap, output: Output = Format.TABLE) -> None:
+    """List all quotas."""
+    rows = [
+        {"principal": quota.principal, "key": str(quota.key), "value": quota.value}
+        for quota in perform(_described(bootstrap))
+    ]
+    show(rows, _COLUMNS, output, empty="no quotas: clients may use as much as they like")
+
+
+async def _described(bootstrap: str) -> list[Quota]:
+    from strandline.cli.connect import open_admin
+
+    async with open_admin(bootstrap) as admin:
+        return await admin.describe_quotas()
+
+
+@app.command("set")
+@over_tls
+def set_quota(
+    principal: Principal,
+    key: Key,
+    rate: Annotated[str, typer.Argument(metavar="RATE", help="A number per second; of bytes also as 500kB.")],
+    bootstrap: Bootstrap,
+    yes: Yes = False,
+) -> None:
+    """Check a quota, and with --yes set it; client/* is every client that has none of its own for the key."""
+    try:
+        value = read_size(rate) if key.endswith("byte_rate") and rate.endswith("B") else float(rate)
+    except ValueError as error:
+        raise typer.BadParameter(f"RATE: {error}") from None
+    _change(bootstrap, QuotaChange(principal, key, value), "set", yes=yes)
+
+
+@app.command()
+@over_tls
+def remove(principal: Principal, key: Key, bootstrap: Bootstrap, yes: Yes = False) -> None:
+    """Check that a quota is there, and with --yes remove it."""
+    _change(bootstrap, QuotaChange(principal, key, None), "removed", yes=yes)
+
+
+def _change(bootstrap: str, change: QuotaChange, done: str, *, yes: bool) -> None:
+    if (refusal := quota_refusal(*change)) is not None:
+        raise typer.BadParameter(refusal.message)
+    perform(_changed(bootstrap, change, yes=yes))
+    typer.echo(f"1 quota {done}" if yes else "checked; nothing was changed, --yes does it")
+
+
+async def _changed(bootstrap: str, change: QuotaChange, *, yes: bool) -> None:
+    from strandline.cli.connect import open_admin
+
+    async with open_admin(bootstrap) as admin:
+        there = [quota for quota in await admin.describe_quotas() if (quota.principal, quota.key) == change[:2]]
+        if change.value is None and not there:
+            said = f"{change.principal} has no {change.key}; `strandline quota list` shows what there is"
+            raise CommandFailed(said, EXIT_REFUSED)
+        for refusal in await admin.alter_quotas([change], validate_only=not yes):
+            if refusal is not None:
+                raise CommandFailed(str(refusal), EXIT_REFUSED)

@@ -1,0 +1,120 @@
+"""Quotas of clients on the wire, both ways.
+
+Invariant: a key that this release does not know is refused, and never read as another one. Metadata with such a quota
+is not believed at all: a node keeps to the quotas that it knew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from strandline.core.control import messages
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.permissions import EVERY_CLIENT
+from strandline.core.quotas import Quota, QuotaChange, QuotaKey, quota_refusal
+from strandline.rpc.convert.errors import write_error
+from strandline.v1 import controller_service_pb2 as pb, metadata_pb2
+
+_USER = "user"
+
+
+def _entity(principal: str) -> metadata_pb2.ClientQuotaEntity:
+    name = None if principal == EVERY_CLIENT else principal
+    return metadata_pb2.ClientQuotaEntity(entity_type=_USER, entity_name=name)
+
+
+def _principal(entity: Sequence[metadata_pb2.ClientQuotaEntity]) -> str:
+    if len(entity) != 1 or entity[0].entity_type not in ("", _USER):
+        said = "entity is not one of entity_type user; a quota is of one principal, or of every one without its own"
+        raise Refused(ErrorCode.INVALID_REQUEST, said, field="entity")
+    return entity[0].entity_name if entity[0].HasField("entity_name") else EVERY_CLIENT
+
+
+def _write(quotas: Iterable[Quota]) -> list[metadata_pb2.ClientQuotaEntry]:
+    return [
+        metadata_pb2.ClientQuotaEntry(
+            entity=[_entity(principal)],
+            values=[metadata_pb2.ClientQuotaValue(key=quota.key, value=quota.value) for quota in own],
+        )
+        for principal, own in groupby(quotas, lambda quota: quota.principal)
+    ]
+
+
+def read_entries(entries: Iterable[metadata_pb2.ClientQuotaEntry]) -> tuple[Quota, ...]:
+    """Quotas, in order.
+
+    Raises:
+        Refused: INVALID_REQUEST: one is of a later release; its sender keeps the feature level that goes with it.
+    """
+    found = []
+    for entry in entries:
+        principal = _principal(entry.entity)
+        for said in entry.values:
+            if (refusal := quota_refusal(principal, said.key, said.value)) is not None:
+                raise Refused.of(refusal)
+            found.append(Quota(principal, QuotaKey(said.key), said.value))
+    return tuple(found)
+
+
+def write_all(quotas: tuple[Quota, ...]) -> metadata_pb2.ClientQuotas:
+    """All quotas."""
+    return metadata_pb2.ClientQuotas(entries=_write(quotas))
+
+
+def read_alter(message: pb.AlterClientQuotasRequest) -> messages.AlterClientQuotas:
+    """Quotas to change; an entry that cannot be read is answered by itself."""
+    return messages.AlterClientQuotas(
+        cluster_id=message.cluster_id if message.HasField("cluster_id") else None,
+        entries=tuple(map(_read_alteration, message.entries)),
+        validate_only=message.validate_only,
+    )
+
+
+def _read_alteration(entry: pb.ClientQuotaAlteration) -> tuple[QuotaChange, ...] | Refusal:
+    try:
+        principal = _principal(entry.entity)
+    except Refused as error:
+        return error.refusal
+    return tuple(QuotaChange(principal, op.key, None if op.remove else op.value) for op in entry.ops)
+
+
+def write_altered(
+    message: pb.AlterClientQuotasRequest, answer: messages.ClientQuotasAltered
+) -> pb.AlterClientQuotasResponse:
+    """What became of each entry."""
+    response = pb.AlterClientQuotasResponse()
+    for entry, refusal in zip(message.entries, answer.refusals, strict=True):
+        write_error(response.entries.add(entity=entry.entity), refusal)
+    return response
+
+
+def read_describe(message: pb.DescribeClientQuotasRequest) -> messages.DescribeClientQuotas:
+    """Quotas to list.
+
+    Raises:
+        Refused: INVALID_REQUEST: an entity is no principal.
+    """
+    cluster_id = message.cluster_id if message.HasField("cluster_id") else None
+    principals = tuple(_principal([each]) for each in message.components)
+    return messages.DescribeClientQuotas(cluster_id=cluster_id, principals=principals)
+
+
+def write_described(answer: messages.ClientQuotasDescribed) -> pb.DescribeClientQuotasResponse:
+    """Quotas, in order."""
+    return pb.DescribeClientQuotasResponse(entries=_write(answer.quotas))
+
+
+# ---- clients
+
+
+def alter_request(
+    cluster_id: str | None, changes: Iterable[QuotaChange], *, validate_only: bool
+) -> pb.AlterClientQuotasRequest:
+    """Quotas to change, each an entry of its own, as a client asks for it."""
+    request = pb.AlterClientQuotasRequest(cluster_id=cluster_id, validate_only=validate_only)
+    for principal, key, value in changes:
+        request.entries.add(
+            entity=[_entity(principal)], ops=[pb.ClientQuotaOp(key=key, value=value or 0, remove=value is None)]
+        )
+    return request
