@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
 import typer
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     from strandline.client import Admin
 
+
+CONNECTING = ("tls_cert", "tls_key", "tls_ca", "token_file")
+"""Options with paths, of every command with `--bootstrap` and of profiles."""
 
 # ---- profile_option
 # `--profile`: what a profile says is the default of the options that name a cluster.
@@ -51,7 +55,7 @@ def _use(ctx: typer.Context, name: str | None) -> str | None:
         raise fail(CommandFailed(str(error), EXIT_UNREACHABLE)) from error
     ctx.default_map = {
         "bootstrap": ",".join(profile.bootstrap),
-        **{name: path for name in ("tls_cert", "tls_key", "tls_ca") if (path := getattr(profile, name))},
+        **{name: path for name in CONNECTING if (path := getattr(profile, name))},
     }
     return wanted
 
@@ -80,22 +84,30 @@ Profile = Annotated[
 
 
 # ---- over_tls
-# Gives a command that talks to a cluster `--profile` and the three options of TLS, and its clients what they say.
+# Gives a command that talks to a cluster `--profile`, the options of TLS and `--token-file`, and its clients what they
+# say.
 #
 # Invariant: every command with `--bootstrap` has `--tls-cert`, `--tls-key` and `--tls-ca`, with the variables that the
-# services read too; without any of them it speaks plain.
+# services read too; without any of them it speaks plain. A token is read from a file: the command line is in the list
+# of processes.
 
 
 class TlsOptions(TypedDict):
-    """What `strandline.client`'s classes take."""
+    """The three files."""
 
     tls_cert: str
     tls_key: str
     tls_ca: str
 
 
-_PLAIN = TlsOptions(tls_cert="", tls_key="", tls_ca="")
-_given: ContextVar[TlsOptions] = ContextVar("tls_options", default=_PLAIN)
+class ClientOptions(TlsOptions, total=False):
+    """What `strandline.client`'s classes take."""
+
+    token: Callable[[], str]
+
+
+_PLAIN = ClientOptions(tls_cert="", tls_key="", tls_ca="")
+_given: ContextVar[tuple[ClientOptions, str]] = ContextVar("tls_options", default=(_PLAIN, ""))
 
 TlsCert = Annotated[
     str,
@@ -113,21 +125,47 @@ TlsCa = Annotated[
         help="Trust servers whose certificate this authority signed.",
     ),
 ]
+TokenFile = Annotated[
+    str,
+    typer.Option(
+        "--token-file",
+        envvar="STRANDLINE_TOKEN_FILE",
+        metavar="FILE",
+        help="Show the token in this file, read again before it ends, and no certificate.",
+    ),
+]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def tls_options() -> TlsOptions:
-    """What the command that runs was given."""
-    return _given.get()
+    """The files that the command that runs was given."""
+    return _given.get()[0]
+
+
+def client_options() -> ClientOptions:
+    """The same for a client, with the token.
+
+    Raises:
+        OSError: the file with the token cannot be read.
+    """
+    options, file = _given.get()
+    if not file:
+        return options
+
+    def read() -> str:
+        return Path(file).read_text(encoding="utf-8").strip()
+
+    read()
+    return {**options, "token": read}
 
 
 def over_tls(command: _Command) -> _Command:
-    """The command with four more options; whatever it opens by `tls_options` uses those of TLS."""
+    """The command with five more options; whatever it opens by `client_options` uses those of TLS and the token."""
     own = inspect.signature(command, eval_str=True)
     extra = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=annotation)
-        for name, annotation in (("tls_cert", TlsCert), ("tls_key", TlsKey), ("tls_ca", TlsCa))
+        for name, annotation in zip(CONNECTING, (TlsCert, TlsKey, TlsCa, TokenFile), strict=True)
     ]
     extra += [
         inspect.Parameter("profile", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Profile),
@@ -140,13 +178,14 @@ def over_tls(command: _Command) -> _Command:
         tls_cert: str = "",
         tls_key: str = "",
         tls_ca: str = "",
+        token_file: str = "",
         profile: str | None = None,
         context: typer.Context | None = None,
         **given: Any,
     ) -> Any:
         if context is not None:
             report_overridden(context)
-        token = _given.set(TlsOptions(tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca))
+        token = _given.set((ClientOptions(tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca), token_file))
         try:
             return command(**given)
         finally:
@@ -186,5 +225,5 @@ async def open_admin(bootstrap: str) -> AsyncIterator[Admin]:
     """An `Admin` at ``bootstrap`` (host:port, separated by commas)."""
     from strandline.client import Admin
 
-    async with Admin(addresses(bootstrap), **tls_options()) as admin:
+    async with Admin(addresses(bootstrap), **client_options()) as admin:
         yield admin

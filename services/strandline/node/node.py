@@ -61,6 +61,7 @@ from strandline.rpc.permissions import CallerRole
 from strandline.rpc.permitted import sees_every_topic
 from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
+from strandline.rpc.token_issuers import open_tokens
 from strandline.runtime.clock import mono_us, monotonic_ms, wall_ms
 from strandline.runtime.driver import Driver, Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
@@ -128,11 +129,12 @@ class ReplicaNode:
 
         Raises:
             PortTaken: an address is taken.
-            TlsWrong: the files of TLS cannot be used, or name another node.
+            TlsWrong: the files of TLS or of tokens cannot be used, or name another node.
         """
         if warning := self.settings.rules().loss_warning:
             _log.warning(warning, node_id=self.settings.node_id)
         self._tls = self._open_tls()
+        self._tokens = await open_tokens(self.settings.token_issuers, self._tls, self._tasks.own)
         self.health_endpoint = await self._health_port.open(self.settings.health_bind)
         seen = self.logs.stored_metadata()
         if seen is not None and (fault := historic_fault(seen.rules)):
@@ -349,7 +351,7 @@ class ReplicaNode:
         name = f"node-{settings.node_id}"
         shared = ServerSettings(name=name, reflection=settings.reflection, on_refusal=self._seen.refused)
         gate = BeforeRegistration(_OPEN_SERVICES, lambda: self.host.node_epoch is not None)
-        client = build_server(shared, [gate], tls=self._tls, acls=self._acls)
+        client = build_server(shared, [gate], tls=self._tls, acls=self._acls, tokens=self._tokens)
         internal = build_server(replace(shared, internal_keepalive=keepalive), [gate], tls=self._tls, acls=self._acls)
         authorization = settings.authorization if self._tls is not None else ""
         for server in (client, internal):
@@ -361,7 +363,8 @@ class ReplicaNode:
             ControllerElsewhere(self._known_controllers, self.producer_ids.give).add_to(server)
             self.health.attach(server, with_reflection=settings.reflection)
         self._servers = [client, internal]
-        self.client = bind(client, parse_endpoint(settings.bind), tls=self._tls)
+        takes_tokens = self._tokens is not None
+        self.client = bind(client, parse_endpoint(settings.bind), tls=self._tls, takes_tokens=takes_tokens)
         self.internal = bind(internal, parse_endpoint(settings.internal_bind), tls=self._tls)
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
 import structlog
@@ -21,6 +21,7 @@ from strandline.rpc.permissions import (
     ALWAYS,
     NEEDS,
     TABLE,
+    Bearer,
     CallerRole,
     Condition,
     Grants,
@@ -29,6 +30,9 @@ from strandline.rpc.permissions import (
     identity_of_peer,
 )
 from strandline.rpc.permitted import CALL, Permits, everything, permits_of, refusal_of_whole
+
+if TYPE_CHECKING:
+    from strandline.rpc.tokens import Tokens
 
 _URIS = "peer_uri"
 """The key under which gRPC gives the URIs in a verified peer's certificate."""
@@ -57,6 +61,7 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
     """Refuses what the table does not allow. ``cluster`` is the one that this process's own certificate names.
 
     ``acls``: the rules of now, which clients need beside the table; None: they need none.
+    ``tokens``: names the callers that show no certificate; None: all do.
     """
 
     def __init__(
@@ -64,8 +69,10 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
         cluster: str,
         table: Callable[[str], Grants | None] = TABLE.get,
         acls: Callable[[], Acls] | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
         self._cluster = cluster
+        self._tokens = tokens
         self._table = table
         self._acls = acls
         self._wrapped: dict[str, Handler] = {}
@@ -90,16 +97,16 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap(self, method: str, handler: Handler) -> Handler:
         if handler.unary_unary is not None:
-            return handler._replace(unary_unary=self._one_request(method, handler.unary_unary))
+            return handler._replace(unary_unary=self._one_request(method, handler.unary_unary, is_stream=False))
         if handler.unary_stream is not None:
-            return handler._replace(unary_stream=self._one_request(method, handler.unary_stream))
+            return handler._replace(unary_stream=self._one_request(method, handler.unary_stream, is_stream=True))
         if handler.stream_unary is not None:
             return handler._replace(stream_unary=self._many_requests(method, handler.stream_unary))
         return handler._replace(stream_stream=self._many_requests(method, handler.stream_stream))
 
-    def _one_request(self, method: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def _one_request(self, method: str, inner: Callable[..., Any], *, is_stream: bool) -> Callable[..., Any]:
         def check(request: Any, context: Context) -> tuple[Any, Context]:
-            grant = self._grant(method, context)
+            grant = self._grant(method, context, is_stream=is_stream)
 
             def allow() -> None:
                 self._check(method, grant, request, names_one=True)
@@ -112,7 +119,7 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
 
     def _many_requests(self, method: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         def check(requests: Any, context: Context) -> tuple[Any, Context]:
-            grant = self._grant(method, context)
+            grant = self._grant(method, context, is_stream=True)
             CALL.set(grant.permits)
             if grant.condition is ALWAYS and grant.need is None:
                 return requests, context
@@ -140,22 +147,31 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
                 self._say(method, grant.caller, refusal.message)
                 raise Refused.of(refusal)
 
-    def _grant(self, method: str, context: Context) -> _Grant:
+    def _grant(self, method: str, context: Context, *, is_stream: bool) -> _Grant:
         """Who calls, and under which condition the caller may.
 
         Raises:
             Refused: the peer has no identity of ours, is of another cluster, or may not call this at all.
         """
+        if (bearer := self._bearer(method, context, is_stream)) is not None:
+            # Not kept: there is no end of who may have a token.
+            return self._look_up(method, bearer)
         uris = tuple(context.auth_context().get(_URIS, ()))
         granted = self._granted.get((method, uris))
         if granted is None:
-            granted = self._look_up(method, uris)
+            granted = self._look_up(method, identity_of_peer(uris))
             if len(self._granted) < _GRANTS_KEPT:
                 self._granted[method, uris] = granted
         return granted
 
-    def _look_up(self, method: str, uris: tuple[bytes, ...]) -> _Grant:
-        caller = identity_of_peer(uris)
+    def _bearer(self, method: str, context: Context, is_stream: bool) -> Bearer | None:
+        try:
+            return None if self._tokens is None else self._tokens.of_call(context, is_stream=is_stream)
+        except Refused as refused:
+            self._say(method, None, refused.refusal.message)
+            raise
+
+    def _look_up(self, method: str, caller: Identity | None) -> _Grant:
         if caller is None:
             raise self._refused(method, None, "the certificate names no identity strandline://<cluster>/<role>/<id>")
         grants = self._table(method) or {}

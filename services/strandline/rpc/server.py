@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import structlog
@@ -24,6 +24,9 @@ from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.interceptors import RefusalInterceptor, Reported
 from strandline.rpc.tls import Tls
 from strandline.rpc.transports import aio
+
+if TYPE_CHECKING:
+    from strandline.rpc.tokens import Tokens
 
 # ---- method_table
 # Which handler a call gets: all methods of one server stand in one table, which a call is looked up in once.
@@ -179,14 +182,15 @@ def build_server(
     *,
     tls: Tls | None = None,
     acls: Callable[[], Acls] | None = None,
+    tokens: Tokens | None = None,
 ) -> grpc.aio.Server:
     """A server without services; refusals mapped and everything else hidden before any other interceptor.
 
     With ``tls``, which `bind` needs too, callers may do what their certificates' identities may; with ``acls`` clients
-    may do what these rules allow.
+    may do what these rules allow. With ``tokens``, which `bind` needs too, a client may show one of these instead.
     """
     if tls is not None:
-        interceptors = [PermissionInterceptor(tls.identity.cluster, acls=acls), *interceptors]
+        interceptors = [PermissionInterceptor(tls.identity.cluster, acls=acls, tokens=tokens), *interceptors]
     channels.note_use()
     table = MethodTable()
     server = aio().server(
@@ -198,7 +202,9 @@ def build_server(
     return TabledServer(server, table)
 
 
-def bind(server: grpc.aio.Server, endpoint: Endpoint, *, tls: Tls | None = None) -> Endpoint:
+def bind(
+    server: grpc.aio.Server, endpoint: Endpoint, *, tls: Tls | None = None, takes_tokens: bool = False
+) -> Endpoint:
     """Bind the address (port 0: the kernel chooses) and return it with the port it really has.
 
     Raises:
@@ -208,7 +214,9 @@ def bind(server: grpc.aio.Server, endpoint: Endpoint, *, tls: Tls | None = None)
         if tls is None:
             port = server.add_insecure_port(target(endpoint))
         else:
-            port = server.add_secure_port(target(endpoint), cast(Any, tls.server_credentials()))
+            port = server.add_secure_port(
+                target(endpoint), cast(Any, tls.server_credentials(takes_tokens=takes_tokens))
+            )
     except RuntimeError as error:
         raise PortTaken(endpoint) from error
     if port == 0:
