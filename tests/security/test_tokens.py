@@ -147,7 +147,7 @@ async def test_a_token_is_verified_once(tmp_path: Path, monkeypatch: pytest.Monk
         patched.setattr(module.jwt, "decode", None)
         assert tokens.verify(token).caller.principal == "login:alice"
         patched.setattr(module.time, "time", lambda: 1e12)
-        with pytest.raises(TypeError):
+        with pytest.raises(Refused):
             tokens.verify(token)
     issuer.rotate("k2")
     await tokens._keys[issuer.issuer].refresh()

@@ -147,7 +147,7 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
                 self._say(method, grant.caller, refusal.message)
                 raise Refused.of(refusal)
 
-    def _grant(self, method: str, context: Context, *, is_stream: bool) -> _Grant:
+    def _grant(self, method: str, context: Context, *, is_stream: bool = False) -> _Grant:
         """Who calls, and under which condition the caller may.
 
         Raises:

@@ -111,7 +111,7 @@ class Cluster:
         self._bootstrap = parse_bootstrap(bootstrap)
         # In this client's own order: not all clients of one list are to sit on its first address.
         self._drawn = random.sample(self._bootstrap, len(self._bootstrap))
-        self.controllers = subscribing.Controllers(self.channels, self._bootstrap)
+        self.controllers = subscribing.Controllers(self.channels, self._bootstrap, has_certificate=token is None)
         self._patience = 1
         self._stale_ms = stale_ms
         self._elsewhere_ms = elsewhere_ms
