@@ -1,4 +1,4 @@
-"""Producers and consumers that show tokens to a real controller and real nodes, across the end of each token (T67)."""
+"""Producers and consumers that show tokens to a real controller and real nodes, across the end of each token."""
 
 from __future__ import annotations
 
