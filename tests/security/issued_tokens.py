@@ -57,7 +57,7 @@ class TokenIssuer:
     def entry(self, **more: Any) -> Issuer:
         """Its entry."""
         given = {"alias": self.alias, "issuer": self.issuer, "audience": AUDIENCE, "jwks": str(self.jwks)}
-        return Issuer(**{**given, "algorithms": (self.algorithm,), **more})
+        return Issuer(**{**given, "algorithms": [self.algorithm], **more})
 
     def file(self, **more: Any) -> str:
         """The path of a file with its entry alone."""

@@ -186,8 +186,8 @@ def test_a_process_with_a_wrong_file_of_issuers_says_so_and_ends(tmp_path: Path,
 
     assert ended.returncode == 2, ended.stderr
     assert [line.partition(": ")[2] for line in ended.stderr.splitlines() if line.startswith("strandline: ")] == [
-        f"token_issuers {tmp_path / 'issuers'}: issuer is missing; "
-        "an entry has alias, issuer, audience, jwks, jwks_ca, algorithms"
+        f"token_issuers {tmp_path / 'issuers'}: 0.issuer: Field required; list entries with alias, issuer, audience, "
+        "jwks and, if needed, jwks_ca and algorithms"
     ]
     assert "Traceback" not in ended.stderr
 

@@ -22,6 +22,7 @@ from structlog.testing import capture_logs
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.rpc import token_issuers, tokens as module
 from strandline.rpc.permissions import CallerRole
+from strandline.rpc.server import open_tokens
 from strandline.rpc.tls import TlsWrong
 from strandline.rpc.token_issuers import ALGORITHMS, KeysAway, read_issuers, read_keys
 from strandline.rpc.tokens import Tokens
@@ -256,7 +257,7 @@ def test_only_public_keys_of_the_listed_algorithms_count(tmp_path: Path) -> None
         {"kty": "RSA", "kid": "broken", "n": "", "e": ""},
     ]
     issuer.jwks.write_text(json.dumps({"keys": [*others, good]}))
-    entry = issuer.entry(algorithms=("RS256", "ES256"))
+    entry = issuer.entry(algorithms=["RS256", "ES256"])
 
     assert set(read_keys(entry).keys) == {("k1", "RS256")}
     issuer.jwks.write_text(json.dumps({"keys": others}))
@@ -273,26 +274,37 @@ def test_only_public_keys_of_the_listed_algorithms_count(tmp_path: Path) -> None
         (None, "cannot be read"),
         ("{", "cannot be read"),
         ("[" * 5_000, "cannot be read"),
-        ("a: 1", "must be a list of issuers"),
-        ("[]", "must be a list of issuers"),
-        ("[{alias: a}]", "issuer is missing; an entry has alias, issuer, audience, jwks"),
-        ("[{alias: a, issuer: i, audience: b, jwks: f, role: admin}]", "role is no field"),
-        ("[{alias: A/, issuer: i, audience: b, jwks: f}]", "alias must be 1 to 32 of"),
-        ("[{alias: a, issuer: 7, audience: b, jwks: f}]", "issuer is no text; write issuer: TEXT"),
-        ("[{alias: a, issuer: i, audience: '', jwks: f}]", "audience is no text"),
-        ("[{alias: a, issuer: i, audience: b, jwks: 'http://x/k'}]", "jwks must be a path or https://HOST/"),
-        ("[{alias: a, issuer: i, audience: b, jwks: 'file:///k'}]", "jwks must be a path or https://HOST/"),
-        ("[{alias: a, issuer: i, audience: b, jwks: f, algorithms: [HS256]}]", "algorithms must be some of RS256,"),
-        ("[{alias: a, issuer: i, audience: b, jwks: f, algorithms: [none]}]", "algorithms must be some of RS256,"),
-        ("[{alias: a, issuer: i, audience: b, jwks: f, algorithms: RS256}]", "algorithms is no list; write"),
-        ("[{alias: a, issuer: i, audience: b, jwks: f, algorithms: []}]", "algorithms must be some of RS256,"),
+        ("a: 1", "the file: Input should be a valid list; list entries with alias, issuer, audience, jwks"),
+        ("[]", "the file: List should have at least 1 item"),
+        ("[7]", "0: Input should be a valid dictionary"),
+        ("[{alias: a, issuer: i, audience: b}]", "0.jwks: Field required"),
+        ("[{…, jwks: f, role: admin}]", "0.role: Extra inputs are not permitted"),
+        ("[{alias: A/, issuer: i, audience: b, jwks: f}]", "0.alias: String should match pattern"),
+        ("[{alias: a, issuer: 7, audience: b, jwks: f}]", "0.issuer: Input should be a valid string"),
+        ("[{alias: a, issuer: i, audience: '', jwks: f}]", "0.audience: String should have at least 1 character"),
+        ("[{…, jwks: 'http://x/k'}]", "0.jwks: must be a path or https://HOST/"),
+        ("[{…, jwks: 'https:///k'}]", "0.jwks: must be a path or https://HOST/"),
+        ("[{…, jwks: 'file:///k'}]", "0.jwks: must be a path or https://HOST/"),
         (
-            "[{alias: a, issuer: i, audience: b, jwks: f}, {alias: a, issuer: j, audience: b, jwks: f}]",
-            "two entries have one alias",
+            "[{…, jwks: f, algorithms: [HS256]}]",
+            "0.algorithms.0: Input should be 'RS256'",
         ),
         (
-            "[{alias: a, issuer: i, audience: b, jwks: f}, {alias: c, issuer: i, audience: b, jwks: f}]",
-            "two entries have one issuer",
+            "[{…, jwks: f, algorithms: [none]}]",
+            "0.algorithms.0: Input should be 'RS256'",
+        ),
+        (
+            "[{…, jwks: f, algorithms: RS256}]",
+            "0.algorithms: Input should be a valid list",
+        ),
+        ("[{…, jwks: f, algorithms: []}]", "0.algorithms: List should have at least 1"),
+        (
+            "[{…, jwks: f}, {alias: a, issuer: j, audience: b, jwks: f}]",
+            "two entries have one alias or issuer",
+        ),
+        (
+            "[{…, jwks: f}, {alias: c, issuer: i, audience: b, jwks: f}]",
+            "two entries have one alias or issuer",
         ),
     ],
 )
@@ -300,7 +312,7 @@ def test_a_wrong_file_of_issuers_is_refused_by_field(tmp_path: Path, content: st
     """With the file, the field, its rule and a remedy in one line."""
     path = tmp_path / "issuers.yaml"
     if content is not None:
-        path.write_text(content)
+        path.write_text(content.replace("…", "alias: a, issuer: i, audience: b"))
     with pytest.raises(TlsWrong, match=said) as caught:
         read_issuers(str(path))
 
@@ -311,7 +323,7 @@ async def test_a_file_of_keys_that_cannot_be_used_stops_the_start(tmp_path: Path
     """Unlike an issuer that is away, it would stay so."""
     issuer = TokenIssuer(tmp_path)
     issuer.jwks.unlink()
-    with pytest.raises(TlsWrong, match=r"jwks .*login.json of token issuer login holds no key that can be used"):
+    with pytest.raises(TlsWrong, match=r"jwks .*login.json holds no key that can be used"):
         await _tokens(issuer)
 
 
@@ -320,7 +332,8 @@ async def test_without_its_package_the_setting_names_the_extra(tmp_path: Path, m
     from certificates import Certificates
 
     monkeypatch.setitem(sys.modules, "jwt", None)
-    monkeypatch.delitem(sys.modules, "strandline.rpc.tokens")
+    for name in ("tokens", "token_issuers"):
+        monkeypatch.delitem(sys.modules, f"strandline.rpc.{name}")
     tls = Certificates.at(tmp_path).tls("replica/1")
     with pytest.raises(TlsWrong, match="needs PyJWT, which is not installed; install the extra 'tokens'"):
-        await token_issuers.open_tokens(TokenIssuer(tmp_path).file(), tls, lambda _: None)
+        await open_tokens(TokenIssuer(tmp_path).file(), tls, lambda _: None)

@@ -116,7 +116,7 @@ async def test_neither_or_both_is_refused_in_a_sentence(made: Certificates, issu
 
     assert (neither.rule, neither.message) == (
         "TOKEN_MISSING",
-        "neither a certificate nor a token came; send 'authorization: Bearer TOKEN'",
+        "no certificate and no token came; send 'authorization: Bearer TOKEN'",
     )
     assert both.rule == "TOKEN_AND_CERTIFICATE"
     assert handlers.reached == 0

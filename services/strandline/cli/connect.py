@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, TypeVar
 
 import typer
 
@@ -93,21 +93,16 @@ Profile = Annotated[
 
 
 class TlsOptions(TypedDict):
-    """The three files."""
+    """What `strandline.client`'s classes take."""
 
     tls_cert: str
     tls_key: str
     tls_ca: str
+    token: NotRequired[Callable[[], str]]
 
 
-class ClientOptions(TlsOptions, total=False):
-    """What `strandline.client`'s classes take."""
-
-    token: Callable[[], str]
-
-
-_PLAIN = ClientOptions(tls_cert="", tls_key="", tls_ca="")
-_given: ContextVar[tuple[ClientOptions, str]] = ContextVar("tls_options", default=(_PLAIN, ""))
+_PLAIN = TlsOptions(tls_cert="", tls_key="", tls_ca="")
+_given: ContextVar[TlsOptions] = ContextVar("tls_options", default=_PLAIN)
 
 TlsCert = Annotated[
     str,
@@ -139,29 +134,21 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def tls_options() -> TlsOptions:
-    """The files that the command that runs was given."""
-    return _given.get()[0]
+    """What the command that runs was given."""
+    return _given.get()
 
 
-def client_options() -> ClientOptions:
-    """The same for a client, with the token.
+def _token_in(file: str) -> str:
+    from strandline.client import NoToken
 
-    Raises:
-        OSError: the file with the token cannot be read.
-    """
-    options, file = _given.get()
-    if not file:
-        return options
-
-    def read() -> str:
+    try:
         return Path(file).read_text(encoding="utf-8").strip()
-
-    read()
-    return {**options, "token": read}
+    except (OSError, UnicodeDecodeError) as error:
+        raise NoToken(f"--token-file {file} cannot be read: {error}") from None
 
 
 def over_tls(command: _Command) -> _Command:
-    """The command with five more options; whatever it opens by `client_options` uses those of TLS and the token."""
+    """The command with five more options; whatever it opens by `tls_options` uses those of TLS."""
     own = inspect.signature(command, eval_str=True)
     extra = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=annotation)
@@ -185,7 +172,10 @@ def over_tls(command: _Command) -> _Command:
     ) -> Any:
         if context is not None:
             report_overridden(context)
-        token = _given.set((ClientOptions(tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca), token_file))
+        options = TlsOptions(tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca)
+        if token_file:
+            options["token"] = functools.partial(_token_in, token_file)
+        token = _given.set(options)
         try:
             return command(**given)
         finally:
@@ -225,5 +215,5 @@ async def open_admin(bootstrap: str) -> AsyncIterator[Admin]:
     """An `Admin` at ``bootstrap`` (host:port, separated by commas)."""
     from strandline.client import Admin
 
-    async with Admin(addresses(bootstrap), **client_options()) as admin:
+    async with Admin(addresses(bootstrap), **tls_options()) as admin:
         yield admin

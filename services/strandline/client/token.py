@@ -85,6 +85,8 @@ class Token:
                 is_async = inspect.iscoroutinefunction(self._ask)
                 given = self._ask() if is_async else await asyncio.to_thread(self._ask)
                 token: object = await given if inspect.isawaitable(given) else given
+        except NoToken:
+            raise
         except Exception as error:
             # Its text may hold what the callback logs in with.
             raise NoToken(f"the callback for tokens failed: {type(error).__name__}") from error

@@ -43,9 +43,8 @@ from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.convert.metadata import CONTROLLER_ID, write_image
 from strandline.rpc.convert.subscription import KnownController
 from strandline.rpc.permissions import CallerRole
-from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server
+from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server, open_tokens
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
-from strandline.rpc.token_issuers import open_tokens
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process

@@ -39,7 +39,7 @@ from strandline.observe.controllers import ClockSamples
 from strandline.rpc.channels import Channels, advertised, target
 from strandline.rpc.convert.metadata import write_image
 from strandline.rpc.permissions import CallerRole
-from strandline.rpc.token_issuers import open_tokens
+from strandline.rpc.server import open_tokens
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process

@@ -18,7 +18,6 @@ from strandline.rpc import transports
 from strandline.rpc.permissions import CallerRole
 from strandline.rpc.server import PortTaken
 from strandline.rpc.tls import TlsWrong, open_tls
-from strandline.rpc.token_issuers import read_issuers
 from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
 from strandline.runtime.process import keep_what_is_loaded, raise_open_file_limit, run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
@@ -71,8 +70,6 @@ def _check_certificate(settings: ReplicaSettings) -> None:
     tls = open_tls(settings.tls_cert, settings.tls_key, settings.tls_ca)
     if tls is not None:
         tls.must_be(CallerRole.REPLICA, name=str(settings.node_id))
-    if settings.token_issuers:
-        read_issuers(settings.token_issuers)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -59,9 +59,8 @@ from strandline.rpc.convert.subscription import KnownController
 from strandline.rpc.interceptors import BeforeRegistration
 from strandline.rpc.permissions import CallerRole
 from strandline.rpc.permitted import sees_every_topic
-from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server
+from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server, open_tokens
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
-from strandline.rpc.token_issuers import open_tokens
 from strandline.runtime.clock import mono_us, monotonic_ms, wall_ms
 from strandline.runtime.driver import Driver, Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process

@@ -6,7 +6,7 @@ so_reuseport is off and a taken port is a clear error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,7 +22,7 @@ from strandline.rpc import channels
 from strandline.rpc.authorization import PermissionInterceptor
 from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.interceptors import RefusalInterceptor, Reported
-from strandline.rpc.tls import Tls
+from strandline.rpc.tls import Tls, TlsWrong
 from strandline.rpc.transports import aio
 
 if TYPE_CHECKING:
@@ -200,6 +200,27 @@ def build_server(
         maximum_concurrent_rpcs=settings.max_concurrent_rpcs,
     )
     return TabledServer(server, table)
+
+
+async def open_tokens(path: str, tls: Tls | None, own: Callable[[Coroutine[Any, Any, None]], object]) -> Tokens | None:
+    """Those that the setting ``token_issuers`` asks for; None if it is empty. ``own`` begins what keeps the keys new.
+
+    Raises:
+        TlsWrong: a file cannot be used, or PyJWT is not installed.
+    """
+    if not path or tls is None:
+        return None
+    try:
+        from strandline.rpc.token_issuers import read_issuers
+        from strandline.rpc.tokens import Tokens
+    except ModuleNotFoundError as error:
+        if error.name != "jwt":
+            raise
+        raise TlsWrong("token_issuers needs PyJWT, which is not installed; install the extra 'tokens'") from None
+    tokens = Tokens(read_issuers(path), tls.identity.cluster)
+    await tokens.start()
+    own(tokens.keep_forever())
+    return tokens
 
 
 def bind(

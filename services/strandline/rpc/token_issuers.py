@@ -1,30 +1,25 @@
 """Whose tokens are believed: the file of the setting ``token_issuers``, and the keys of each issuer.
 
-Invariant: keys are public ones of the algorithms that the issuer's entry lists. While an issuer is away, or sends what
-is no set of keys, its last keys count; nothing that it sends is ever in a sentence.
+Invariant: keys are public ones of the algorithms that the issuer's entry lists; nothing that an issuer sends is ever in
+a sentence.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
-import re
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
+import jwt
 import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from strandline.rpc.tls import Tls, TlsWrong
-
-if TYPE_CHECKING:
-    import jwt
-
-    from strandline.rpc.tokens import Tokens
+from strandline.rpc.tls import TlsWrong
 
 ALGORITHMS: Mapping[str, str] = {"RS256": "RSA", "PS256": "RSA", "ES256": "EC", "EdDSA": "OKP"}
 """What can be listed, and the type of its keys. None verifies by what could also sign: each has a public key."""
@@ -32,7 +27,10 @@ MOST_BYTES = 256 << 10
 """Of a set of keys."""
 FETCH_S = 5.0
 """For each step of a request to an issuer, and for its answer together."""
-_ALIAS = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+
+
+class KeysAway(Exception):
+    """An issuer's keys cannot be had now; the sentence says why."""
 
 
 class KeySet(NamedTuple):
@@ -42,103 +40,59 @@ class KeySet(NamedTuple):
     keys: Mapping[tuple[str, str], jwt.PyJWK] = {}
 
 
-class KeysAway(Exception):
-    """An issuer's keys cannot be had now; the sentence says why."""
+def _place(jwks: str) -> str:
+    if "://" in jwks and not (jwks.startswith("https://") and urlsplit(jwks).hostname):
+        raise ValueError("must be a path or https://HOST/...: what comes by http can be replaced on its way")
+    return jwks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Issuer:
+_Text = Annotated[str, Field(min_length=1)]
+
+
+class Issuer(BaseModel):
     """One entry of the file."""
 
-    alias: str
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    alias: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
     """The first part of its principals."""
-    issuer: str
+    issuer: _Text
     """The claim ``iss`` of its tokens, exactly."""
-    audience: str
+    audience: _Text
     """What must be among their ``aud``."""
-    jwks: str
+    jwks: Annotated[_Text, AfterValidator(_place)]
     """Where its keys are: a path, or https."""
     jwks_ca: str = ""
     """Whose certificates are believed there; empty: the system's authorities."""
-    algorithms: tuple[str, ...] = ("RS256",)
-
-    def __post_init__(self) -> None:
-        """Raises:
-        ValueError: with field, rule and remedy.
-        """
-        for name in ("alias", "issuer", "audience", "jwks", "jwks_ca"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or (not value and name != "jwks_ca"):
-                raise ValueError(f"{name} is no text; write {name}: TEXT")
-        if not _ALIAS.fullmatch(self.alias):
-            raise ValueError("alias must be 1 to 32 of a-z, 0-9 and '-', and not begin with '-'; choose another")
-        if not self.algorithms or not set(self.algorithms) <= ALGORITHMS.keys():
-            raise ValueError(
-                f"algorithms must be some of {', '.join(ALGORITHMS)}; list those that the issuer signs with"
-            )
-        if "://" in self.jwks and not self.is_remote:
-            raise ValueError(
-                "jwks must be a path or https://HOST/...: on the way others could replace what comes by http"
-            )
+    algorithms: Annotated[list[Literal["RS256", "PS256", "ES256", "EdDSA"]], Field(min_length=1)] = ["RS256"]
 
     @property
     def is_remote(self) -> bool:
         """Whether the keys are asked for."""
-        return self.jwks.startswith("https://") and bool(urlsplit(self.jwks).hostname)
+        return self.jwks.startswith("https://")
 
 
-def read_issuers(path: str) -> tuple[Issuer, ...]:
+_FILE = TypeAdapter(Annotated[list[Issuer], Field(min_length=1)])
+
+
+def read_issuers(path: str) -> list[Issuer]:
     """The entries of a file.
 
     Raises:
         TlsWrong: with one sentence, as for the files of TLS, without which there are no tokens.
     """
     try:
-        listed = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        found = _FILE.validate_python(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, said = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        entry = "list entries with alias, issuer, audience, jwks and, if needed, jwks_ca and algorithms"
+        raise TlsWrong(f"token_issuers {path}: {where or 'the file'}: {said}; {entry}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise TlsWrong(f"token_issuers {path} cannot be read: {error}") from None
-    if not isinstance(listed, list) or not listed or not all(isinstance(entry, dict) for entry in listed):
-        raise TlsWrong(f"token_issuers {path} must be a list of issuers, each with alias, issuer, audience and jwks")
-    try:
-        found = tuple(map(_issuer, listed))
-    except ValueError as error:
-        raise TlsWrong(f"token_issuers {path}: {error}") from None
-    for name in ("alias", "issuer"):
-        if len({getattr(one, name) for one in found}) < len(found):
-            raise TlsWrong(f"token_issuers {path}: two entries have one {name}; give each issuer one entry and alias")
+    if min(len({one.alias for one in found}), len({one.issuer for one in found})) < len(found):
+        raise TlsWrong(f"token_issuers {path}: two entries have one alias or issuer; give each issuer one entry")
     return found
-
-
-def _issuer(entry: dict[str, Any]) -> Issuer:
-    needed, known = ("alias", "issuer", "audience", "jwks"), [field.name for field in fields(Issuer)]
-    wrong = [f"{name} is missing" for name in needed if name not in entry]
-    wrong += [f"{name} is no field" for name in entry if name not in known]
-    if wrong:
-        raise ValueError(f"{wrong[0]}; an entry has {', '.join(known)}")
-    listed = entry.get("algorithms", ["RS256"])
-    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
-        raise ValueError(f"algorithms is no list; write for example [{', '.join(ALGORITHMS)}]")
-    return Issuer(**{**entry, "algorithms": tuple(listed)})
-
-
-async def open_tokens(path: str, tls: Tls | None, own: Callable[[Coroutine[Any, Any, None]], object]) -> Tokens | None:
-    """What the setting asks for; None where it is empty. ``own`` begins the task that keeps the keys new.
-
-    Raises:
-        TlsWrong: the file or an issuer's file of keys cannot be used, or PyJWT is not installed.
-    """
-    if not path or tls is None:
-        return None
-    try:
-        from strandline.rpc.tokens import Tokens
-    except ModuleNotFoundError as error:
-        if error.name != "jwt":
-            raise
-        raise TlsWrong("token_issuers needs PyJWT, which is not installed; install the extra 'tokens'") from None
-    tokens = Tokens(read_issuers(path), tls.identity.cluster)
-    await tokens.start()
-    own(tokens.keep_forever())
-    return tokens
 
 
 # ---- keys
@@ -153,7 +107,7 @@ def read_keys(issuer: Issuer) -> KeySet:
     try:
         content = _fetched(issuer) if issuer.is_remote else _of_file(issuer)
         listed = json.loads(content)["keys"]
-        found = {
+        found: dict[tuple[str, str], jwt.PyJWK] = {
             (one["kid"], algorithm): key
             for one in listed
             for algorithm in issuer.algorithms
@@ -169,8 +123,6 @@ def read_keys(issuer: Issuer) -> KeySet:
 
 
 def _key(listed: Mapping[str, Any], algorithm: str) -> jwt.PyJWK | None:
-    import jwt
-
     is_public = listed.get("kty") == ALGORITHMS[algorithm] and "d" not in listed
     is_meant = listed.get("use", "sig") == "sig" and listed.get("alg", algorithm) == algorithm
     if not is_public or not is_meant or not isinstance(listed.get("kid"), str):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -72,11 +74,9 @@ class Keys:
         """Read them again as long as the process lives."""
         while True:
             await asyncio.sleep(LEAST_S)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(EVERY_S - LEAST_S if self.issuer.is_remote and self.known.keys else 0):
                     await self._unknown.wait()
-            except TimeoutError:
-                pass
             self._unknown.clear()
             await self.refresh()
 
@@ -94,7 +94,7 @@ class Verified(NamedTuple):
 class Tokens:
     """Verifies the tokens of one process's callers."""
 
-    def __init__(self, issuers: tuple[Issuer, ...], cluster: str) -> None:
+    def __init__(self, issuers: Iterable[Issuer], cluster: str) -> None:
         self._cluster = cluster
         self._keys = {one.issuer: Keys(one) for one in issuers}
         self._verified: dict[bytes, Verified] = {}
@@ -109,7 +109,7 @@ class Tokens:
         for keys in self._keys.values():
             if not keys.known.keys and not keys.issuer.is_remote:
                 raise TlsWrong(
-                    f"jwks {keys.issuer.jwks} of token issuer {keys.issuer.alias} holds no key that can be used"
+                    f"token_issuers: jwks {keys.issuer.jwks} holds no key that can be used; see the line before"
                 )
 
     async def keep_forever(self) -> None:
@@ -128,14 +128,13 @@ class Tokens:
         """
         given = [value for name, value in context.invocation_metadata() if name == "authorization"]
         if context.auth_context():
-            if given:
-                why = "the connection has a certificate and the call a token; send one of them, so that it is plain who"
-                raise _refused("TOKEN_AND_CERTIFICATE", f"{why} calls")
-            return None
-        if not given:
+            if not given:
+                return None
             raise _refused(
-                "TOKEN_MISSING", "neither a certificate nor a token came; send 'authorization: Bearer TOKEN'"
+                "TOKEN_AND_CERTIFICATE", "a certificate and a token came; send one, so that it is plain who calls"
             )
+        if not given:
+            raise _refused("TOKEN_MISSING", "no certificate and no token came; send 'authorization: Bearer TOKEN'")
         scheme, _, token = given[0].partition(" ")
         if len(given) > 1 or scheme.lower() != "bearer":
             raise _refused("TOKEN_INVALID", "authorization is not 'Bearer TOKEN', once; send that")

@@ -32,7 +32,7 @@ from strandline.cli.ask.consume_options import (
     start_of,
 )
 from strandline.cli.ask.record_input import key_of
-from strandline.cli.connect import client_options, over_tls
+from strandline.cli.connect import over_tls, tls_options
 from strandline.cli.durations import FORMS
 from strandline.cli.failures import perform
 from strandline.cli.options import Bootstrap, Topic, addresses, group_option, partition_list
@@ -216,7 +216,7 @@ async def _consume_in_group(bootstrap: str, plan: Plan, printer: Printer) -> Non
         read_from="follower" if plan.from_follower else "leader",
         isolation=plan.isolation.value,
         auto_offset_reset="earliest" if plan.start == "beginning" else "latest",
-        **client_options(),
+        **tls_options(),
     )
     async with consumer:
         await consumer.subscribe(plan.topic)
@@ -244,7 +244,7 @@ async def _consume(bootstrap: str, plan: Plan, printer: Printer) -> None:
         read_from="follower" if plan.from_follower else "leader",
         isolation=plan.isolation.value,
         stop_at_end=plan.end == "end",
-        **client_options(),
+        **tls_options(),
     )
     async with consumer:
         async with known_topic(plan.topic):

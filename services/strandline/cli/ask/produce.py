@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.ask import record_input
-from strandline.cli.connect import client_options, over_tls
+from strandline.cli.connect import over_tls, tls_options
 from strandline.cli.durations import FORMS, Duration, duration_option, read_duration, read_moment_us
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, perform
 from strandline.cli.options import Bootstrap, Topic, addresses
@@ -149,7 +149,7 @@ async def _produce(
     tally = Tally()
     wrong: record_input.BadLine | Refused | None = None
     with record_input.open_source(file) as source, _progress(file, quiet) as progress:
-        async with Producer(addresses(bootstrap), on_delivery=tally.note, **client_options(), **options) as producer:
+        async with Producer(addresses(bootstrap), on_delivery=tally.note, **tls_options(), **options) as producer:
             async with known_topic(topic):
                 await producer.ready(topic)
             showing = asyncio.create_task(_show(progress, tally))

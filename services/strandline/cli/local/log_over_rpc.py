@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from strandline.cli.connect import client_options
+from strandline.cli.connect import tls_options
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed
 from strandline.cli.local.log_equality import Copy, Equality, Fingerprint, bounds, compare
 from strandline.cli.options import addresses
@@ -71,7 +71,7 @@ async def verify_cluster(bootstrap: str, topic: str | None = None) -> list[Equal
     Raises:
         CommandFailed: when there is no such topic, or a replica does not answer.
     """
-    cluster = Cluster(addresses(bootstrap), **client_options())
+    cluster = Cluster(addresses(bootstrap), **tls_options())
     await cluster.start()
     try:
         image = await cluster.fetch_image()

@@ -17,7 +17,7 @@ import typer
 
 from strandline.cli.ask.consume import Isolation
 from strandline.cli.ask.produce import AcksName, CompressionName
-from strandline.cli.connect import client_options, over_tls
+from strandline.cli.connect import over_tls, tls_options
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import CommandFailed, perform
 from strandline.cli.options import Bootstrap, Output, Topic, addresses, group_option
@@ -224,7 +224,7 @@ async def _producer(bootstrap: str, settings: dict[str, Any], load: Load) -> Asy
     from strandline.cli.connect import known_topic
     from strandline.client import Producer
 
-    async with Producer(addresses(bootstrap), on_delivery=load.batch_ended, **client_options(), **settings) as producer:
+    async with Producer(addresses(bootstrap), on_delivery=load.batch_ended, **tls_options(), **settings) as producer:
         async with known_topic(load.topic), AsyncExitStack() as ended:
             if "transactional_id" in settings:
                 await ended.enter_async_context(producer.transaction())
@@ -236,7 +236,7 @@ async def _producer(bootstrap: str, settings: dict[str, Any], load: Load) -> Asy
 async def _consumer(bootstrap: str, settings: dict[str, Any], *, stop_at_end: bool = False) -> AsyncIterator[Consumer]:
     from strandline.client import Consumer
 
-    async with Consumer(addresses(bootstrap), stop_at_end=stop_at_end, **client_options(), **settings) as consumer:
+    async with Consumer(addresses(bootstrap), stop_at_end=stop_at_end, **tls_options(), **settings) as consumer:
         yield consumer
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
-from strandline.cli.connect import client_options
+from strandline.cli.connect import tls_options
 from strandline.cli.options import addresses
 from strandline.client import Consumer, FetchedRecords, RebalanceListener, TopicPartition
 
@@ -115,7 +115,7 @@ async def open_member(bootstrap: str, settings: dict[str, Any], topic: str, grou
     async with open_admin(bootstrap) as admin:
         # A group may subscribe to a topic that does not exist yet, and would wait for it.
         await admin.describe_topics([topic])
-    async with Consumer(addresses(bootstrap), group=group, **client_options(), **settings) as consumer:
+    async with Consumer(addresses(bootstrap), group=group, **tls_options(), **settings) as consumer:
         reading = MemberReading(consumer, group)
         await reading.join(topic)
         yield reading
