@@ -134,6 +134,7 @@ async def test_no_record_is_lost_or_doubled_at_the_end_of_a_token(
     assert all(0 <= late < 1 for late in late_s["ProduceStream"])
     assert sorted(one.offset for one in history if isinstance(one, Send)) == list(range(count))
     assert anomalies(history) == []
+    assert [line for line in lines if line["log_level"] == "error"] == []
     assert _content(tmp_path / "events")
     said = f"{lines}{caplog.text}".encode() + _content(tmp_path)
     assert not [token for token in given for part in token.split(".")[1:] if part.encode() in said]

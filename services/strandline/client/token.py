@@ -10,14 +10,13 @@ import asyncio
 import base64
 import inspect
 import json
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 
-from strandline.client.log import log
-from strandline.rpc.channels import Backoff
+from strandline.client.log import RetryLog
 from strandline.rpc.tls import CallMetadata, Tls, TlsWithToken, TlsWrong, is_given
 
 TokenCallback = Callable[[], str | Awaitable[str]]
@@ -26,6 +25,8 @@ called in a thread of its own."""
 
 PATIENCE_S = 10.0
 """For the callback."""
+LOOK_S = 0.5
+"""Between two looks at the clock, and the least between two questions to the callback."""
 _AT = 0.8
 """The part of a token's life after which another one is asked for."""
 _TOKEN = re.compile(r"[!-~]{1,8192}")
@@ -41,9 +42,9 @@ class Token:
     def __init__(self, ask: TokenCallback) -> None:
         self._ask = ask
         self._token = ""
-        self._due_s: float | None = None
-        self._refused = asyncio.Event()
-        self._is_good = asyncio.Event()
+        self._asked_s, self._due_s = -math.inf, math.inf
+        self._asking = asyncio.Lock()
+        self._retry = RetryLog("asking for a token")
 
     def tls(self, cert: str | Path | bytes, key: str | Path | bytes, ca: str | Path | bytes) -> Tls:
         """TLS for a client that shows it.
@@ -61,17 +62,17 @@ class Token:
         """What a call carries now."""
         return (("authorization", f"Bearer {self._token}"),)
 
-    def refused(self, shown: CallMetadata) -> None:
-        """A server did not believe what a call carried; no matter, if there is another token meanwhile."""
-        if shown == self.metadata():
-            self._is_good.clear()
-            self._refused.set()
-
-    async def another(self, seconds: float) -> None:
-        """Until there is one that no server has refused, or the time is over."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._is_good.wait()
+    async def replace(self, shown: CallMetadata) -> None:
+        """Ask for another one than what a call carried, unless there is one meanwhile; a failure is logged."""
+        async with self._asking:
+            if shown != self.metadata():
+                return
+            await asyncio.sleep(self._asked_s + LOOK_S - time.monotonic())
+            try:
+                await self.renew()
+                self._retry.worked()
+            except NoToken as error:
+                self._retry.failed(time.monotonic() * 1000, str(error))
 
     async def renew(self) -> None:
         """Ask for a token.
@@ -79,7 +80,7 @@ class Token:
         Raises:
             NoToken: the callback failed, took longer than `PATIENCE_S`, or gave none.
         """
-        now_s = time.monotonic()
+        self._asked_s = time.monotonic()
         try:
             async with asyncio.timeout(PATIENCE_S):
                 is_async = inspect.iscoroutinefunction(self._ask)
@@ -92,32 +93,21 @@ class Token:
             raise NoToken(f"the callback for tokens failed: {type(error).__name__}") from error
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
             raise NoToken("the callback for tokens gave no token: a string without spaces, of at most 8192 characters")
-        lasts_s = _lasts_s(token)
-        self._token, self._due_s = token, None if lasts_s is None else now_s + lasts_s * _AT
-        self._is_good.set()
+        self._token, self._due_s = token, self._asked_s + _lasts_s(token) * _AT
 
     async def keep_forever(self) -> None:
-        """Ask again before the token ends, and when a server has refused it; at most about once a second."""
-        backoff = Backoff(1_000, 30_000)
+        """Replace it before its end."""
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if self._due_s is None else self._due_s - time.monotonic()):
-                    await self._refused.wait()
-            self._refused.clear()
-            try:
-                await self.renew()
-                backoff.reset()
-            except NoToken as error:
-                log.warning("%s; the old token is shown until it works", error)
-                self._due_s = time.monotonic()
-            await asyncio.sleep(backoff.next_s())
+            await asyncio.sleep(LOOK_S)
+            if time.monotonic() >= self._due_s:
+                await self.replace(self.metadata())
 
 
-def _lasts_s(token: str) -> float | None:
-    """For how long, as the token says; None for one of a kind that does not."""
+def _lasts_s(token: str) -> float:
+    """For how long, as the token says; for ever, if it is of a kind that does not."""
     try:
         claims = token.split(".")[1]
         content = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
-        return min(86_400.0, max(0.0, float(content["exp"]) - time.time()))
+        return max(0.0, float(content["exp"]) - time.time())
     except (IndexError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return None
+        return math.inf

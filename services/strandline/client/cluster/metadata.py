@@ -325,21 +325,22 @@ class Cluster:
         channels.check()
         self.background.check()
         left = countdown(deadline_ms or self.timeout_ms)
+        shown = self._shown()
         try:
             return await self._ask_once(method, request, left())
         except Refused as refused:
-            if self._token is None or refused.refusal.code is not ErrorCode.SASL_AUTHENTICATION_FAILED:
+            if refused.refusal.code is not ErrorCode.SASL_AUTHENTICATION_FAILED or self._token is None:
                 raise
-        # Nothing was done. Once more, with a token that was not refused.
-        await self._token.another(left() / 1000)
+        # Nothing was done. Once more, with another token.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left() / 1000):
+                await self._token.replace(shown)
         return await self._ask_once(method, request, left())
 
     async def _ask_once(self, method: UnaryMethod[_Request, _Answer], request: _Request, deadline_ms: int) -> _Answer:
-        shown = self._shown()
         try:
             return await call(method, request, deadline_ms=deadline_ms)
         except Refused as refused:
-            self._not_believed(refused.refusal, shown)
             lost = isinstance(refused.__cause__, grpc.aio.AioRpcError) and refused.refusal.code in (
                 ErrorCode.NETWORK_EXCEPTION,
                 ErrorCode.REQUEST_TIMED_OUT,
@@ -350,10 +351,6 @@ class Cluster:
 
     def _shown(self) -> CallMetadata:
         return () if self._token is None else self._token.metadata()
-
-    def _not_believed(self, refusal: Refusal, shown: CallMetadata) -> None:
-        if self._token is not None and refusal.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
-            self._token.refused(shown)
 
     async def ask_while(
         self,
@@ -432,8 +429,10 @@ class Cluster:
             self._last_error = f"{target(endpoint)} ended the subscription"
         except grpc.aio.AioRpcError as error:
             self._refused(endpoint, error)
-            self._not_believed(refusal_of(error), shown)
-            hint = refusal_of(error).hint
+            refusal = refusal_of(error)
+            if refusal.code is ErrorCode.SASL_AUTHENTICATION_FAILED and self._token is not None:
+                await self._token.replace(shown)
+            hint = refusal.hint
             return parse_endpoint(hint.endpoint) if hint is not None and hint.endpoint else None
         except TimeoutError:
             self._last_error = f"{target(endpoint)} fell silent"
