@@ -21,7 +21,10 @@ from strandline.client import Admin, Consumer, NoToken, Producer, Refused, Rule,
 from strandline.core.errors import ErrorCode
 from strandline.core.permissions import Operation, Pattern, Permission, ResourceType
 from strandline.rpc import tokens as module
-from strandline.rpc.channels import target
+from strandline.rpc.channels import open_channel, target
+from strandline.rpc.tls import TlsWithToken
+from strandline.v1 import metadata_service_pb2 as pb
+from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 from strandline_sim.checks.history import (
     EndAnswer,
     Operation as Done,
@@ -210,14 +213,24 @@ async def test_a_client_whose_token_is_not_believed_says_so_at_its_start(tmp_pat
 
 
 async def test_nodes_and_administrators_are_as_before(tmp_path: Path) -> None:
-    """With issuers set, a certificate names whom it named: the cluster forms, and its administrator administers."""
+    """With issuers set, a certificate names whom it named: the cluster forms, and its administrator administers. On the
+    ports for nodes a token is nothing: they require a certificate."""
     issuer = TokenIssuer(tmp_path)
+    codes = []
     async with _cluster(tmp_path, issuer) as cluster:
         producing = settings_of(cluster.made.files("admin/root"))
         async with Producer(_bootstrap(cluster), **producing) as producer:
             delivered = await (await producer.send(TOPIC, b"record"))
+        shown = (("authorization", f"Bearer {issuer.token()}"),)
+        tls = TlsWithToken(cluster.made.authority.pem, lambda: shown)
+        for endpoint in (cluster.nodes[0].client, cluster.nodes[0].internal, cluster.for_clients, cluster.for_nodes):
+            assert endpoint is not None
+            async with open_channel(endpoint, tls=tls) as channel:
+                call = MetadataServiceStub(channel).DescribeCluster(pb.DescribeClusterRequest(), timeout=10)
+                codes.append((await call.code()).name)  # type: ignore[attr-defined]  # the asynchronous one
 
     assert delivered.offset == 0
+    assert codes == ["OK", "UNAVAILABLE", "OK", "UNAVAILABLE"]
 
 
 async def test_a_command_shows_the_token_in_a_file(tmp_path: Path) -> None:
