@@ -150,6 +150,7 @@ async def test_a_token_is_verified_once(tmp_path: Path, monkeypatch: pytest.Monk
         patched.setattr(module.time, "time", lambda: 1e12)
         with pytest.raises(Refused):
             tokens.verify(token)
+    assert tokens.verify(token).caller.principal == "login:alice"
     issuer.rotate("k2")
     await tokens._keys[issuer.issuer].refresh()
 
@@ -178,19 +179,22 @@ def test_json_that_is_nested_deeply_is_refused(header: str) -> None:
 
 
 @asynccontextmanager
-async def _asked_again(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[float]]:
-    """With the task that keeps the keys new, and the times at which they were read."""
+async def _asked_again(
+    issuer: TokenIssuer, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Tokens, list[float]]]:
+    """Tokens of an issuer that is asked, with the task that keeps its keys new; and the times at which it was asked."""
     read_at: list[float] = []
-    read = token_issuers.read_keys
+    read, entry = token_issuers.read_keys, issuer.entry()
 
-    def counted(issuer: Any) -> Any:
+    def counted(_: Any) -> Any:
         read_at.append(time.monotonic())
-        return read(issuer)
+        return read(entry)
 
     monkeypatch.setattr(token_issuers, "read_keys", counted)
+    tokens = await _tokens(issuer, jwks="https://login.example/keys")
     task = asyncio.create_task(tokens.keep_forever())
     try:
-        yield read_at
+        yield tokens, read_at
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -200,8 +204,7 @@ async def test_a_new_key_is_known_soon_and_asked_for_seldom(tmp_path: Path, monk
     """Tokens with a kid that is not known have the keys read again, but at most once in the least time, here 0.2 s."""
     monkeypatch.setattr(module, "LEAST_S", 0.2)
     issuer = TokenIssuer(tmp_path)
-    tokens = await _tokens(issuer)
-    async with _asked_again(tokens, monkeypatch) as read_at:
+    async with _asked_again(issuer, monkeypatch) as (tokens, read_at):
         issuer.rotate("k2", keep=True)
         async with asyncio.timeout(10):
             while True:
