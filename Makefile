@@ -136,14 +136,14 @@ generated: .venv/.installed .venv/.protoc ## format the contract and generate v1
 
 requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml: a minute
 	@$(BIN)/python -m pip install --quiet uv
-	@for set in "runtime --extra server" "dev --extra server --extra export --extra analytics --extra console --extra sim --extra dev" "bench --extra bench" "fuzz --extra fuzz"; do \
+	@for set in "runtime --extra server" "dev --extra server --extra tokens --extra export --extra analytics --extra console --extra sim --extra dev" "bench --extra bench" "fuzz --extra fuzz"; do \
 	  name=$${set%% *}; \
 	  $(BIN)/uv pip compile pyproject.toml $${set#* } --quiet --universal --python-version 3.11 --no-emit-index-url \
 	    --no-emit-find-links --custom-compile-command "make requirements" --output-file requirements/$$name.txt || exit 1; \
 	done
 	@# What the images hold: for their Python alone, in the versions that the tests ran with.
 	@for set in "data-plane" "analytics --extra analytics"; do \
-	  $(BIN)/uv pip compile pyproject.toml --extra server --extra export --extra console $${set#$${set%% *}} --quiet \
+	  $(BIN)/uv pip compile pyproject.toml --extra server --extra tokens --extra export --extra console $${set#$${set%% *}} --quiet \
 	    --constraint requirements/dev.txt --python-platform linux --python-version 3.11 --no-emit-index-url --no-emit-find-links \
 	    --no-annotate --custom-compile-command "make requirements" --output-file requirements/$${set%% *}.txt || exit 1; \
 	done

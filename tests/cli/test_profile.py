@@ -90,6 +90,20 @@ def test_a_profile_is_created_used_listed_and_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("configuration")
+def test_a_profile_has_a_token_in_the_place_of_a_certificate(tmp_path: Path) -> None:
+    """With `tls_ca`, and without a certificate; what else is given is refused by name."""
+    for name in ("ca", "token"):
+        (tmp_path / name).touch()
+    ca, token = ("--tls-ca", str(tmp_path / "ca")), ("--token-file", str(tmp_path / "token"))
+    made = run("profile", "create", "p", "-b", "a:1", *ca, *token)
+    alone = run("profile", "create", "q", "-b", "a:1", *token)
+
+    assert made.exit_code == 0, made.stderr
+    assert Profile.load("p").token_file == str(tmp_path / "token")
+    assert "token_file needs tls_ca, and neither tls_cert nor tls_key" in " ".join(alone.stderr.split())
+
+
+@pytest.mark.usefixtures("configuration")
 def test_a_flag_counts_before_a_variable_and_that_before_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     """The address comes from the first of the three; a variable that overrides a named profile is reported."""
     write("mine", "bootstrap = 'profile'")

@@ -155,7 +155,7 @@ _DIALS = re.compile(r"\b(?:insecure_channel|secure_channel|urlopen|HTTPS?Connect
 
 def test_channels_are_made_in_two_files() -> None:
     """Ours in rpc/channels.py and those to etcd in its client, neither by a proxy; nothing else dials by HTTP, but the
-    transport that channels.py may choose."""
+    transport that channels.py may choose, and what asks issuers for keys: by `http.client`, which knows no proxies."""
     files = [
         path
         for folder in ("services", "analytics")
@@ -164,8 +164,10 @@ def test_channels_are_made_in_two_files() -> None:
     ]
     dialling = {str(path.relative_to(ROOT_CHANNELS / "services")) for path in files if _DIALS.search(path.read_text())}
 
-    assert dialling == {"strandline/rpc/channels.py", "strandline/etcd/client.py"}
-    for name in dialling:
+    keys = "strandline/rpc/token_issuers.py"
+    assert dialling == {"strandline/rpc/channels.py", "strandline/etcd/client.py", keys}
+    assert "urllib.request" not in (ROOT_CHANNELS / "services" / keys).read_text()
+    for name in dialling - {keys}:
         assert "NO_PROXY" in (ROOT_CHANNELS / "services" / name).read_text()
 
 

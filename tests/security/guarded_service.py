@@ -10,6 +10,7 @@ from strandline.core.messages import Endpoint
 from strandline.rpc.channels import open_channel
 from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import Tls
+from strandline.rpc.tokens import Tokens
 from strandline.v1 import leader_service_pb2 as pb, leader_service_pb2_grpc as pb_grpc
 
 SERVICE = "strandline.v1.LeaderService"
@@ -25,13 +26,13 @@ class _Handlers:
 
 
 @asynccontextmanager
-async def guarded(tls: Tls | None, **handlers: Handler) -> AsyncIterator[Endpoint]:
+async def guarded(tls: Tls | None, *, tokens: Tokens | None = None, **handlers: Handler) -> AsyncIterator[Endpoint]:
     """The address of a server with this certificate, or in plain text without one."""
-    server = build_server(ServerSettings(name="guarded"), tls=tls)
+    server = build_server(ServerSettings(name="guarded"), tls=tls, tokens=tokens)
     pb_grpc.add_LeaderServiceServicer_to_server(cast(Any, _Handlers(**handlers)), server)
     health = RoleHealth([SERVICE])
     health.attach(server)
-    endpoint = bind(server, Endpoint("127.0.0.1", 0), tls=tls)
+    endpoint = bind(server, Endpoint("127.0.0.1", 0), tls=tls, takes_tokens=tokens is not None)
     await server.start()
     await health.set_serving(True)
     try:

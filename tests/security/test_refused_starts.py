@@ -172,3 +172,36 @@ def test_wrong_files_leave_a_data_directory_alone(tmp_path: Path) -> None:
 
     assert ended.returncode == 2
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("module", ["node", "controller"])
+def test_a_process_with_a_wrong_file_of_issuers_says_so_and_ends(tmp_path: Path, module: str) -> None:
+    """Exit code 2, one line, and no traceback."""
+    made = Certificates.at(tmp_path)
+    settings = settings_of(made.files("replica/1" if module == "node" else "controller/c"))
+    (tmp_path / "issuers").write_text("[{alias: a}]")
+    settings |= {"data_dir": str(tmp_path / "data"), "token_issuers": str(tmp_path / "issuers")}
+
+    ended = _start(module, settings | (_REPLICA if module == "node" else {}))
+
+    assert ended.returncode == 2, ended.stderr
+    assert [line.partition(": ")[2] for line in ended.stderr.splitlines() if line.startswith("strandline: ")] == [
+        f"token_issuers {tmp_path / 'issuers'}: 0.issuer: Field required; list entries with alias, issuer, audience, "
+        "jwks and, if needed, jwks_ca and algorithms"
+    ]
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({}, "token_issuers needs tls_cert, tls_key and tls_ca: "),
+        ({"tls_cert": "a", "tls_key": "b", "tls_ca": "c", "grpc_transport": "grpcio"}, "needs grpc_transport asyncio"),
+    ],
+)
+def test_tokens_need_tls_and_our_transport(tmp_path: Path, more: dict[str, str], said: str) -> None:
+    """The settings of a node and of a controller say so."""
+    given = {"data_dir": str(tmp_path), "token_issuers": "f", **more}
+    for kind, own in ((ReplicaSettings, _REPLICA), (ControllerSettings, {})):
+        with pytest.raises(SettingsWrong, match=said):
+            load_settings(kind, flags=given | own, variables={})

@@ -146,7 +146,8 @@ async def _asked(endpoint: Any, question: Callable[[Any], Awaitable[_Answer]]) -
     from strandline.rpc.tls import open_tls
     from strandline.v1 import analytics_service_pb2_grpc as pb_grpc
 
-    async with open_channel(endpoint, tls=open_tls(**tls_options())) as channel:
+    given = tls_options()
+    async with open_channel(endpoint, tls=open_tls(given["tls_cert"], given["tls_key"], given["tls_ca"])) as channel:
         return await question(pb_grpc.AnalyticsServiceStub(channel))
 
 

@@ -11,7 +11,8 @@ import inspect
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, TypeVar
 
 import typer
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     from strandline.client import Admin
 
+
+CONNECTING = ("tls_cert", "tls_key", "tls_ca", "token_file")
+"""Options with paths, of every command with `--bootstrap` and of profiles."""
 
 # ---- profile_option
 # `--profile`: what a profile says is the default of the options that name a cluster.
@@ -51,7 +55,7 @@ def _use(ctx: typer.Context, name: str | None) -> str | None:
         raise fail(CommandFailed(str(error), EXIT_UNREACHABLE)) from error
     ctx.default_map = {
         "bootstrap": ",".join(profile.bootstrap),
-        **{name: path for name in ("tls_cert", "tls_key", "tls_ca") if (path := getattr(profile, name))},
+        **{name: path for name in CONNECTING if (path := getattr(profile, name))},
     }
     return wanted
 
@@ -80,10 +84,12 @@ Profile = Annotated[
 
 
 # ---- over_tls
-# Gives a command that talks to a cluster `--profile` and the three options of TLS, and its clients what they say.
+# Gives a command that talks to a cluster `--profile`, the options of TLS and `--token-file`, and its clients what they
+# say.
 #
 # Invariant: every command with `--bootstrap` has `--tls-cert`, `--tls-key` and `--tls-ca`, with the variables that the
-# services read too; without any of them it speaks plain.
+# services read too; without any of them it speaks plain. A token is read from a file: the command line is in the list
+# of processes.
 
 
 class TlsOptions(TypedDict):
@@ -92,6 +98,7 @@ class TlsOptions(TypedDict):
     tls_cert: str
     tls_key: str
     tls_ca: str
+    token: NotRequired[Callable[[], str]]
 
 
 _PLAIN = TlsOptions(tls_cert="", tls_key="", tls_ca="")
@@ -113,6 +120,15 @@ TlsCa = Annotated[
         help="Trust servers whose certificate this authority signed.",
     ),
 ]
+TokenFile = Annotated[
+    str,
+    typer.Option(
+        "--token-file",
+        envvar="STRANDLINE_TOKEN_FILE",
+        metavar="FILE",
+        help="Show the token in this file, read again before it ends, and no certificate.",
+    ),
+]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -122,12 +138,21 @@ def tls_options() -> TlsOptions:
     return _given.get()
 
 
+def _token_in(file: str) -> str:
+    from strandline.client import NoToken
+
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NoToken(f"--token-file {file} cannot be read: {error}") from None
+
+
 def over_tls(command: _Command) -> _Command:
-    """The command with four more options; whatever it opens by `tls_options` uses those of TLS."""
+    """The command with five more options; whatever it opens by `tls_options` uses those of TLS."""
     own = inspect.signature(command, eval_str=True)
     extra = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=annotation)
-        for name, annotation in (("tls_cert", TlsCert), ("tls_key", TlsKey), ("tls_ca", TlsCa))
+        for name, annotation in zip(CONNECTING, (TlsCert, TlsKey, TlsCa, TokenFile), strict=True)
     ]
     extra += [
         inspect.Parameter("profile", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Profile),
@@ -140,13 +165,17 @@ def over_tls(command: _Command) -> _Command:
         tls_cert: str = "",
         tls_key: str = "",
         tls_ca: str = "",
+        token_file: str = "",
         profile: str | None = None,
         context: typer.Context | None = None,
         **given: Any,
     ) -> Any:
         if context is not None:
             report_overridden(context)
-        token = _given.set(TlsOptions(tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca))
+        options = TlsOptions(tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca)
+        if token_file:
+            options["token"] = functools.partial(_token_in, token_file)
+        token = _given.set(options)
         try:
             return command(**given)
         finally:

@@ -114,9 +114,10 @@ def _address(error: BaseException) -> CommandFailed | None:
 
 
 def _tls(error: BaseException) -> CommandFailed | None:
+    from strandline.client.token import NoToken
     from strandline.rpc.tls import TlsWrong
 
-    return CommandFailed(str(error), EXIT_UNREACHABLE) if isinstance(error, TlsWrong) else None
+    return CommandFailed(str(error), EXIT_UNREACHABLE) if isinstance(error, TlsWrong | NoToken) else None
 
 
 def _machine(error: BaseException) -> CommandFailed | None:

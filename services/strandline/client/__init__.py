@@ -58,6 +58,7 @@ from strandline.client.producer import Producer, run_in_transaction
 from strandline.client.records import ConsumerRecord, FetchedRecords, RebalanceListener, TopicPartition
 from strandline.client.serialization import DeserializationFailed, Interceptor, OutgoingRecord, SerializationFailed
 from strandline.client.stats import ConsumerStats, PartitionStats, ProducerStats
+from strandline.client.token import NoToken
 from strandline.core.errors import ControllerHint, ErrorCode, Outcome, Refusal, Refused
 from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
 from strandline.core.quotas import Quota, QuotaChange, QuotaKey
@@ -120,6 +121,7 @@ __all__ = [
     "MAX_TIMESTAMP",
     "NewRecord",
     "NotAController",
+    "NoToken",
     "NothingCommitted",
     "Offset",
     "OffsetAndMetadata",

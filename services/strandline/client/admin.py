@@ -29,6 +29,7 @@ from strandline.client.groups.committed_offsets import OffsetAndMetadata, Offset
 from strandline.client.offsets import LATEST, DeletedRecords, FoundOffset, OffsetFinder, RecordDeleter
 from strandline.client.records import TopicPartition
 from strandline.client.settings import DEFAULT_CLIENT_ID
+from strandline.client.token import TokenCallback
 from strandline.core import types
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import Endpoint
@@ -73,10 +74,11 @@ class Admin:
         tls_cert: str | Path | bytes = "",
         tls_key: str | Path | bytes = "",
         tls_ca: str | Path | bytes = "",
+        token: TokenCallback | None = None,
     ) -> None:
         """``timeout_ms`` is the deadline of every question. Metadata older than ``metadata_stale_ms`` is looked for at
         another process. ``client_id`` is the first word of the user agent of every call. TLS is given as paths or as
-        PEM in bytes, all three or none.
+        PEM in bytes, all three or none; or ``tls_ca`` alone, and ``token``, which returns the token to show.
 
         Raises:
             ValueError: the bootstrap names no address, ``client_id`` is no such name, or what is given for TLS cannot
@@ -90,6 +92,7 @@ class Admin:
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_ca=tls_ca,
+            token=token,
         )
         self._timeout_ms = timeout_ms
         self._finder = OffsetFinder(self._cluster)

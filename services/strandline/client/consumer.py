@@ -38,6 +38,7 @@ from strandline.client.records import ConsumerRecord, FetchedRecords, K, Rebalan
 from strandline.client.serialization import DeserializationFailed, Incoming, Interceptor, intercept_commit
 from strandline.client.settings import DEFAULT_CLIENT_ID
 from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, PartitionStats, stats_reporter
+from strandline.client.token import TokenCallback
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Offset
 from strandline.records.codec import Record
@@ -88,6 +89,7 @@ class Consumer(Generic[K, V]):
         tls_cert: str | Path | bytes = "",
         tls_key: str | Path | bytes = "",
         tls_ca: str | Path | bytes = "",
+        token: TokenCallback | None = None,
     ) -> None:
         """``key`` and ``value`` deserialize; without them records have bytes, and None is never deserialized.
 
@@ -117,7 +119,8 @@ class Consumer(Generic[K, V]):
 
         ``on_stats`` gets `stats` every ``stats_interval_ms``. ``max_wait_ms``, ``min_bytes`` and ``max_bytes`` bound
         one answer, ``buffer_bytes`` what is fetched ahead. Metadata older than ``metadata_stale_ms`` is looked for at
-        another process. TLS is given as paths or as PEM in bytes, all three or none.
+        another process. TLS is given as paths or as PEM in bytes, all three or none; or ``tls_ca`` alone, and
+        ``token``, which returns the token to show.
 
         Raises:
             ValueError: a setting has no such value, or what is given for TLS cannot be used.
@@ -183,6 +186,7 @@ class Consumer(Generic[K, V]):
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_ca=tls_ca,
+            token=token,
         )
         self._interceptors = interceptors
         incoming = Incoming(key, value, interceptors)

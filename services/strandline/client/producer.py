@@ -40,6 +40,7 @@ from strandline.client.records import K, V
 from strandline.client.serialization import Interceptor, Outgoing, OutgoingRecord
 from strandline.client.settings import DEFAULT_CLIENT_ID, ProducerSettings, parse_acks, parse_compression
 from strandline.client.stats import STATS_INTERVAL_MS, ProducerStats, stats_reporter
+from strandline.client.token import TokenCallback
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import Acks, TopicPartition
 from strandline.records.batch import MAX_BATCH_BYTES, Buffer, parse_header
@@ -84,6 +85,7 @@ class Producer(Generic[K, V]):
         tls_cert: str | Path | bytes = "",
         tls_key: str | Path | bytes = "",
         tls_ca: str | Path | bytes = "",
+        token: TokenCallback | None = None,
     ) -> None:
         """``on_delivery`` is called at the end of every batch, ``on_stats`` with `stats` every ``stats_interval_ms``.
 
@@ -103,7 +105,7 @@ class Producer(Generic[K, V]):
         is still open. It needs ``acks="all"`` and idempotence.
 
         Metadata older than ``metadata_stale_ms`` is looked for at another process. TLS is given as paths or as PEM in
-        bytes, all three or none.
+        bytes, all three or none; or ``tls_ca`` alone, and ``token``, which returns the token to show.
 
         Raises:
             ValueError: a setting breaks its rule, the bootstrap names no address, or what is given for TLS cannot be
@@ -135,6 +137,7 @@ class Producer(Generic[K, V]):
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_ca=tls_ca,
+            token=token,
         )
         self._memory = BufferMemory(buffer_bytes)
         self._routes = TopicRoutes(self._settings, self._memory, self._open_batch, self._batch_closed, partitioner)

@@ -135,13 +135,14 @@ class ProfileWrong(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One cluster's addresses (host:port) and the paths of TLS, which are all given or all empty."""
+    """One cluster's addresses (host:port) and the paths of TLS, all three, or `tls_ca` and that of a token, or none."""
 
     name: str
     bootstrap: tuple[str, ...]
     tls_cert: str = ""
     tls_key: str = ""
     tls_ca: str = ""
+    token_file: str = ""
 
     @classmethod
     def load(cls, name: str | None = None) -> Self:
@@ -172,7 +173,9 @@ class Profile:
         if not self.bootstrap:
             raise ValueError("bootstrap names no address; write for example bootstrap = ['127.0.0.1:9092']")
         given = [bool(file) for file in (self.tls_cert, self.tls_key, self.tls_ca)]
-        if any(given) and not all(given):
+        if self.token_file and given != [False, False, True]:
+            raise ValueError("token_file needs tls_ca, and neither tls_cert nor tls_key")
+        if any(given) and not all(given) and not self.token_file:
             raise ValueError("TLS needs tls_cert, tls_key and tls_ca together")
 
 
@@ -241,9 +244,7 @@ def _values(document: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
         raise ValueError("bootstrap is no list of addresses; write for example bootstrap = ['127.0.0.1:9092']")
     values["bootstrap"] = tuple(entry.strip() for entry in entries if entry.strip())
-    wrong = next(
-        (name for name in known if name.startswith("tls_") and not isinstance(values.get(name, ""), str)), None
-    )
+    wrong = next((name for name in known if name != "bootstrap" and not isinstance(values.get(name, ""), str)), None)
     if wrong is not None:
         raise ValueError(f"{wrong} is no path; write it in quotes")
     return values

@@ -39,6 +39,7 @@ from strandline.client.records import ConsumerRecord, FetchedRecords, K, Rebalan
 from strandline.client.serialization import Interceptor
 from strandline.client.settings import DEFAULT_CLIENT_ID
 from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, ProducerStats
+from strandline.client.token import TokenCallback
 from strandline.core.errors import Refusal
 from strandline.core.permissions import Rule
 from strandline.core.quotas import Quota, QuotaChange
@@ -82,6 +83,7 @@ class Producer(Blocking, Generic[K, V]):
         tls_cert: str | Path | bytes = "",
         tls_key: str | Path | bytes = "",
         tls_ca: str | Path | bytes = "",
+        token: TokenCallback | None = None,
     ) -> None:
         """``on_delivery`` is called at the end of every batch, ``on_stats`` with `stats` every ``stats_interval_ms``.
 
@@ -101,7 +103,7 @@ class Producer(Blocking, Generic[K, V]):
         is still open. It needs ``acks="all"`` and idempotence.
 
         Metadata older than ``metadata_stale_ms`` is looked for at another process. TLS is given as paths or as PEM in
-        bytes, all three or none.
+        bytes, all three or none; or ``tls_ca`` alone, and ``token``, which returns the token to show.
 
         Raises:
             ValueError: a setting breaks its rule, the bootstrap names no address, or what is given for TLS cannot be
@@ -134,6 +136,7 @@ class Producer(Blocking, Generic[K, V]):
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_ca=tls_ca,
+            token=token,
         )
 
     def __enter__(self) -> Self:
@@ -363,6 +366,7 @@ class Consumer(BlockingReader, Generic[K, V]):
         tls_cert: str | Path | bytes = "",
         tls_key: str | Path | bytes = "",
         tls_ca: str | Path | bytes = "",
+        token: TokenCallback | None = None,
     ) -> None:
         """``key`` and ``value`` deserialize; without them records have bytes, and None is never deserialized.
 
@@ -392,7 +396,8 @@ class Consumer(BlockingReader, Generic[K, V]):
 
         ``on_stats`` gets `stats` every ``stats_interval_ms``. ``max_wait_ms``, ``min_bytes`` and ``max_bytes`` bound
         one answer, ``buffer_bytes`` what is fetched ahead. Metadata older than ``metadata_stale_ms`` is looked for at
-        another process. TLS is given as paths or as PEM in bytes, all three or none.
+        another process. TLS is given as paths or as PEM in bytes, all three or none; or ``tls_ca`` alone, and
+        ``token``, which returns the token to show.
 
         Raises:
             ValueError: a setting has no such value, or what is given for TLS cannot be used.
@@ -428,6 +433,7 @@ class Consumer(BlockingReader, Generic[K, V]):
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_ca=tls_ca,
+            token=token,
         )
 
     def __enter__(self) -> Self:
@@ -673,10 +679,11 @@ class Admin(Blocking):
         tls_cert: str | Path | bytes = "",
         tls_key: str | Path | bytes = "",
         tls_ca: str | Path | bytes = "",
+        token: TokenCallback | None = None,
     ) -> None:
         """``timeout_ms`` is the deadline of every question. Metadata older than ``metadata_stale_ms`` is looked for at
         another process. ``client_id`` is the first word of the user agent of every call. TLS is given as paths or as
-        PEM in bytes, all three or none.
+        PEM in bytes, all three or none; or ``tls_ca`` alone, and ``token``, which returns the token to show.
 
         Raises:
             ValueError: the bootstrap names no address, ``client_id`` is no such name, or what is given for TLS cannot
@@ -690,6 +697,7 @@ class Admin(Blocking):
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_ca=tls_ca,
+            token=token,
         )
 
     def __enter__(self) -> Self:

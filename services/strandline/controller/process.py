@@ -43,7 +43,7 @@ from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.convert.metadata import CONTROLLER_ID, write_image
 from strandline.rpc.convert.subscription import KnownController
 from strandline.rpc.permissions import CallerRole
-from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server
+from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server, open_tokens
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Stop
@@ -93,6 +93,7 @@ class ControllerProcess:
             ValueError: a given rule is not the stored one, or the files of TLS cannot be used (`TlsWrong`).
         """
         self._tls = self._open_tls()
+        self._tokens = await open_tokens(self.settings.token_issuers, self._tls, self._tasks.own)
         self.health_endpoint = await self._health_port.open(self.settings.health_bind)
         state = await self._store.open()
         try:
@@ -250,11 +251,13 @@ class ControllerProcess:
         settings = self.settings
         nodes_have_their_own = bool(settings.internal_bind)
         self._servers: list[grpc.aio.Server] = []
-        self.endpoint = self.internal = self._bind_one(settings.bind, for_nodes=not nodes_have_their_own)
+        self.endpoint = self.internal = self._bind_one(
+            settings.bind, for_nodes=not nodes_have_their_own, for_clients=True
+        )
         if nodes_have_their_own:
-            self.internal = self._bind_one(settings.internal_bind, for_nodes=True)
+            self.internal = self._bind_one(settings.internal_bind, for_nodes=True, for_clients=False)
 
-    def _bind_one(self, address: str, *, for_nodes: bool) -> Endpoint:
+    def _bind_one(self, address: str, *, for_nodes: bool, for_clients: bool) -> Endpoint:
         settings = self.settings
         keepalive = settings.keepalive() if for_nodes else None
         chosen = ServerSettings(
@@ -265,10 +268,11 @@ class ControllerProcess:
             audit=lambda event: self.audited.tell(event),
         )
         acls = (lambda: self.feed.history.acls) if settings.authorization is Authorization.ACL else None
-        server = build_server(chosen, tls=self._tls, acls=acls)
+        tokens = self._tokens if for_clients else None
+        server = build_server(chosen, tls=self._tls, acls=acls, tokens=tokens)
         self.health.attach(server, with_reflection=settings.reflection)
         self._servers.append(server)
-        return bind(server, parse_endpoint(address), tls=self._tls)
+        return bind(server, parse_endpoint(address), tls=self._tls, takes_tokens=tokens is not None)
 
     def _open_tls(self) -> Tls | None:
         tls = open_tls(self.settings.tls_cert, self.settings.tls_key, self.settings.tls_ca)

@@ -52,6 +52,7 @@ class ControllerSettings(settings.ServiceSettings):
     tls_key: settings.TlsKey = ""
     tls_ca: settings.TlsCa = ""
     authorization: settings.AuthorizationSetting = settings.Authorization.OFF
+    token_issuers: settings.TokenIssuers = ""
     insecure: settings.Insecure = False
     health_bind: settings.HealthBind = ""
     metrics_bind: settings.MetricsBind = ""

@@ -64,6 +64,7 @@ class ErrorCode(IntEnum):
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
     REASSIGNMENT_IN_PROGRESS = 60
     NON_EMPTY_GROUP = 68
@@ -175,6 +176,7 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorRule(False, "grant the id: `strandline acl test` says how"),
     ErrorCode.OPERATION_NOT_ATTEMPTED: ErrorRule(True, "retry; another partition of the request failed first"),
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorRule(True, "ask another replica; this one's disk failed"),
+    ErrorCode.SASL_AUTHENTICATION_FAILED: ErrorRule(False, "get a new token of an issuer that the server names"),
     ErrorCode.UNKNOWN_PRODUCER_ID: ErrorRule(False, "start a new producer id; this one's records have expired"),
     ErrorCode.REASSIGNMENT_IN_PROGRESS: ErrorRule(True, "wait for the reassignment to end"),
     ErrorCode.NON_EMPTY_GROUP: ErrorRule(False, "stop the members first"),

@@ -23,7 +23,11 @@ EVERY_NAME = "*"
 CLUSTER_NAME = "kafka-cluster"
 """The one resource of its kind, by Kafka's name."""
 EVERY_CLIENT = "client/*"
-_PRINCIPAL = re.compile(r"client/(\*|[A-Za-z0-9._-]{1,128})")
+"""Of certificates and of tokens."""
+LONGEST_SUBJECT = 255
+_PRINCIPAL = re.compile(
+    rf"client/(\*|[A-Za-z0-9._-]{{1,128}})|[a-z0-9][a-z0-9-]{{0,31}}:(?!\*$)(?! )[^\n]{{1,{LONGEST_SUBJECT}}}(?<! )"
+)
 
 
 class ResourceType(StrEnum):
@@ -91,7 +95,7 @@ class Rule:
     """One grant, or one denial."""
 
     principal: str
-    """``client/`` and the id in the certificate, or `EVERY_CLIENT`."""
+    """See `is_principal`."""
     permission: Permission
     operation: Operation
     resource: ResourceType
@@ -138,11 +142,20 @@ def deciding_rule(
 # Which rules are taken.
 
 
+def is_principal(text: str) -> bool:
+    """Whether this is `EVERY_CLIENT`, ``client/`` and the id in a certificate, or ``ALIAS:SUBJECT`` of a token.
+
+    ``ALIAS:*`` is none: in a rule that denies, it would look as if it meant every token of the issuer.
+    """
+    return text.isprintable() and _PRINCIPAL.fullmatch(text) is not None
+
+
 def principal_refusal(principal: str) -> Refusal | None:
     """Why nobody who needs rules, or has quotas, can be called so."""
-    if _PRINCIPAL.fullmatch(principal):
+    if is_principal(principal):
         return None
-    said = f"principal {principal[:60]!r} is not client/ID or {EVERY_CLIENT}; give the id in the certificate"
+    said = f"principal {principal[:60]!r} is not client/ID, {EVERY_CLIENT} or ALIAS:SUBJECT"
+    said += "; give the id in the certificate, or the issuer's alias and the subject of the token"
     return Refusal(ErrorCode.INVALID_REQUEST, f"{said}; nodes, controllers and administrators need no rules")
 
 

@@ -60,7 +60,7 @@ from strandline.rpc.convert.subscription import KnownController
 from strandline.rpc.interceptors import BeforeRegistration
 from strandline.rpc.permissions import CallerRole
 from strandline.rpc.permitted import sees_every_topic
-from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server
+from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server, open_tokens
 from strandline.rpc.throttling import QuotaInterceptor, Throttle
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
 from strandline.runtime.clock import mono_us, monotonic_ms, wall_ms
@@ -131,11 +131,12 @@ class ReplicaNode:
 
         Raises:
             PortTaken: an address is taken.
-            TlsWrong: the files of TLS cannot be used, or name another node.
+            TlsWrong: the files of TLS or of tokens cannot be used, or name another node.
         """
         if warning := self.settings.rules().loss_warning:
             _log.warning(warning, node_id=self.settings.node_id)
         self._tls = self._open_tls()
+        self._tokens = await open_tokens(self.settings.token_issuers, self._tls, self._tasks.own)
         self.health_endpoint = await self._health_port.open(self.settings.health_bind)
         seen = self.logs.stored_metadata()
         if seen is not None and (fault := historic_fault(seen.rules)):
@@ -362,8 +363,8 @@ class ReplicaNode:
         )
         gate = BeforeRegistration(_OPEN_SERVICES, lambda: self.host.node_epoch is not None)
         gates = [gate, QuotaInterceptor(self.throttle)]
-        client = build_server(shared, gates, tls=self._tls, acls=self._acls)
-        # Without TLS nobody tells nodes from clients there, and nodes are never held up.
+        client = build_server(shared, gates, tls=self._tls, acls=self._acls, tokens=self._tokens)
+        # Without TLS nothing distinguishes nodes from clients there, and nodes are never held up.
         gates = [gate] if self._tls is None else gates
         internal = build_server(replace(shared, internal_keepalive=keepalive), gates, tls=self._tls, acls=self._acls)
         authorization = settings.authorization if self._tls is not None else ""
@@ -376,7 +377,8 @@ class ReplicaNode:
             ControllerElsewhere(self._known_controllers, self.producer_ids.give).add_to(server)
             self.health.attach(server, with_reflection=settings.reflection)
         self._servers = [client, internal]
-        self.client = bind(client, parse_endpoint(settings.bind), tls=self._tls)
+        takes_tokens = self._tokens is not None
+        self.client = bind(client, parse_endpoint(settings.bind), tls=self._tls, takes_tokens=takes_tokens)
         self.internal = bind(internal, parse_endpoint(settings.internal_bind), tls=self._tls)
 
     @property

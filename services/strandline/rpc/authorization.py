@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
 import structlog
@@ -21,6 +21,7 @@ from strandline.rpc.permissions import (
     ALWAYS,
     NEEDS,
     TABLE,
+    Bearer,
     CallerRole,
     Condition,
     Grants,
@@ -29,6 +30,9 @@ from strandline.rpc.permissions import (
     identity_of_peer,
 )
 from strandline.rpc.permitted import CALL, IDENTITY, Permits, everything, permits_of, refusal_of_whole
+
+if TYPE_CHECKING:
+    from strandline.rpc.tokens import Tokens
 
 _URIS = "peer_uri"
 """The key under which gRPC gives the URIs in a verified peer's certificate."""
@@ -56,6 +60,7 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
     """Refuses what the table does not allow. ``cluster`` is the one that this process's own certificate names.
 
     ``acls``: the rules of now, which clients need beside the table; None: they need none. ``tell`` hears of refusals.
+    ``tokens``: names the callers that show no certificate; None: all do.
     """
 
     def __init__(
@@ -64,9 +69,11 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
         table: Callable[[str], Grants | None] = TABLE.get,
         acls: Callable[[], Acls] | None = None,
         tell: Tell = lambda _: None,
+        tokens: Tokens | None = None,
     ) -> None:
         self._cluster = cluster
         self._tell = tell
+        self._tokens = tokens
         self._table = table
         self._acls = acls
         self._wrapped: dict[str, Handler] = {}
@@ -91,16 +98,16 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap(self, method: str, handler: Handler) -> Handler:
         if handler.unary_unary is not None:
-            return handler._replace(unary_unary=self._one_request(method, handler.unary_unary))
+            return handler._replace(unary_unary=self._one_request(method, handler.unary_unary, is_stream=False))
         if handler.unary_stream is not None:
-            return handler._replace(unary_stream=self._one_request(method, handler.unary_stream))
+            return handler._replace(unary_stream=self._one_request(method, handler.unary_stream, is_stream=True))
         if handler.stream_unary is not None:
             return handler._replace(stream_unary=self._many_requests(method, handler.stream_unary))
         return handler._replace(stream_stream=self._many_requests(method, handler.stream_stream))
 
-    def _one_request(self, method: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def _one_request(self, method: str, inner: Callable[..., Any], *, is_stream: bool) -> Callable[..., Any]:
         def check(request: Any, context: Context) -> tuple[Any, Context]:
-            grant = self._grant(method, context)
+            grant = self._grant(method, context, is_stream=is_stream)
             permits = self._permits(method, grant, context)
 
             def allow() -> None:
@@ -114,7 +121,7 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
 
     def _many_requests(self, method: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         def check(requests: Any, context: Context) -> tuple[Any, Context]:
-            grant = self._grant(method, context)
+            grant = self._grant(method, context, is_stream=True)
             permits = self._permits(method, grant, context)
             _announce(grant, permits)
             if grant.condition is ALWAYS and grant.need is None:
@@ -158,22 +165,31 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
                 self._say(method, grant.caller, refusal.message)
                 raise Refused.of(refusal)
 
-    def _grant(self, method: str, context: Context) -> _Grant:
+    def _grant(self, method: str, context: Context, *, is_stream: bool = False) -> _Grant:
         """Who calls, and under which condition the caller may.
 
         Raises:
             Refused: the peer has no identity of ours, is of another cluster, or may not call this at all.
         """
+        if (bearer := self._bearer(method, context, is_stream)) is not None:
+            # Not kept: there is no end of who may have a token.
+            return self._look_up(method, bearer, context)
         uris = tuple(context.auth_context().get(_URIS, ()))
         granted = self._granted.get((method, uris))
         if granted is None:
-            granted = self._look_up(method, uris, context)
+            granted = self._look_up(method, identity_of_peer(uris), context)
             if len(self._granted) < _GRANTS_KEPT:
                 self._granted[method, uris] = granted
         return granted
 
-    def _look_up(self, method: str, uris: tuple[bytes, ...], context: Context) -> _Grant:
-        caller = identity_of_peer(uris)
+    def _bearer(self, method: str, context: Context, is_stream: bool) -> Bearer | None:
+        try:
+            return None if self._tokens is None else self._tokens.of_call(context, is_stream=is_stream)
+        except Refused as refused:
+            self._note(method, None, refused.refusal.message, context)
+            raise
+
+    def _look_up(self, method: str, caller: Identity | None, context: Context) -> _Grant:
         if caller is None:
             why = "the certificate names no identity strandline://<cluster>/<role>/<id>"
             raise self._refused(method, None, why, context)
@@ -196,12 +212,14 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
         return _Grant(caller, condition, need)
 
     def _refused(self, method: str, caller: Identity | None, why: str, context: Context) -> Refused:
+        self._note(method, caller, why, context)
+        message = f"{caller or 'the caller'} may not call {method.rpartition('/')[2]}: {why}"
+        return Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message, Outcome.NOT_APPENDED)
+
+    def _note(self, method: str, caller: Identity | None, why: str, context: Context) -> None:
         principal = ANONYMOUS if caller is None else caller.principal
         self._tell(audit_of(Caller(principal, None, method, context.peer()), None, None, "REFUSED", BY_ROLE))
-        name = method.rpartition("/")[2]
         self._say(method, caller, why)
-        message = f"{caller or 'the caller'} may not call {name}: {why}"
-        return Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message, Outcome.NOT_APPENDED)
 
     def _say(self, method: str, caller: Identity | None, why: str) -> None:
         now_s = time.monotonic()

@@ -71,6 +71,22 @@ class Identity:
         return f"{self.role} {self.name}"
 
 
+class Bearer(Identity):
+    """Whom a token names: a client of this cluster and never anything else, whatever the token says (C107)."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "node_id", None)
+
+    @property
+    def principal(self) -> str:
+        """The alias of the issuer, ``:`` and the subject."""
+        return self.name
+
+    uri = principal
+
+
 def parse_identity(uri: str) -> Identity:
     """``strandline://<cluster>/<role>/<id>`` as an identity.
 

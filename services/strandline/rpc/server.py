@@ -6,9 +6,9 @@ so_reuseport is off and a taken port is a clear error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import structlog
@@ -23,8 +23,11 @@ from strandline.rpc.audit import AuditInterceptor
 from strandline.rpc.authorization import PermissionInterceptor
 from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.interceptors import RefusalInterceptor, Reported
-from strandline.rpc.tls import Tls
+from strandline.rpc.tls import Tls, TlsWrong
 from strandline.rpc.transports import aio
+
+if TYPE_CHECKING:
+    from strandline.rpc.tokens import Tokens
 
 # ---- method_table
 # Which handler a call gets: all methods of one server stand in one table, which a call is looked up in once.
@@ -182,14 +185,18 @@ def build_server(
     *,
     tls: Tls | None = None,
     acls: Callable[[], Acls] | None = None,
+    tokens: Tokens | None = None,
 ) -> grpc.aio.Server:
     """A server without services; refusals mapped and everything else hidden before any other interceptor.
 
     With ``tls``, which `bind` needs too, callers may do what their certificates' identities may; with ``acls`` clients
-    may do what these rules allow.
+    may do what these rules allow. With ``tokens``, which `bind` needs too, a client may show one of these instead.
     """
     if tls is not None:
-        interceptors = [PermissionInterceptor(tls.identity.cluster, acls=acls, tell=settings.audit), *interceptors]
+        interceptors = [
+            PermissionInterceptor(tls.identity.cluster, acls=acls, tell=settings.audit, tokens=tokens),
+            *interceptors,
+        ]
     channels.note_use()
     table = MethodTable()
     server = aio().server(
@@ -205,7 +212,30 @@ def build_server(
     return TabledServer(server, table)
 
 
-def bind(server: grpc.aio.Server, endpoint: Endpoint, *, tls: Tls | None = None) -> Endpoint:
+async def open_tokens(path: str, tls: Tls | None, own: Callable[[Coroutine[Any, Any, None]], object]) -> Tokens | None:
+    """Those that the setting ``token_issuers`` asks for; None if it is empty. ``own`` begins what keeps the keys new.
+
+    Raises:
+        TlsWrong: a file cannot be used, or PyJWT is not installed.
+    """
+    if not path or tls is None:
+        return None
+    try:
+        from strandline.rpc.token_issuers import read_issuers
+        from strandline.rpc.tokens import Tokens
+    except ModuleNotFoundError as error:
+        if error.name != "jwt":
+            raise
+        raise TlsWrong("token_issuers needs PyJWT, which is not installed; install the extra 'tokens'") from None
+    tokens = Tokens(read_issuers(path), tls.identity.cluster)
+    await tokens.start()
+    own(tokens.keep_forever())
+    return tokens
+
+
+def bind(
+    server: grpc.aio.Server, endpoint: Endpoint, *, tls: Tls | None = None, takes_tokens: bool = False
+) -> Endpoint:
     """Bind the address (port 0: the kernel chooses) and return it with the port it really has.
 
     Raises:
@@ -215,7 +245,9 @@ def bind(server: grpc.aio.Server, endpoint: Endpoint, *, tls: Tls | None = None)
         if tls is None:
             port = server.add_insecure_port(target(endpoint))
         else:
-            port = server.add_secure_port(target(endpoint), cast(Any, tls.server_credentials()))
+            port = server.add_secure_port(
+                target(endpoint), cast(Any, tls.server_credentials(takes_tokens=takes_tokens))
+            )
     except RuntimeError as error:
         raise PortTaken(endpoint) from error
     if port == 0:

@@ -19,6 +19,9 @@ DOMAIN = "strandline"
 DETAILS_KEY = "grpc-status-details-bin"
 """Trailing metadata key that carries a google.rpc.Status, as all gRPC languages read it."""
 
+KEY_UNKNOWN = "TOKEN_KEY_UNKNOWN"
+"""The rule of a token that may be believed a little later: its server reads the issuer's keys again."""
+
 _STATUS: dict[ErrorCode, grpc.StatusCode] = {
     ErrorCode.REQUEST_TIMED_OUT: grpc.StatusCode.DEADLINE_EXCEEDED,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -26,6 +29,7 @@ _STATUS: dict[ErrorCode, grpc.StatusCode] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: grpc.StatusCode.PERMISSION_DENIED,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: grpc.StatusCode.PERMISSION_DENIED,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: grpc.StatusCode.PERMISSION_DENIED,
+    ErrorCode.SASL_AUTHENTICATION_FAILED: grpc.StatusCode.UNAUTHENTICATED,
     ErrorCode.INCONSISTENT_CLUSTER_ID: grpc.StatusCode.FAILED_PRECONDITION,
     ErrorCode.INVALID_CONFIG: grpc.StatusCode.FAILED_PRECONDITION,
     ErrorCode.UNSUPPORTED_VERSION: grpc.StatusCode.FAILED_PRECONDITION,
@@ -50,6 +54,7 @@ _FALLBACK: dict[grpc.StatusCode, ErrorCode] = {
     grpc.StatusCode.UNIMPLEMENTED: ErrorCode.UNSUPPORTED_VERSION,
     grpc.StatusCode.PERMISSION_DENIED: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     grpc.StatusCode.INVALID_ARGUMENT: ErrorCode.INVALID_REQUEST,
+    grpc.StatusCode.UNAUTHENTICATED: ErrorCode.SASL_AUTHENTICATION_FAILED,
 }
 """How a status without an ErrorInfo is read: it comes from gRPC itself or from something in between."""
 

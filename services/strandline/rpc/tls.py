@@ -12,7 +12,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -93,10 +93,14 @@ def _place(name: str, value: str | Path | bytes) -> Path | GivenPem:
     return Path(value)
 
 
+CallMetadata = Sequence[tuple[str, str]]
+"""What a call carries beside its request."""
+
 TLS_OFF = "TLS is off: any client that reaches this process's ports may read, write and administer"
 """Said once by every process that serves without."""
 
 _LOOK_EVERY_S = 1.0
+_NOBODY = Identity("-", CallerRole.CLIENT, "-")
 
 # Of the standard library, because clients use this too; services show it as a line of theirs.
 _log = logging.getLogger("strandline.tls")
@@ -113,8 +117,6 @@ class Tls:
         Raises:
             TlsWrong: with one sentence.
         """
-
-        self._read = read_material
         self._files = files
         self._look_every_s = look_every_s
         self._lock = threading.Lock()
@@ -124,7 +126,10 @@ class Tls:
         self._looked = time.monotonic()
         self._generation = 1
         self._https: tuple[int, ssl.SSLContext] | None = None
-        self._serving: tuple[int, ssl.SSLContext] | None = None
+        self._serving: dict[ssl.VerifyMode, tuple[int, ssl.SSLContext]] = {}
+
+    def _read(self, files: TlsFiles) -> Material:
+        return read_material(files)
 
     @property
     def identity(self) -> Identity:
@@ -148,10 +153,13 @@ class Tls:
         if ours != wanted:
             raise TlsWrong(f"tls_cert {self._files.cert} names {ours.uri}; this process needs one for {wanted.uri}")
 
-    def server_credentials(self) -> grpc.ServerCredentials | Security:
-        """For a port whose callers must show a certificate of the authority; checked again for every connection."""
+    def server_credentials(self, *, takes_tokens: bool = False) -> grpc.ServerCredentials | Security:
+        """For a port whose callers must show a certificate of the authority, or may with ``takes_tokens``; checked
+        again for every connection."""
         if transports.aio() is transport:
-            return Security(self.server_context, peer_properties)
+            mode = ssl.CERT_OPTIONAL if takes_tokens else ssl.CERT_REQUIRED
+            return Security(lambda: self.server_context(mode), peer_properties)
+        assert not takes_tokens, "the settings refuse tokens with grpcio"
         shown = self._generation
 
         def fetch() -> grpc.ServerCertificateConfiguration | None:
@@ -172,14 +180,16 @@ class Tls:
         if transports.aio() is transport:
             context = _context(ssl.PROTOCOL_TLS_CLIENT, now)
             return Security(lambda: context)
-        return grpc.ssl_channel_credentials(now.ca, now.key, now.cert)
+        return grpc.ssl_channel_credentials(now.ca, now.key or None, now.cert or None)
 
-    def server_context(self) -> ssl.SSLContext:
+    def server_context(self, mode: ssl.VerifyMode = ssl.CERT_REQUIRED) -> ssl.SSLContext:
         """For one more connection at a port that speaks gRPC over our own transport."""
         generation = self.generation
-        if self._serving is None or self._serving[0] != generation:
-            self._serving = (generation, _context(ssl.PROTOCOL_TLS_SERVER, self._material))
-        return self._serving[1]
+        made, context = self._serving.get(mode, (0, None))
+        if context is None or made != generation:
+            context = _context(ssl.PROTOCOL_TLS_SERVER, self._material, mode)
+            self._serving[mode] = (generation, context)
+        return context
 
     def https_context(self) -> ssl.SSLContext:
         """For a port that speaks HTTPS to callers with a certificate of the authority; asked for each connection.
@@ -227,6 +237,28 @@ class Tls:
         _log.info("a new certificate is used", extra={"fields": fields})
 
 
+class TlsWithToken(Tls):
+    """For a client that shows no certificate, and in each call a token; ``metadata`` gives it as it is now."""
+
+    def __init__(self, ca: str | Path | bytes, metadata: Callable[[], CallMetadata]) -> None:
+        """As `Tls`."""
+        self._metadata = metadata
+        super().__init__(TlsFiles(cert=GivenPem(b""), key=GivenPem(b""), ca=_place("tls_ca", ca)))
+
+    def _read(self, files: TlsFiles) -> Material:
+        ca = _read("ca", files.ca)
+        _certificates("ca", files.ca, ca)
+        return Material(cert=b"", key=b"", ca=ca, identity=_NOBODY, not_after=datetime.max.replace(tzinfo=UTC))
+
+    def channel_credentials(self) -> grpc.ChannelCredentials | Security:
+        """For dialling with the token."""
+        made = super().channel_credentials()
+        if isinstance(made, Security):
+            return replace(made, call_metadata=self._metadata)
+        shown = grpc.metadata_call_credentials(cast(Any, lambda _, give: give(self._metadata(), None)))
+        return grpc.composite_channel_credentials(made, shown)
+
+
 def open_tls(tls_cert: str | Path | bytes, tls_key: str | Path | bytes, tls_ca: str | Path | bytes) -> Tls | None:
     """What three settings ask for, paths or PEM as bytes; None when they are empty.
 
@@ -251,18 +283,20 @@ _CIPHERS_OF_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """TLS 1.3 has no others than such: authenticated, and with forward secrecy."""
 
 
-def _context(side: ssl._SSLMethod, material: Material) -> ssl.SSLContext:
-    """TLS for HTTP/2 (RFC 9113, 9.2) between two that both show a certificate."""
+def _context(side: ssl._SSLMethod, material: Material, mode: ssl.VerifyMode = ssl.CERT_REQUIRED) -> ssl.SSLContext:
+    """TLS for HTTP/2 (RFC 9113, 9.2) between two that both show a certificate, if ``mode`` requires it."""
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS_OF_1_2)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
-    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_mode = mode
     context.set_alpn_protocols(["h2"])
     if side is ssl.PROTOCOL_TLS_SERVER:
         # A session that is resumed shows its certificate no more, which may have expired.
         context.num_tickets = 0
     context.load_verify_locations(cadata=material.ca.decode("ascii"))
+    if not material.cert:
+        return context
     # ssl reads files only; this one is in memory, and holds what was checked.
     with os.fdopen(os.memfd_create("tls"), "wb") as pair:
         pair.write(material.cert + b"\n" + material.key)

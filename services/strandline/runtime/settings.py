@@ -39,7 +39,7 @@ OF_COMMANDS = frozenset(
     PREFIX + name
     for name in (
         # Of commands with --bootstrap and of the analytics.
-        "BOOTSTRAP PROFILE GRPC_TRANSPORT ANALYTICS_MEMORY RULES_OF "
+        "BOOTSTRAP PROFILE TOKEN_FILE GRPC_TRANSPORT ANALYTICS_MEMORY RULES_OF "
         # Of the images and of the tests.
         "VERSION CLOCK SCHEDULES KUBERNETES_CACHE KUBERNETES_STATE"
     ).split()
@@ -357,6 +357,13 @@ AuthorizationSetting = Annotated[
         "Once there are rules; the same in every process of the cluster, which needs TLS.",
     ),
 ]
+TokenIssuers = Annotated[
+    str,
+    shared(
+        "file of the issuers whose tokens clients may show instead of a certificate, YAML; empty: no tokens",
+        "For clients that have an identity at an OpenID provider and no certificate: see SECURITY.md.",
+    ),
+]
 Reflection = Annotated[
     bool, shared("serve gRPC reflection", "Off, if callers must not be able to list services and messages.")
 ]
@@ -370,7 +377,6 @@ QuotaBurstS = Annotated[
     int,
     shared(
         "for how many seconds a client that used nothing may exceed its quota, as far as its rate for that time goes",
-        "Smaller to even out what clients send and read.",
         ge=1,
         le=3_600,
     ),
@@ -453,3 +459,13 @@ def check_tls(settings: TlsSettings) -> None:
         raise ValueError(
             "authorization acl needs tls_cert, tls_key and tls_ca: rules are about who a certificate names"
         )
+    if getattr(settings, "token_issuers", ""):
+        if absent:
+            raise ValueError(
+                "token_issuers needs tls_cert, tls_key and tls_ca: whoever reads a token on its way has it"
+            )
+        if getattr(settings, "grpc_transport", "") == "grpcio":
+            raise ValueError(
+                "token_issuers needs grpc_transport asyncio: a port of grpcio requires a certificate of every caller, "
+                "or asks none for one"
+            )

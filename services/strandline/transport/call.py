@@ -151,9 +151,10 @@ class Call(grpc.aio.Call):
 
     def block(self) -> bytes:
         """The headers as they are sent now."""
+        block: bytes = self._block + self.channel.call_metadata()
         if self._deadline_s is None:
-            return self._block
-        return self._block + headers.timeout_field(max(1e-9, self._deadline_s - self._loop.time()))
+            return block
+        return block + headers.timeout_field(max(1e-9, self._deadline_s - self._loop.time()))
 
     def begun(self, stream: ClientStream) -> None:
         """It has a stream."""

@@ -236,6 +236,10 @@ class Channel(grpc.aio.Channel):
         self._blocks[path] = block
         return block
 
+    def call_metadata(self) -> bytes:
+        """What credentials add to each call."""
+        return b"" if self._security is None else headers.metadata_block(self._security.call_metadata())
+
     # ---- calls
 
     def check_open(self) -> None:

@@ -123,6 +123,8 @@ class Security:
     context: Callable[[], ssl.SSLContext]
     identify: Callable[[bytes], AuthContext] = lambda _der: {}
     """What a verified peer's certificate, in DER, says of it, as `auth_context` gives it."""
+    call_metadata: Callable[[], Iterable[tuple[str, str]]] = tuple
+    """What each call of a client carries beside its own metadata, as it is when the call begins."""
 
 
 NO_AUTH: AuthContext = {}

@@ -79,7 +79,9 @@ class ServerConnection(Connection):
             if secured.selected_alpn_protocol() != "h2":
                 self.fail(Code.INADEQUATE_SECURITY, "ALPN did not choose h2", at_once=True)
                 return
-            self.auth_context = self._port.security.identify(secured.getpeercert(binary_form=True) or b"")
+            shown = secured.getpeercert(binary_form=True)
+            # Without one only where the port's TLS does not require it.
+            self.auth_context = NO_AUTH if shown is None else self._port.security.identify(shown)
 
     def settled(self) -> None:
         """It speaks HTTP/2."""

@@ -130,6 +130,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """Reserved: Kafka's number, which nothing in this version answers. Not tried, because another part failed first."""
     ERROR_CODE_KAFKA_STORAGE_ERROR: _ErrorCode.ValueType  # 56
     """Reserved: Kafka's number, which nothing in this version answers. The replica's disk failed."""
+    ERROR_CODE_SASL_AUTHENTICATION_FAILED: _ErrorCode.ValueType  # 58
+    """The caller shows neither a certificate nor a token that is believed, or its token has expired."""
     ERROR_CODE_UNKNOWN_PRODUCER_ID: _ErrorCode.ValueType  # 59
     """The partition remembers nothing of this producer id."""
     ERROR_CODE_REASSIGNMENT_IN_PROGRESS: _ErrorCode.ValueType  # 60
@@ -312,6 +314,8 @@ ERROR_CODE_OPERATION_NOT_ATTEMPTED: ErrorCode.ValueType  # 55
 """Reserved: Kafka's number, which nothing in this version answers. Not tried, because another part failed first."""
 ERROR_CODE_KAFKA_STORAGE_ERROR: ErrorCode.ValueType  # 56
 """Reserved: Kafka's number, which nothing in this version answers. The replica's disk failed."""
+ERROR_CODE_SASL_AUTHENTICATION_FAILED: ErrorCode.ValueType  # 58
+"""The caller shows neither a certificate nor a token that is believed, or its token has expired."""
 ERROR_CODE_UNKNOWN_PRODUCER_ID: ErrorCode.ValueType  # 59
 """The partition remembers nothing of this producer id."""
 ERROR_CODE_REASSIGNMENT_IN_PROGRESS: ErrorCode.ValueType  # 60

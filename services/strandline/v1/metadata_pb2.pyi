@@ -805,7 +805,7 @@ class Acl(_message.Message):
     resource_pattern_type: Global___AclPatternType.ValueType
     """How it is compared."""
     principal: _builtins.str
-    """`client/` and the id in a certificate, or `client/*`."""
+    """`client/` and the id in a certificate, `client/*`, or of a token the alias of its issuer, `:` and its subject."""
     host: _builtins.str
     """From where; nothing but `*`, which is meant if it is empty."""
     operation: Global___AclOperation.ValueType

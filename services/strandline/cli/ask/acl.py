@@ -44,11 +44,18 @@ _FIELDS: Mapping[str, type[StrEnum] | None] = {
 }
 _COLUMNS = [Column(name, name) for name in _FIELDS]
 
-Principal = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="client/ID as in a certificate, or client/*.")]
+Principal = Annotated[
+    str,
+    typer.Argument(
+        metavar="PRINCIPAL", help="client/ID as in a certificate, ALIAS:SUBJECT as in a token, or client/*."
+    ),
+]
 Resource = Annotated[
     str, typer.Argument(metavar="RESOURCE", help="topic:NAME, group:NAME, transactional-id:NAME, or cluster.")
 ]
-MaybePrincipal = Annotated[str | None, typer.Argument(metavar="PRINCIPAL", help="client/ID, or client/*.")]
+MaybePrincipal = Annotated[
+    str | None, typer.Argument(metavar="PRINCIPAL", help="client/ID, ALIAS:SUBJECT, or client/*.")
+]
 MaybeOperation = Annotated[str | None, typer.Argument(metavar="OPERATION", help="READ, WRITE, ... or ALL.")]
 MaybeResource = Annotated[str | None, typer.Argument(metavar="RESOURCE", help="As topic:NAME; topic:* is every one.")]
 Prefixed = Annotated[bool, typer.Option("--prefixed", help="The name is how names begin.")]

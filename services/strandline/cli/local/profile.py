@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from strandline.cli.connect import TlsCa, TlsCert, TlsKey, names_of_profiles
+from strandline.cli.connect import CONNECTING, TlsCa, TlsCert, TlsKey, TokenFile, names_of_profiles
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, explain, fail
 from strandline.cli.options import Bootstrap, Output, addresses
 from strandline.cli.output import Column, Format, show
@@ -65,6 +65,7 @@ def create(
     tls_cert: TlsCert = "",
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
+    token_file: TokenFile = "",
     use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a profile of this name.")] = False,
 ) -> None:
@@ -74,7 +75,7 @@ def create(
     path = profile_path(name)
     if path.exists() and not replace:
         raise ProfileWrong(f"profile {name} exists; give --replace to write it again")
-    files = {"tls_cert": tls_cert, "tls_key": tls_key, "tls_ca": tls_ca}
+    files = dict(zip(CONNECTING, (tls_cert, tls_key, tls_ca, token_file), strict=True))
     for option, file in files.items():
         if file and not Path(file).is_file():
             raise typer.BadParameter(f"--{option.replace('_', '-')}: there is no file {file}")
@@ -159,11 +160,7 @@ def delete(name: Name) -> None:
 def document_of(profile: Profile) -> str:
     """A profile as TOML."""
     lines = [f"bootstrap = [{', '.join(_quoted(address) for address in profile.bootstrap)}]"]
-    lines += [
-        f"{option} = {_quoted(path)}"
-        for option in ("tls_cert", "tls_key", "tls_ca")
-        if (path := getattr(profile, option))
-    ]
+    lines += [f"{option} = {_quoted(path)}" for option in CONNECTING if (path := getattr(profile, option))]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -177,9 +174,7 @@ def _row(profile: Profile, chosen: str | None) -> dict[str, Any]:
         "name": profile.name,
         "in_use": profile.name == chosen,
         "bootstrap": list(profile.bootstrap),
-        "tls_cert": profile.tls_cert or None,
-        "tls_key": profile.tls_key or None,
-        "tls_ca": profile.tls_ca or None,
+        **{option: getattr(profile, option) or None for option in CONNECTING},
     }
 
 

@@ -23,6 +23,7 @@ from strandline.client.cluster.view import ClusterView, UpdateTaken
 from strandline.client.errors import ClientClosed, ClusterUnreachable, ControllersAway, NotAController
 from strandline.client.log import RetryLog
 from strandline.client.settings import DEFAULT_CLIENT_ID, parse_client_id
+from strandline.client.token import Token, TokenCallback
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint, MetadataImage, TopicImage
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
@@ -30,8 +31,8 @@ from strandline.rpc import channels
 from strandline.rpc.channels import Backoff, Channels, UnaryMethod, call, parse_endpoint, target
 from strandline.rpc.convert.metadata import read_endpoint, read_image
 from strandline.rpc.convert.subscription import MetadataUpdate, read_current_metadata
-from strandline.rpc.status import refusal_of
-from strandline.rpc.tls import open_tls
+from strandline.rpc.status import KEY_UNKNOWN, refusal_of
+from strandline.rpc.tls import CallMetadata, open_tls
 from strandline.v1 import controller_service_pb2 as pb, metadata_service_pb2, partition_pb2
 from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 
@@ -87,13 +88,15 @@ class Cluster:
         tls_cert: str | Path | bytes = "",
         tls_key: str | Path | bytes = "",
         tls_ca: str | Path | bytes = "",
+        token: TokenCallback | None = None,
     ) -> None:
         """``bootstrap``: any processes of the cluster, controllers or data nodes. ``timeout_ms`` bounds `start` and
         every question that names no deadline of its own. Without ``all_topics`` the view has the topics that were
         asked for with `topic` or `want`. ``client_id`` is the first word of the user agent of every call.
         ``on_trouble`` is that of `background`, which owns the tasks of the whole client.
 
-        TLS is given as paths or as PEM in bytes, all three or none; files that change are read again.
+        TLS is given as paths or as PEM in bytes, all three or none; files that change are read again. With ``token``
+        the client shows what this returns, and of TLS only ``tls_ca`` is given.
 
         Raises:
             ValueError: the bootstrap names no address, ``client_id`` is no such name, or what is given for TLS cannot
@@ -101,12 +104,14 @@ class Cluster:
         """
         self.view = ClusterView()
         self.client_id = parse_client_id(client_id)
-        self.channels = Channels(tls=open_tls(tls_cert, tls_key, tls_ca), client_id=client_id)
+        self._token = None if token is None else Token(token)
+        tls = open_tls(tls_cert, tls_key, tls_ca) if self._token is None else self._token.tls(tls_cert, tls_key, tls_ca)
+        self.channels = Channels(tls=tls, client_id=client_id)
         self.timeout_ms = timeout_ms
         self._bootstrap = parse_bootstrap(bootstrap)
         # In this client's own order: not all clients of one list are to sit on its first address.
         self._drawn = random.sample(self._bootstrap, len(self._bootstrap))
-        self.controllers = subscribing.Controllers(self.channels, self._bootstrap)
+        self.controllers = subscribing.Controllers(self.channels, self._bootstrap, has_certificate=token is None)
         self._patience = 1
         self._stale_ms = stale_ms
         self._elsewhere_ms = elsewhere_ms
@@ -162,10 +167,15 @@ class Cluster:
         Raises:
             NotAController: every address answered, and none of them serves metadata.
             ClusterUnreachable: nobody answered within ``timeout_ms``.
-            Refused: CLUSTER_AUTHORIZATION_FAILED, our certificate may not watch the cluster.
+            Refused: CLUSTER_AUTHORIZATION_FAILED, our certificate may not watch the cluster;
+                SASL_AUTHENTICATION_FAILED, our token is not believed.
+            NoToken: the callback gave none.
             ForkedAfterUse: this process was forked from one that had used gRPC.
         """
         channels.note_use()
+        if self._token is not None:
+            await self._token.renew()
+            self.background.start(self._token.keep_forever, "keep the token new")
         self.background.start(self._follow_forever, "follow metadata")
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
@@ -314,8 +324,22 @@ class Cluster:
         """
         channels.check()
         self.background.check()
+        left = countdown(deadline_ms or self.timeout_ms)
+        shown = self._shown()
         try:
-            return await call(method, request, deadline_ms=deadline_ms or self.timeout_ms)
+            return await self._ask_once(method, request, left())
+        except Refused as refused:
+            if refused.refusal.code is not ErrorCode.SASL_AUTHENTICATION_FAILED or self._token is None:
+                raise
+        # Nothing was done. Once more, with another token.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left() / 1000):
+                await self._token.replace(shown)
+        return await self._ask_once(method, request, left())
+
+    async def _ask_once(self, method: UnaryMethod[_Request, _Answer], request: _Request, deadline_ms: int) -> _Answer:
+        try:
+            return await call(method, request, deadline_ms=deadline_ms)
         except Refused as refused:
             lost = isinstance(refused.__cause__, grpc.aio.AioRpcError) and refused.refusal.code in (
                 ErrorCode.NETWORK_EXCEPTION,
@@ -324,6 +348,9 @@ class Cluster:
             if not lost:
                 raise
             raise ClusterUnreachable(str(refused.refusal)) from refused
+
+    def _shown(self) -> CallMetadata:
+        return () if self._token is None else self._token.metadata()
 
     async def ask_while(
         self,
@@ -396,12 +423,16 @@ class Cluster:
 
     async def _follow_at(self, endpoint: Endpoint, backoff: Backoff) -> Endpoint | None:
         """Follow one address until that ends; returns which one it names instead."""
+        shown = self._shown()
         try:
             await self._follow(endpoint, backoff)
             self._last_error = f"{target(endpoint)} ended the subscription"
         except grpc.aio.AioRpcError as error:
             self._refused(endpoint, error)
-            hint = refusal_of(error).hint
+            refusal = refusal_of(error)
+            if refusal.code is ErrorCode.SASL_AUTHENTICATION_FAILED and self._token is not None:
+                await self._token.replace(shown)
+            hint = refusal.hint
             return parse_endpoint(hint.endpoint) if hint is not None and hint.endpoint else None
         except TimeoutError:
             self._last_error = f"{target(endpoint)} fell silent"
@@ -429,7 +460,8 @@ class Cluster:
             self._last_error = str(refusal)
         if self.view.image is not None:
             return
-        if refusal.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        is_unknown = refusal.code is ErrorCode.SASL_AUTHENTICATION_FAILED and refusal.rule != KEY_UNKNOWN
+        if is_unknown or refusal.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             self._hopeless = Refused.of(refusal)
         elif self._other_services.issuperset(self._bootstrap):
             self._hopeless = NotAController([target(endpoint) for endpoint in self._bootstrap])

@@ -142,8 +142,10 @@ CONNECT_MS = 2_000
 class Controllers:
     """The addresses at which controllers are, the most likely first."""
 
-    def __init__(self, channels: Channels, bootstrap: list[Endpoint]) -> None:
+    def __init__(self, channels: Channels, bootstrap: list[Endpoint], *, has_certificate: bool = True) -> None:
+        """Without ``has_certificate`` their ports for nodes are left alone: these require one."""
         self._channels = channels
+        self._has_certificate = has_certificate
         self._bootstrap = bootstrap
         # A dict, because it keeps the order in which they became known.
         self._met: dict[Endpoint, None] = {}
@@ -174,7 +176,7 @@ class Controllers:
     @property
     def endpoints(self) -> list[Endpoint]:
         """Where to ask, in order."""
-        named = (one.client or one.internal for one in self._named)
+        named = (one.client or (one.internal if self._has_certificate else None) for one in self._named)
         known = dict.fromkeys([*self._met, *(endpoint for endpoint in named if endpoint is not None)])
         found = list(known) or self._bootstrap
         return sorted(found, key=lambda endpoint: endpoint == self._passed_over)

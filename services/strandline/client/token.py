@@ -1,0 +1,113 @@
+"""The token by which one client shows who it is: asked for at its start, and again before its end.
+
+Invariant: a token is in the headers of calls over TLS and nowhere else: in no line of the log, no error and no `repr`.
+While there is no new one the old one is shown, and servers decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import inspect
+import json
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from strandline.client.log import RetryLog
+from strandline.rpc.tls import CallMetadata, Tls, TlsWithToken, TlsWrong, is_given
+
+TokenCallback = Callable[[], str | Awaitable[str]]
+"""Returns a token that holds for a while, as an OpenID provider gives it. One that waits for nothing asynchronously is
+called in a thread of its own."""
+
+PATIENCE_S = 10.0
+"""For the callback."""
+LOOK_S = 0.5
+"""Between two looks at the clock, and the least between two questions to the callback."""
+_AT = 0.8
+"""The part of a token's life after which another one is asked for."""
+_TOKEN = re.compile(r"[!-~]{1,8192}")
+
+
+class NoToken(ValueError):
+    """The callback gave none; the sentence says what, and never what it gave or raised."""
+
+
+class Token:
+    """The token of one client."""
+
+    def __init__(self, ask: TokenCallback) -> None:
+        self._ask = ask
+        self._token = ""
+        self._asked_s, self._due_s = -math.inf, math.inf
+        self._asking = asyncio.Lock()
+        self._retry = RetryLog("asking for a token")
+
+    def tls(self, cert: str | Path | bytes, key: str | Path | bytes, ca: str | Path | bytes) -> Tls:
+        """TLS for a client that shows it.
+
+        Raises:
+            TlsWrong: a certificate is given, too, or no authority.
+        """
+        if is_given(cert) or is_given(key):
+            raise TlsWrong("a client shows a token or a certificate; give tls_ca and token, or leave token out")
+        if not is_given(ca):
+            raise TlsWrong("token needs tls_ca: without TLS whoever reads a token on its way has it; give tls_ca")
+        return TlsWithToken(ca, self.metadata)
+
+    def metadata(self) -> CallMetadata:
+        """What a call carries now."""
+        return (("authorization", f"Bearer {self._token}"),)
+
+    async def replace(self, shown: CallMetadata) -> None:
+        """Ask for another one than what a call carried, unless there is one meanwhile; a failure is logged."""
+        async with self._asking:
+            if shown != self.metadata():
+                return
+            await asyncio.sleep(self._asked_s + LOOK_S - time.monotonic())
+            try:
+                await self.renew()
+                self._retry.worked()
+            except NoToken as error:
+                self._retry.failed(time.monotonic() * 1000, str(error))
+
+    async def renew(self) -> None:
+        """Ask for a token.
+
+        Raises:
+            NoToken: the callback failed, took longer than `PATIENCE_S`, or gave none.
+        """
+        self._asked_s = time.monotonic()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                is_async = inspect.iscoroutinefunction(self._ask)
+                given = self._ask() if is_async else await asyncio.to_thread(self._ask)
+                token: object = await given if inspect.isawaitable(given) else given
+        except NoToken:
+            raise
+        except Exception as error:
+            # Its text may hold what the callback logs in with.
+            raise NoToken(f"the callback for tokens failed: {type(error).__name__}") from error
+        if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+            raise NoToken("the callback for tokens gave no token: a string without spaces, of at most 8192 characters")
+        self._token, self._due_s = token, self._asked_s + _lasts_s(token) * _AT
+
+    async def keep_forever(self) -> None:
+        """Replace it before its end."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if time.monotonic() >= self._due_s:
+                await self.replace(self.metadata())
+
+
+def _lasts_s(token: str) -> float:
+    """For how long, as the token says; for ever, if it is of a kind that does not."""
+    try:
+        claims = token.split(".")[1]
+        content = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+        return max(0.0, float(content["exp"]) - time.time())
+    except (IndexError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return math.inf

@@ -1,0 +1,234 @@
+"""Whom the token of a call names (C106 to C108).
+
+Invariant: nothing that a token says is believed before its signature holds, by a key and an algorithm of its issuer
+that this process's settings name; nothing of a token is ever in a sentence or a line of the log. Whoever shows a token
+is a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import jwt
+import structlog
+
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.permissions import LONGEST_SUBJECT, is_principal
+from strandline.rpc import token_issuers
+from strandline.rpc.permissions import Bearer, CallerRole
+from strandline.rpc.status import KEY_UNKNOWN, status_code, trailing_details
+from strandline.rpc.tls import TlsWrong
+from strandline.rpc.token_issuers import Issuer, KeysAway, KeySet
+
+LEEWAY_S = 30.0
+"""By how much the clocks of the issuer and of this machine may differ."""
+LEAST_S = 30.0
+"""Between two readings of one issuer's keys, however many tokens name keys that are not known."""
+EVERY_S = 300.0
+"""Between two readings without such a token; files are read in each `LEAST_S`."""
+MOST_TOKEN = 8 << 10
+MOST_KEPT = 10_000
+"""Verified tokens that are kept; the oldest makes room."""
+_LONGEST_STREAM_S = 86_400.0
+
+_log = structlog.get_logger("strandline.rpc")
+
+
+class Keys:
+    """The keys of one issuer, as they were last read."""
+
+    def __init__(self, issuer: Issuer) -> None:
+        self.issuer = issuer
+        self.known = KeySet()
+        self._is_away = False
+        self._unknown = asyncio.Event()
+
+    def find(self, kid: str, algorithm: str) -> jwt.PyJWK | None:
+        """A key; one that is not known is looked for soon."""
+        found = self.known.keys.get((kid, algorithm))
+        if found is None:
+            self._unknown.set()
+        return found
+
+    async def refresh(self) -> None:
+        """Read them, or keep those there are."""
+        try:
+            found = await asyncio.to_thread(token_issuers.read_keys, self.issuer)
+        except KeysAway as error:
+            if not self._is_away:
+                _log.warning("an issuer's keys are away, its last ones count", issuer=self.issuer.alias, why=str(error))
+            self._is_away = True
+            return
+        if self._is_away:
+            _log.info("an issuer's keys are back", issuer=self.issuer.alias)
+        self._is_away = False
+        if found.content != self.known.content:
+            self.known = found
+
+    async def keep_forever(self) -> None:
+        """Read them again as long as the process lives."""
+        while True:
+            await asyncio.sleep(LEAST_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(EVERY_S - LEAST_S if self.issuer.is_remote and self.known.keys else 0):
+                    await self._unknown.wait()
+            self._unknown.clear()
+            await self.refresh()
+
+
+class Verified(NamedTuple):
+    """What a token said."""
+
+    caller: Bearer
+    expires_s: float
+    keys: Keys
+    known: KeySet
+    """Of them, when it was verified: a key that its issuer takes back ends what it has signed."""
+
+
+class Tokens:
+    """Verifies the tokens of one process's callers."""
+
+    def __init__(self, issuers: Iterable[Issuer], cluster: str) -> None:
+        self._cluster = cluster
+        self._keys = {one.issuer: Keys(one) for one in issuers}
+        self._verified: dict[bytes, Verified] = {}
+
+    async def start(self) -> None:
+        """Read all keys. An issuer that is away is asked again later.
+
+        Raises:
+            TlsWrong: a file of keys cannot be used.
+        """
+        await asyncio.gather(*(keys.refresh() for keys in self._keys.values()))
+        for keys in self._keys.values():
+            if not keys.known.keys and not keys.issuer.is_remote:
+                raise TlsWrong(
+                    f"token_issuers: jwks {keys.issuer.jwks} holds no key that can be used; see the line before"
+                )
+
+    async def keep_forever(self) -> None:
+        """Keep the keys of all issuers new."""
+        async with asyncio.TaskGroup() as group:
+            for keys in self._keys.values():
+                group.create_task(keys.keep_forever())
+
+    def of_call(self, context: Any, *, is_stream: bool) -> Bearer | None:
+        """Whom a call's token names; None: its connection has a certificate, and the call no token.
+
+        A stream ends with its token.
+
+        Raises:
+            Refused: it has both or neither, or the token is not believed.
+        """
+        given = [value for name, value in context.invocation_metadata() if name == "authorization"]
+        if context.auth_context():
+            if not given:
+                return None
+            raise _refused(
+                "TOKEN_AND_CERTIFICATE", "a certificate and a token came; send one, so that it is plain who calls"
+            )
+        if not given:
+            raise _refused("TOKEN_MISSING", "no certificate and no token came; send 'authorization: Bearer TOKEN'")
+        scheme, _, token = given[0].partition(" ")
+        if len(given) > 1 or scheme.lower() != "bearer":
+            raise _refused("TOKEN_INVALID", "authorization is not 'Bearer TOKEN', once; send that")
+        verified = self.verify(token)
+        if is_stream:
+            _end_with(context, verified.expires_s)
+        return verified.caller
+
+    def verify(self, token: str) -> Verified:
+        """Whom a token names.
+
+        Raises:
+            Refused: it is not believed.
+        """
+        digest, now_s = sha256(token.encode()).digest(), time.time()
+        verified = self._verified.get(digest)
+        if verified is not None and now_s < verified.expires_s and verified.known is verified.keys.known:
+            return verified
+        self._verified.pop(digest, None)
+        verified = self._verify(token)
+        if len(self._verified) >= MOST_KEPT:
+            del self._verified[next(iter(self._verified))]
+        self._verified[digest] = verified
+        return verified
+
+    def _verify(self, token: str) -> Verified:
+        if len(token) > MOST_TOKEN:
+            raise _refused("TOKEN_INVALID", f"the token is longer than {MOST_TOKEN} characters; ask for fewer claims")
+        try:
+            unproven = jwt.decode_complete(token, options={"verify_signature": False})
+            keys, key = self._key(unproven["payload"].get("iss"), unproven["header"])
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=[key.algorithm_name],
+                issuer=keys.issuer.issuer,
+                audience=keys.issuer.audience,
+                leeway=LEEWAY_S,
+                options={"require": ["exp", "iss", "aud", "sub"], "enforce_minimum_key_length": True},
+            )
+            expires_s = float(int(claims["exp"]))
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
+            kind = next((kind for kind in _SAID if isinstance(error, kind)), jwt.PyJWTError)
+            raise _refused(*_SAID[kind]) from None
+        principal = f"{keys.issuer.alias}:{claims['sub']}"
+        if not is_principal(principal):
+            said = f"the token's sub is not 1 to {LONGEST_SUBJECT} characters that can be printed, or is '*'"
+            raise _refused("TOKEN_INVALID", f"{said}; no rule could name it")
+        return Verified(Bearer(self._cluster, CallerRole.CLIENT, principal), expires_s, keys, keys.known)
+
+    def _key(self, issuer: object, header: dict[str, Any]) -> tuple[Keys, jwt.PyJWK]:
+        keys = self._keys.get(issuer) if isinstance(issuer, str) else None
+        kid, algorithm = header.get("kid"), header.get("alg")
+        if keys is None:
+            raise _refused("TOKEN_INVALID", "the token's iss is none of token_issuers; use a token of one of them")
+        if algorithm not in keys.issuer.algorithms:
+            listed = ", ".join(keys.issuer.algorithms)
+            raise _refused("TOKEN_INVALID", f"the token's alg is not one that its issuer's entry lists: {listed}")
+        key = keys.find(kid, algorithm) if isinstance(kid, str) else None
+        if key is None:
+            why = f"no known key of the issuer has the token's kid; keys are read again within {LEAST_S:g} s"
+            raise _refused(KEY_UNKNOWN, f"{why}, or get a new token")
+        return keys, key
+
+
+_CLOCKS = f"clocks may differ by {LEEWAY_S:g} s: if the token is a new one, correct that of its issuer or of this node"
+_SAID: dict[type[Exception], tuple[str, str]] = {
+    jwt.ExpiredSignatureError: ("TOKEN_EXPIRED", f"the token has expired; {_CLOCKS}"),
+    jwt.ImmatureSignatureError: ("TOKEN_NOT_YET_VALID", f"the token's nbf or iat is in the future; {_CLOCKS}"),
+    jwt.InvalidSignatureError: ("TOKEN_INVALID", "the token's signature is not that of the key that its kid names"),
+    jwt.InvalidAudienceError: ("TOKEN_INVALID", "the token's aud is not that of its issuer's entry; ask for that one"),
+    jwt.MissingRequiredClaimError: ("TOKEN_INVALID", "the token lacks one of exp, iss, aud and sub, which are needed"),
+    jwt.PyJWTError: ("TOKEN_INVALID", "the token is no JWT that can be read; send one as its issuer made it"),
+}
+
+
+def _refusal(rule: str, why: str) -> Refusal:
+    return Refusal(ErrorCode.SASL_AUTHENTICATION_FAILED, why, Outcome.NOT_APPENDED, "authorization", rule)
+
+
+def _refused(rule: str, why: str) -> Refused:
+    return Refused.of(_refusal(rule, why))
+
+
+def _end_with(context: Any, expires_s: float) -> None:
+    """End a stream when its token does, by this machine's clock; what came within the leeway, at its end."""
+    left_s = expires_s - time.time()
+    ending_s = min(left_s if left_s > 0 else left_s + LEEWAY_S, _LONGEST_STREAM_S)
+    timer = asyncio.get_running_loop().call_later(max(0.0, ending_s), _expired, context)
+    context.add_done_callback(lambda _: timer.cancel())
+
+
+def _expired(context: Any) -> None:
+    # What the handler has not sent is lost, as with a connection: who sent it sends it again.
+    refusal = _refusal("TOKEN_EXPIRED", "the stream's token has expired; open it again with a new one")
+    context.set_trailing_metadata(trailing_details(refusal))
+    context.broken(status_code(refusal), str(refusal))
