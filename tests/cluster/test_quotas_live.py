@@ -28,7 +28,9 @@ AT_ONCE = 40
 @asynccontextmanager
 async def _cluster(directory: Path, *, nodes: int = 1, tls: bool = True) -> AsyncIterator[LocalCluster]:
     local = LocalCluster(
-        Plan(directory=directory, nodes=nodes, node_settings={"low_space_bytes": "0", "tune": "quota_burst_s=1"}, tls=tls)
+        Plan(
+            directory=directory, nodes=nodes, node_settings={"low_space_bytes": "0", "tune": "quota_burst_s=1"}, tls=tls
+        )
     )
     try:
         await local.start()
