@@ -176,7 +176,7 @@ def test_wrong_files_leave_a_data_directory_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", ["node", "controller"])
 def test_a_process_with_a_wrong_file_of_issuers_says_so_and_ends(tmp_path: Path, module: str) -> None:
-    """Exit code 2, one line, and no traceback."""
+    """Exit code 2, one line, and no traceback; a node has not touched its directory, so a clean one stays clean."""
     made = Certificates.at(tmp_path)
     settings = settings_of(made.files("replica/1" if module == "node" else "controller/c"))
     (tmp_path / "issuers").write_text("[{alias: a}]")
@@ -190,6 +190,7 @@ def test_a_process_with_a_wrong_file_of_issuers_says_so_and_ends(tmp_path: Path,
         "jwks and, if needed, jwks_ca and algorithms"
     ]
     assert "Traceback" not in ended.stderr
+    assert module == "controller" or not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(

@@ -326,11 +326,13 @@ async def test_a_file_of_keys_that_cannot_be_used_stops_the_start(tmp_path: Path
     """Unlike an issuer that is away, it would stay so."""
     issuer = TokenIssuer(tmp_path)
     issuer.jwks.unlink()
-    with pytest.raises(TlsWrong, match=r"jwks .*login.json holds no key that can be used"):
+    with pytest.raises(
+        TlsWrong, match=r"jwks .*login.json of token_issuers: no answer \(FileNotFoundError\); correct it"
+    ):
         await _tokens(issuer)
 
 
-async def test_without_its_package_the_setting_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_package_the_setting_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one line."""
     from certificates import Certificates
 
@@ -339,4 +341,4 @@ async def test_without_its_package_the_setting_names_the_extra(tmp_path: Path, m
         monkeypatch.delitem(sys.modules, f"strandline.rpc.{name}")
     tls = Certificates.at(tmp_path).tls("replica/1")
     with pytest.raises(TlsWrong, match="needs PyJWT, which is not installed; install the extra 'tokens'"):
-        await open_tokens(TokenIssuer(tmp_path).file(), tls, lambda _: None)
+        open_tokens(TokenIssuer(tmp_path).file(), tls)

@@ -43,7 +43,7 @@ from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.convert.metadata import CONTROLLER_ID, write_image
 from strandline.rpc.convert.subscription import KnownController
 from strandline.rpc.permissions import CallerRole
-from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server, open_tokens
+from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server, start_tokens
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Stop
@@ -93,7 +93,7 @@ class ControllerProcess:
             ValueError: a given rule is not the stored one, or the files of TLS cannot be used (`TlsWrong`).
         """
         self._tls = self._open_tls()
-        self._tokens = await open_tokens(self.settings.token_issuers, self._tls, self._tasks.own)
+        self._tokens = await start_tokens(self.settings.token_issuers, self._tls, self._tasks.own)
         self.health_endpoint = await self._health_port.open(self.settings.health_bind)
         state = await self._store.open()
         try:

@@ -39,7 +39,7 @@ from strandline.observe.controllers import ClockSamples
 from strandline.rpc.channels import Channels, advertised, target
 from strandline.rpc.convert.metadata import write_image
 from strandline.rpc.permissions import CallerRole
-from strandline.rpc.server import open_tokens
+from strandline.rpc.server import start_tokens
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
@@ -80,7 +80,7 @@ class SeveralProcess(ControllerProcess):
         settings = self.settings
         self._loop = asyncio.get_running_loop()
         self._tls = self._open_tls()
-        self._tokens = await open_tokens(settings.token_issuers, self._tls, self._tasks.own)
+        self._tokens = await start_tokens(settings.token_issuers, self._tls, self._tasks.own)
         self._lock = DirectoryLock(settings.data_dir)
         self.health_endpoint = await self._health_port.open(settings.health_bind)
         store = EtcdStore(

@@ -16,7 +16,7 @@ from strandline.node.settings import ReplicaSettings
 from strandline.node.workers import Supervisor, WorkersWrong, single_node_refusal, workers_of
 from strandline.rpc import transports
 from strandline.rpc.permissions import CallerRole
-from strandline.rpc.server import PortTaken
+from strandline.rpc.server import PortTaken, open_tokens
 from strandline.rpc.tls import TlsWrong, open_tls
 from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
 from strandline.runtime.process import keep_what_is_loaded, raise_open_file_limit, run_service
@@ -70,6 +70,7 @@ def _check_certificate(settings: ReplicaSettings) -> None:
     tls = open_tls(settings.tls_cert, settings.tls_key, settings.tls_ca)
     if tls is not None:
         tls.must_be(CallerRole.REPLICA, name=str(settings.node_id))
+    open_tokens(settings.token_issuers, tls)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -60,7 +60,7 @@ from strandline.rpc.convert.subscription import KnownController
 from strandline.rpc.interceptors import BeforeRegistration
 from strandline.rpc.permissions import CallerRole
 from strandline.rpc.permitted import sees_every_topic
-from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server, open_tokens
+from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server, start_tokens
 from strandline.rpc.throttling import QuotaInterceptor, Throttle
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
 from strandline.runtime.clock import mono_us, monotonic_ms, wall_ms
@@ -136,7 +136,7 @@ class ReplicaNode:
         if warning := self.settings.rules().loss_warning:
             _log.warning(warning, node_id=self.settings.node_id)
         self._tls = self._open_tls()
-        self._tokens = await open_tokens(self.settings.token_issuers, self._tls, self._tasks.own)
+        self._tokens = await start_tokens(self.settings.token_issuers, self._tls, self._tasks.own)
         self.health_endpoint = await self._health_port.open(self.settings.health_bind)
         seen = self.logs.stored_metadata()
         if seen is not None and (fault := historic_fault(seen.rules)):

@@ -212,8 +212,8 @@ def build_server(
     return TabledServer(server, table)
 
 
-async def open_tokens(path: str, tls: Tls | None, own: Callable[[Coroutine[Any, Any, None]], object]) -> Tokens | None:
-    """Those that the setting ``token_issuers`` asks for; None if it is empty. ``own`` begins what keeps the keys new.
+def open_tokens(path: str, tls: Tls | None) -> Tokens | None:
+    """Those that the setting ``token_issuers`` asks for, not started; None if it is empty.
 
     Raises:
         TlsWrong: a file cannot be used, or PyJWT is not installed.
@@ -227,9 +227,15 @@ async def open_tokens(path: str, tls: Tls | None, own: Callable[[Coroutine[Any, 
         if error.name != "jwt":
             raise
         raise TlsWrong("token_issuers needs PyJWT, which is not installed; install the extra 'tokens'") from None
-    tokens = Tokens(read_issuers(path), tls.identity.cluster)
-    await tokens.start()
-    own(tokens.keep_forever())
+    return Tokens(read_issuers(path), tls.identity.cluster)
+
+
+async def start_tokens(path: str, tls: Tls | None, own: Callable[[Coroutine[Any, Any, None]], object]) -> Tokens | None:
+    """As `open_tokens`, with the keys of their issuers; ``own`` begins what keeps these new."""
+    tokens = open_tokens(path, tls)
+    if tokens is not None:
+        await tokens.start()
+        own(tokens.keep_forever())
     return tokens
 
 

@@ -43,8 +43,16 @@ class Keys:
     """The keys of one issuer, as they were last read."""
 
     def __init__(self, issuer: Issuer) -> None:
+        """Read those in a file.
+
+        Raises:
+            TlsWrong: they cannot be used.
+        """
         self.issuer = issuer
-        self.known = KeySet()
+        try:
+            self.known = KeySet() if issuer.is_remote else token_issuers.read_keys(issuer)
+        except KeysAway as error:
+            raise TlsWrong(f"jwks {issuer.jwks} of token_issuers: {error}; correct it") from None
         self._is_away = False
         self._unknown = asyncio.Event()
 
@@ -100,17 +108,8 @@ class Tokens:
         self._verified: dict[bytes, Verified] = {}
 
     async def start(self) -> None:
-        """Read all keys. An issuer that is away is asked again later.
-
-        Raises:
-            TlsWrong: a file of keys cannot be used.
-        """
+        """Ask for all keys. An issuer that is away is asked again later."""
         await asyncio.gather(*(keys.refresh() for keys in self._keys.values()))
-        for keys in self._keys.values():
-            if not keys.known.keys and not keys.issuer.is_remote:
-                raise TlsWrong(
-                    f"token_issuers: jwks {keys.issuer.jwks} holds no key that can be used; see the line before"
-                )
 
     async def keep_forever(self) -> None:
         """Keep the keys of all issuers new."""
