@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -131,6 +131,7 @@ TokenFile = Annotated[
 ]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_T = TypeVar("_T")
 
 
 def tls_options() -> TlsOptions:
@@ -217,3 +218,9 @@ async def open_admin(bootstrap: str) -> AsyncIterator[Admin]:
 
     async with Admin(addresses(bootstrap), **tls_options()) as admin:
         yield admin
+
+
+async def with_admin(bootstrap: str, call: Callable[[Admin], Awaitable[_T]]) -> _T:
+    """What one call of an `Admin` returns."""
+    async with open_admin(bootstrap) as admin:
+        return await call(admin)

@@ -5,22 +5,24 @@ Invariant: nothing changes without --yes.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strandline.cli.connect import over_tls
+from strandline.cli.ask.acl import UNCHANGED, Principal, Yes
+from strandline.cli.connect import over_tls, with_admin
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, perform
 from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, show
-from strandline.core.quotas import Quota, QuotaChange, QuotaKey, quota_refusal
+from strandline.core.quotas import QuotaChange, QuotaKey, quota_refusal
 from strandline.units import read_size
+
+if TYPE_CHECKING:
+    from strandline.client import Admin
 
 app = typer.Typer(help="How much clients may use per second, at each node: list, set and remove.", no_args_is_help=True)
 
-Principal = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="client/ID as in a certificate, or client/*.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help=f"{', '.join(QuotaKey)}.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this it is only checked.")]
 
 _COLUMNS = [Column("principal", "principal"), Column("key", "key"), Column("value", "per second", number=True)]
 
@@ -31,16 +33,9 @@ def list_quotas(bootstrap: Bootstrap, output: Output = Format.TABLE) -> None:
     """List all quotas."""
     rows = [
         {"principal": quota.principal, "key": str(quota.key), "value": quota.value}
-        for quota in perform(_described(bootstrap))
+        for quota in perform(with_admin(bootstrap, lambda admin: admin.describe_quotas()))
     ]
     show(rows, _COLUMNS, output, empty="no quotas: clients may use as much as they like")
-
-
-async def _described(bootstrap: str) -> list[Quota]:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        return await admin.describe_quotas()
 
 
 @app.command("set")
@@ -70,18 +65,15 @@ def remove(principal: Principal, key: Key, bootstrap: Bootstrap, yes: Yes = Fals
 def _change(bootstrap: str, change: QuotaChange, done: str, *, yes: bool) -> None:
     if (refusal := quota_refusal(*change)) is not None:
         raise typer.BadParameter(refusal.message)
-    perform(_changed(bootstrap, change, yes=yes))
-    typer.echo(f"1 quota {done}" if yes else "checked; nothing was changed, --yes does it")
+    perform(with_admin(bootstrap, lambda admin: _changed(admin, change, validate_only=not yes)))
+    typer.echo(f"1 quota {done}" if yes else UNCHANGED)
 
 
-async def _changed(bootstrap: str, change: QuotaChange, *, yes: bool) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        there = [quota for quota in await admin.describe_quotas() if (quota.principal, quota.key) == change[:2]]
-        if change.value is None and not there:
-            said = f"{change.principal} has no {change.key}; `strandline quota list` shows what there is"
-            raise CommandFailed(said, EXIT_REFUSED)
-        for refusal in await admin.alter_quotas([change], validate_only=not yes):
-            if refusal is not None:
-                raise CommandFailed(str(refusal), EXIT_REFUSED)
+async def _changed(admin: Admin, change: QuotaChange, *, validate_only: bool) -> None:
+    there = [(quota.principal, quota.key) for quota in await admin.describe_quotas()]
+    if change.value is None and change[:2] not in there:
+        said = f"{change.principal} has no {change.key}; `strandline quota list` shows what there is"
+        raise CommandFailed(said, EXIT_REFUSED)
+    (refusal,) = await admin.alter_quotas([change], validate_only=validate_only)
+    if refusal is not None:
+        raise CommandFailed(str(refusal), EXIT_REFUSED)

@@ -388,11 +388,7 @@ class Admin:
         return reassignments.DrainedNode(answer.remaining_replicas, answer.remaining_leaders)
 
     async def describe_acls(self) -> list[Rule]:
-        """All rules of who may do what, in order.
-
-        Raises:
-            Refused: CLUSTER_AUTHORIZATION_FAILED.
-        """
+        """All rules of who may do what, in order."""
         request = pb.DescribeAclsRequest(cluster_id=self._cluster.cluster_id)
         answer = await ask_again(self._cluster, lambda to: to.DescribeAcls, request)
         return [acls.read_acl(one) for one in answer.acls]
@@ -403,22 +399,18 @@ class Admin:
         """Add rules; for each why it was refused, None where it was not. One that is there already stays.
 
         ``force``: even if that keeps the caller from changing rules again.
-
-        Raises:
-            Refused: CLUSTER_AUTHORIZATION_FAILED.
         """
-        request = acls.create_request(self._cluster.cluster_id, rules, validate_only=validate_only, force=force)
+        creations, cluster_id = map(acls.write_acl, rules), self._cluster.cluster_id
+        request = pb.CreateAclsRequest(
+            cluster_id=cluster_id, creations=creations, validate_only=validate_only, force=force
+        )
         answer = await ask_again(self._cluster, lambda to: to.CreateAcls, request)
         return [read_error(row) for row in answer.results]
 
     async def delete_acls(
         self, rules: Iterable[Rule], *, validate_only: bool = False, force: bool = False
     ) -> list[Refusal | None]:
-        """Take rules back; for each why it was refused, None where it was not. ``force`` as in `create_acls`.
-
-        Raises:
-            Refused: CLUSTER_AUTHORIZATION_FAILED.
-        """
+        """Take rules back; for each why it was refused, None where it was not. ``force`` as in `create_acls`."""
         request = acls.delete_request(self._cluster.cluster_id, rules, validate_only=validate_only, force=force)
         answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.DeleteAcls, request)
         found = [read_error(row) for row in answer.filter_results]
@@ -426,11 +418,7 @@ class Admin:
         return [None if may_repeat and why is not None and why.code is gone else why for why in found]
 
     async def describe_quotas(self) -> list[Quota]:
-        """All quotas of clients, in order.
-
-        Raises:
-            Refused: CLUSTER_AUTHORIZATION_FAILED.
-        """
+        """All quotas of clients, in order."""
         request = pb.DescribeClientQuotasRequest(cluster_id=self._cluster.cluster_id)
         answer = await ask_again(self._cluster, lambda to: to.DescribeClientQuotas, request)
         return list(quotas.read_entries(answer.entries))
@@ -438,11 +426,7 @@ class Admin:
     async def alter_quotas(
         self, changes: Iterable[QuotaChange], *, validate_only: bool = False
     ) -> list[Refusal | None]:
-        """Set quotas, or remove them; for each why it was refused, None where it was not.
-
-        Raises:
-            Refused: CLUSTER_AUTHORIZATION_FAILED.
-        """
+        """Set quotas, or remove them; for each why it was refused, None where it was not."""
         request = quotas.alter_request(self._cluster.cluster_id, changes, validate_only=validate_only)
         answer = await ask_again(self._cluster, lambda to: to.AlterClientQuotas, request)
         return [read_error(row) for row in answer.entries]

@@ -879,11 +879,7 @@ class Admin(Blocking):
         return self._run(self._inner.drain_node, node_id, draining=draining)
 
     def describe_acls(self) -> list[Rule]:
-        """All rules of who may do what, in order.
-
-        Raises:
-            Refused: CLUSTER_AUTHORIZATION_FAILED.
-        """
+        """All rules of who may do what, in order."""
         return self._run(self._inner.describe_acls)
 
     def create_acls(
@@ -892,36 +888,21 @@ class Admin(Blocking):
         """Add rules; for each why it was refused, None where it was not. One that is there already stays.
 
         ``force``: even if that keeps the caller from changing rules again.
-
-        Raises:
-            Refused: CLUSTER_AUTHORIZATION_FAILED.
         """
         return self._run(self._inner.create_acls, rules, validate_only=validate_only, force=force)
 
     def delete_acls(
         self, rules: Iterable[Rule], *, validate_only: bool = False, force: bool = False
     ) -> list[Refusal | None]:
-        """Take rules back; for each why it was refused, None where it was not. ``force`` as in `create_acls`.
-
-        Raises:
-            Refused: CLUSTER_AUTHORIZATION_FAILED.
-        """
+        """Take rules back; for each why it was refused, None where it was not. ``force`` as in `create_acls`."""
         return self._run(self._inner.delete_acls, rules, validate_only=validate_only, force=force)
 
     def describe_quotas(self) -> list[Quota]:
-        """All quotas of clients, in order.
-
-        Raises:
-            Refused: CLUSTER_AUTHORIZATION_FAILED.
-        """
+        """All quotas of clients, in order."""
         return self._run(self._inner.describe_quotas)
 
     def alter_quotas(self, changes: Iterable[QuotaChange], *, validate_only: bool = False) -> list[Refusal | None]:
-        """Set quotas, or remove them; for each why it was refused, None where it was not.
-
-        Raises:
-            Refused: CLUSTER_AUTHORIZATION_FAILED.
-        """
+        """Set quotas, or remove them; for each why it was refused, None where it was not."""
         return self._run(self._inner.alter_quotas, changes, validate_only=validate_only)
 
     def describe_controllers(self) -> tuple[described.DescribedController, ...]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from strandline.core.coordinator.internal_topics import is_internal
 from strandline.core.permissions import Needs, Operation, ResourceType
@@ -168,6 +168,7 @@ AS_ITSELF = Condition(
 )
 
 Grants = Mapping[CallerRole, Condition]
+_T = TypeVar("_T")
 
 _REPLICA, _CLIENT, _ADMIN = CallerRole.REPLICA, CallerRole.CLIENT, CallerRole.ADMIN
 
@@ -179,6 +180,7 @@ def _clients(condition: Condition = ALWAYS) -> dict[CallerRole, Condition]:
 
 EVERYBODY: Grants = dict.fromkeys(CallerRole, ALWAYS)
 _ADMINS: Grants = {_ADMIN: ALWAYS}
+_CLIENTS: Grants = _clients()
 _THE_NODE: Grants = {_REPLICA: OWN_NODE}
 
 _LEADER, _FOLLOWER = "/strandline.v1.LeaderService/", "/strandline.v1.FollowerService/"
@@ -186,86 +188,43 @@ _CONTROLLER, _ANALYTICS = "/strandline.v1.ControllerService/", "/strandline.v1.A
 _METADATA, _GROUP = "/strandline.v1.MetadataService/", "/strandline.v1.GroupService/"
 _TRANSACTION = "/strandline.v1.TransactionService/"
 
+
+def _each(service: str, names: str, value: _T) -> dict[str, _T]:
+    """The same for some methods of a service."""
+    return {service + name: value for name in names.split()}
+
+
 TABLE: Mapping[str, Grants] = {
-    _LEADER + "Produce": _clients(),
-    _LEADER + "ProduceStream": _clients(),
-    _LEADER + "Fetch": {**_clients(AS_CLIENT), _REPLICA: OWN_REPLICA},
+    **_each(_LEADER, "Produce ProduceStream DescribeProducers DescribePartitions", _CLIENTS),
+    **_each(_LEADER, "Fetch OffsetForLeaderEpoch ListOffsets", {**_clients(AS_CLIENT), _REPLICA: OWN_REPLICA}),
     # A message that only forgets partitions says nothing of who forgets.
     _LEADER + "FetchStream": {**_clients(AS_CLIENT), _REPLICA: OWN_REPLICA_OR_NOTHING},
-    _LEADER + "OffsetForLeaderEpoch": {**_clients(AS_CLIENT), _REPLICA: OWN_REPLICA},
-    _LEADER + "ListOffsets": {**_clients(AS_CLIENT), _REPLICA: OWN_REPLICA},
     _LEADER + "FetchProducerSnapshot": {_REPLICA: OWN_REPLICA},
     # An administrator ends a transaction that its coordinator has lost.
     _LEADER + "WriteTxnMarkers": {_REPLICA: ALWAYS, **_ADMINS},
-    _LEADER + "DescribeProducers": _clients(),
     _LEADER + "DeleteRecords": _ADMINS,
-    _LEADER + "DescribePartitions": _clients(),
-    _FOLLOWER + "Fetch": _clients(),
-    _FOLLOWER + "DescribeReplicas": _clients(),
-    _GROUP + "FindCoordinator": _clients(),
-    _GROUP + "OffsetCommit": _clients(),
-    _GROUP + "TxnOffsetCommit": _clients(),
-    _GROUP + "OffsetFetch": _clients(),
-    _GROUP + "ConsumerGroupHeartbeat": _clients(),
-    _GROUP + "ListGroups": _clients(),
-    _GROUP + "DescribeGroups": _clients(),
-    _GROUP + "OffsetDelete": _ADMINS,
-    _GROUP + "DeleteGroups": _ADMINS,
-    _TRANSACTION + "InitProducerId": _clients(),
+    **_each(_FOLLOWER, "Fetch DescribeReplicas", _CLIENTS),
+    **_each(_GROUP, "FindCoordinator OffsetCommit TxnOffsetCommit OffsetFetch ConsumerGroupHeartbeat", _CLIENTS),
+    **_each(_GROUP, "ListGroups DescribeGroups", _CLIENTS),
+    **_each(_GROUP, "OffsetDelete DeleteGroups", _ADMINS),
+    **_each(_TRANSACTION, "InitProducerId EndTxn DescribeTransactions ListTransactions", _CLIENTS),
     _TRANSACTION + "AddPartitionsToTxn": {_REPLICA: ALWAYS},
-    _TRANSACTION + "EndTxn": _clients(),
-    _TRANSACTION + "DescribeTransactions": _clients(),
-    _TRANSACTION + "ListTransactions": _clients(),
-    _CONTROLLER + "RegisterNode": _THE_NODE,
-    _CONTROLLER + "Heartbeat": _THE_NODE,
-    _CONTROLLER + "AlterPartition": _THE_NODE,
-    _CONTROLLER + "ReportReplicaLogs": _THE_NODE,
-    _CONTROLLER + "AllocateProducerIds": _THE_NODE,
+    **_each(_CONTROLLER, "RegisterNode Heartbeat AlterPartition ReportReplicaLogs AllocateProducerIds", _THE_NODE),
     _CONTROLLER + "WatchMetadata": {**_clients(AS_ONLOOKER), _REPLICA: AS_ITSELF},
-    _CONTROLLER + "GetMetadata": _clients(),
-    _CONTROLLER + "ListNodes": _clients(),
+    **_each(_CONTROLLER, "GetMetadata ListNodes ListPartitionReassignments DescribeControllers", _CLIENTS),
+    **_each(_CONTROLLER, "InitProducerId DescribeTopics DescribeConfigs DescribeAcls DescribeClientQuotas", _CLIENTS),
     _CONTROLLER + "ShutdownNode": {_ADMIN: ALWAYS, _REPLICA: OWN_NODE},
-    _CONTROLLER + "UnregisterNode": _ADMINS,
-    _CONTROLLER + "AlterPartitionReassignments": _ADMINS,
-    _CONTROLLER + "ListPartitionReassignments": _clients(),
-    _CONTROLLER + "DrainNode": _ADMINS,
-    _CONTROLLER + "DescribeControllers": _clients(),
-    _CONTROLLER + "HandOver": _ADMINS,
-    _CONTROLLER + "InitProducerId": _clients(),
-    _CONTROLLER + "DescribeTopics": _clients(),
+    **_each(_CONTROLLER, "UnregisterNode AlterPartitionReassignments DrainNode HandOver DeleteTopics", _ADMINS),
+    **_each(_CONTROLLER, "AlterTopicConfigs IncrementalAlterConfigs CreatePartitions ElectLeaders", _ADMINS),
+    **_each(_CONTROLLER, "CreateAcls DeleteAcls AlterClientQuotas", _ADMINS),
     # A node asks for the topic of coordinators' state, whose shape is the controller's.
     _CONTROLLER + "CreateTopics": {_ADMIN: ALWAYS, _REPLICA: INTERNAL_TOPICS_ALONE},
-    _CONTROLLER + "DeleteTopics": _ADMINS,
-    _CONTROLLER + "AlterTopicConfigs": _ADMINS,
-    _CONTROLLER + "IncrementalAlterConfigs": _ADMINS,
-    _CONTROLLER + "DescribeConfigs": _clients(),
-    _CONTROLLER + "CreatePartitions": _ADMINS,
-    _CONTROLLER + "ElectLeaders": _ADMINS,
-    _CONTROLLER + "CreateAcls": _ADMINS,
-    _CONTROLLER + "DeleteAcls": _ADMINS,
-    _CONTROLLER + "DescribeAcls": _clients(),
-    _CONTROLLER + "AlterClientQuotas": _ADMINS,
-    _CONTROLLER + "DescribeClientQuotas": _clients(),
-    _METADATA + "Subscribe": EVERYBODY,
-    _METADATA + "GetMetadata": EVERYBODY,
-    _METADATA + "DescribeCluster": EVERYBODY,
-    _METADATA + "DescribeAudit": _clients(),
-    _ANALYTICS + "ListStats": _clients(),
-    _ANALYTICS + "Query": _clients(),
-    _ANALYTICS + "GetTimeline": _clients(),
-    _ANALYTICS + "WatchPartitions": _clients(),
-    _ANALYTICS + "GetRun": _clients(),
-    _ANALYTICS + "GetCoverage": _clients(),
-    _ANALYTICS + "Explain": _clients(),
-    _ANALYTICS + "ExplainGroup": _clients(),
-    _ANALYTICS + "ExplainHeldBack": _clients(),
-    _ANALYTICS + "GetReport": _clients(),
-    _ANALYTICS + "SubmitRun": _clients(),
-    _ANALYTICS + "CancelRun": _clients(),
+    **_each(_METADATA, "Subscribe GetMetadata DescribeCluster", EVERYBODY),
+    _METADATA + "DescribeAudit": _CLIENTS,
+    **_each(_ANALYTICS, "ListStats Query GetTimeline WatchPartitions GetRun GetCoverage Explain", _CLIENTS),
+    **_each(_ANALYTICS, "ExplainGroup ExplainHeldBack GetReport SubmitRun CancelRun", _CLIENTS),
     # The schema is public, and health says serving or not.
-    "/grpc.health.v1.Health/Check": EVERYBODY,
-    "/grpc.health.v1.Health/Watch": EVERYBODY,
-    "/grpc.health.v1.Health/List": EVERYBODY,
+    **_each("/grpc.health.v1.Health/", "Check Watch List", EVERYBODY),
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": EVERYBODY,
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": EVERYBODY,
 }
@@ -291,12 +250,12 @@ class Scope(StrEnum):
     SOME = "some"
     """Of any one topic, because the request names none."""
     EVERY = "every"
-    """Of the cluster and of every topic, because the answer tells of all."""
+    """Of the cluster and of every topic, because the answer is about all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a method needs, by what it touches. Empty: nothing, because what it tells is no secret."""
+    """What a method needs, by what it touches. Empty: nothing, because what it answers is no secret."""
 
     of: Needs
     scope: Scope = Scope.NAMED
@@ -304,55 +263,42 @@ class Need:
 
 _O, _R = Operation, ResourceType
 _NOTHING = Need({})
+_SEES_CLUSTER, _ALTERS_CLUSTER = Need({_R.CLUSTER: _O.DESCRIBE}), Need({_R.CLUSTER: _O.ALTER})
 _SEES_ALL = Need({_R.CLUSTER: _O.DESCRIBE, _R.TOPIC: _O.DESCRIBE}, Scope.EVERY)
 
-
-def _each(service: str, names: str, need: Need | Needs) -> dict[str, Need]:
-    """The same for some methods of a service."""
-    return {service + name: need if isinstance(need, Need) else Need(need) for name in names.split()}
-
-
 NEEDS: Mapping[str, Need] = {
-    **_each(_LEADER, "Produce ProduceStream", {_R.TOPIC: _O.WRITE, _R.TRANSACTIONAL_ID: _O.WRITE}),
-    **_each(_LEADER, "Fetch FetchStream DescribeProducers", {_R.TOPIC: _O.READ}),
-    **_each(_LEADER, "OffsetForLeaderEpoch ListOffsets DescribePartitions", {_R.TOPIC: _O.DESCRIBE}),
-    **_each(_LEADER, "DeleteRecords", {_R.TOPIC: _O.DELETE}),
-    **_each(_FOLLOWER, "Fetch", {_R.TOPIC: _O.READ}),
-    **_each(_FOLLOWER, "DescribeReplicas", {_R.TOPIC: _O.DESCRIBE}),
-    **_each(_GROUP, "FindCoordinator", {_R.GROUP: _O.DESCRIBE, _R.TRANSACTIONAL_ID: _O.DESCRIBE}),
-    **_each(_GROUP, "OffsetCommit", {_R.GROUP: _O.READ, _R.TOPIC: _O.READ}),
-    **_each(_GROUP, "TxnOffsetCommit", {_R.GROUP: _O.READ, _R.TOPIC: _O.READ, _R.TRANSACTIONAL_ID: _O.WRITE}),
-    **_each(_GROUP, "OffsetFetch DescribeGroups", {_R.GROUP: _O.DESCRIBE, _R.TOPIC: _O.DESCRIBE}),
-    **_each(_GROUP, "ConsumerGroupHeartbeat", {_R.GROUP: _O.READ, _R.TOPIC: _O.DESCRIBE}),
-    **_each(_GROUP, "ListGroups", {_R.GROUP: _O.DESCRIBE}),
-    **_each(_GROUP, "OffsetDelete", {_R.GROUP: _O.DELETE, _R.TOPIC: _O.READ}),
-    **_each(_GROUP, "DeleteGroups", {_R.GROUP: _O.DELETE}),
-    **_each(_TRANSACTION, "InitProducerId EndTxn", {_R.TRANSACTIONAL_ID: _O.WRITE}),
-    **_each(_TRANSACTION, "DescribeTransactions", {_R.TRANSACTIONAL_ID: _O.DESCRIBE, _R.TOPIC: _O.DESCRIBE}),
-    **_each(_TRANSACTION, "ListTransactions", {_R.TRANSACTIONAL_ID: _O.DESCRIBE}),
-    **_each(_CONTROLLER, "WatchMetadata", _SEES_ALL),
-    **_each(_CONTROLLER, "GetMetadata DescribeTopics", {_R.TOPIC: _O.DESCRIBE}),
-    **_each(_CONTROLLER, "ListNodes DescribeControllers DescribeAcls DescribeClientQuotas", {_R.CLUSTER: _O.DESCRIBE}),
-    **_each(
-        _CONTROLLER,
-        "ListPartitionReassignments",
-        Need({_R.CLUSTER: _O.DESCRIBE, _R.TOPIC: _O.DESCRIBE}, Scope.BOTH),
-    ),
-    **_each(
-        _CONTROLLER,
-        "ShutdownNode UnregisterNode AlterPartitionReassignments DrainNode HandOver ElectLeaders CreateAcls DeleteAcls "
-        "AlterClientQuotas",
-        {_R.CLUSTER: _O.ALTER},
-    ),
-    **_each(_CONTROLLER, "InitProducerId", Need({_R.TOPIC: _O.WRITE}, Scope.SOME)),
-    **_each(_CONTROLLER, "CreateTopics", {_R.CLUSTER: _O.CREATE, _R.TOPIC: _O.CREATE}),
-    **_each(_CONTROLLER, "DeleteTopics", {_R.TOPIC: _O.DELETE}),
-    **_each(_CONTROLLER, "AlterTopicConfigs IncrementalAlterConfigs", {_R.TOPIC: _O.ALTER_CONFIGS}),
-    **_each(_CONTROLLER, "DescribeConfigs", {_R.TOPIC: _O.DESCRIBE_CONFIGS}),
-    **_each(_CONTROLLER, "CreatePartitions", {_R.TOPIC: _O.ALTER}),
-    **_each(_METADATA, "Subscribe GetMetadata", {_R.TOPIC: _O.DESCRIBE}),
-    **_each(_METADATA, "DescribeCluster", _NOTHING),
-    **_each(_METADATA, "DescribeAudit", _SEES_ALL),
+    **_each(_LEADER, "Produce ProduceStream", Need({_R.TOPIC: _O.WRITE, _R.TRANSACTIONAL_ID: _O.WRITE})),
+    **_each(_LEADER, "Fetch FetchStream DescribeProducers", Need({_R.TOPIC: _O.READ})),
+    **_each(_LEADER, "OffsetForLeaderEpoch ListOffsets DescribePartitions", Need({_R.TOPIC: _O.DESCRIBE})),
+    _LEADER + "DeleteRecords": Need({_R.TOPIC: _O.DELETE}),
+    _FOLLOWER + "Fetch": Need({_R.TOPIC: _O.READ}),
+    _FOLLOWER + "DescribeReplicas": Need({_R.TOPIC: _O.DESCRIBE}),
+    _GROUP + "FindCoordinator": Need({_R.GROUP: _O.DESCRIBE, _R.TRANSACTIONAL_ID: _O.DESCRIBE}),
+    _GROUP + "OffsetCommit": Need({_R.GROUP: _O.READ, _R.TOPIC: _O.READ}),
+    _GROUP + "TxnOffsetCommit": Need({_R.GROUP: _O.READ, _R.TOPIC: _O.READ, _R.TRANSACTIONAL_ID: _O.WRITE}),
+    **_each(_GROUP, "OffsetFetch DescribeGroups", Need({_R.GROUP: _O.DESCRIBE, _R.TOPIC: _O.DESCRIBE})),
+    _GROUP + "ConsumerGroupHeartbeat": Need({_R.GROUP: _O.READ, _R.TOPIC: _O.DESCRIBE}),
+    _GROUP + "ListGroups": Need({_R.GROUP: _O.DESCRIBE}),
+    _GROUP + "OffsetDelete": Need({_R.GROUP: _O.DELETE, _R.TOPIC: _O.READ}),
+    _GROUP + "DeleteGroups": Need({_R.GROUP: _O.DELETE}),
+    **_each(_TRANSACTION, "InitProducerId EndTxn", Need({_R.TRANSACTIONAL_ID: _O.WRITE})),
+    _TRANSACTION + "DescribeTransactions": Need({_R.TRANSACTIONAL_ID: _O.DESCRIBE, _R.TOPIC: _O.DESCRIBE}),
+    _TRANSACTION + "ListTransactions": Need({_R.TRANSACTIONAL_ID: _O.DESCRIBE}),
+    _CONTROLLER + "WatchMetadata": _SEES_ALL,
+    **_each(_CONTROLLER, "GetMetadata DescribeTopics", Need({_R.TOPIC: _O.DESCRIBE})),
+    **_each(_CONTROLLER, "ListNodes DescribeControllers DescribeAcls DescribeClientQuotas", _SEES_CLUSTER),
+    _CONTROLLER + "ListPartitionReassignments": Need(_SEES_ALL.of, Scope.BOTH),
+    **_each(_CONTROLLER, "ShutdownNode UnregisterNode AlterPartitionReassignments DrainNode HandOver", _ALTERS_CLUSTER),
+    **_each(_CONTROLLER, "ElectLeaders CreateAcls DeleteAcls AlterClientQuotas", _ALTERS_CLUSTER),
+    _CONTROLLER + "InitProducerId": Need({_R.TOPIC: _O.WRITE}, Scope.SOME),
+    _CONTROLLER + "CreateTopics": Need({_R.CLUSTER: _O.CREATE, _R.TOPIC: _O.CREATE}),
+    _CONTROLLER + "DeleteTopics": Need({_R.TOPIC: _O.DELETE}),
+    **_each(_CONTROLLER, "AlterTopicConfigs IncrementalAlterConfigs", Need({_R.TOPIC: _O.ALTER_CONFIGS})),
+    _CONTROLLER + "DescribeConfigs": Need({_R.TOPIC: _O.DESCRIBE_CONFIGS}),
+    _CONTROLLER + "CreatePartitions": Need({_R.TOPIC: _O.ALTER}),
+    **_each(_METADATA, "Subscribe GetMetadata", Need({_R.TOPIC: _O.DESCRIBE})),
+    _METADATA + "DescribeCluster": _NOTHING,
+    _METADATA + "DescribeAudit": _SEES_ALL,
     **dict.fromkeys((method for method in TABLE if method.startswith(_ANALYTICS)), _SEES_ALL),
     **dict.fromkeys((method for method in TABLE if method.startswith("/grpc.")), _NOTHING),
 }

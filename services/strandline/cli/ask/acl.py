@@ -5,15 +5,14 @@ Invariant: nothing changes without --yes; what `list -o yaml` prints is what `ad
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.connect import over_tls
-from strandline.cli.failures import EXIT_REFUSED, CommandFailed, perform
+from strandline.cli.connect import over_tls, with_admin
+from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail, perform
 from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, printable, show, show_one
 from strandline.core.permissions import (
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Who may do what: list, add and remove rules, or test one case.", no_args_is_help=True)
 
-_FIELDS: Mapping[str, type[StrEnum] | None] = {
-    "principal": None,
+_FIELDS: Mapping[str, Any] = {
+    "principal": str,
     "permission": Permission,
     "operation": Operation,
     "resource": ResourceType,
     "pattern": Pattern,
-    "name": None,
+    "name": str,
 }
 _COLUMNS = [Column(name, name) for name in _FIELDS]
 
@@ -62,6 +61,7 @@ Prefixed = Annotated[bool, typer.Option("--prefixed", help="The name is how name
 Deny = Annotated[bool, typer.Option("--deny", help="Deny it, whatever allows it.")]
 File = Annotated[Path | None, typer.Option("--file", metavar="YAML", help="Rules as `acl list -o yaml` prints them.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this it is only checked.")]
+UNCHANGED = "checked; nothing was changed, --yes does it"
 Force = Annotated[bool, typer.Option("--force", help="Even if you could change no rule afterwards.")]
 
 
@@ -69,51 +69,45 @@ Force = Annotated[bool, typer.Option("--force", help="Even if you could change n
 @over_tls
 def list_rules(bootstrap: Bootstrap, output: Output = Format.TABLE) -> None:
     """List all rules."""
-    rules = perform(_described(bootstrap))
+    rules = perform(with_admin(bootstrap, lambda admin: admin.describe_acls()))
     show([_row(rule) for rule in rules], _COLUMNS, output, empty="no rules: with acl, clients may do nothing")
 
 
-async def _described(bootstrap: str) -> list[Rule]:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        return await admin.describe_acls()
+_Call = Callable[..., Awaitable[list["Refusal | None"]]]
 
 
-@app.command()
-@over_tls
-def add(
-    bootstrap: Bootstrap,
-    principal: MaybePrincipal = None,
-    operation: MaybeOperation = None,
-    resource: MaybeResource = None,
-    deny: Deny = False,
-    prefixed: Prefixed = False,
-    file: File = None,
-    force: Force = False,
-    yes: Yes = False,
-) -> None:
-    """Check rules, and with --yes add them: one by its words, or those of a file."""
-    rules = _given(principal, operation, resource, deny=deny, prefixed=prefixed, file=file)
-    perform(_change(bootstrap, rules, lambda admin: admin.create_acls, "added", yes=yes, force=force))
+def _command(name: str, call: Callable[[Admin], _Call], done: str, words: str) -> None:
+    @app.command(name, help=words)
+    @over_tls
+    def change(
+        bootstrap: Bootstrap,
+        principal: MaybePrincipal = None,
+        operation: MaybeOperation = None,
+        resource: MaybeResource = None,
+        deny: Deny = False,
+        prefixed: Prefixed = False,
+        file: File = None,
+        force: Force = False,
+        yes: Yes = False,
+    ) -> None:
+        rules = _given(principal, operation, resource, deny=deny, prefixed=prefixed, file=file)
+
+        async def change_all(admin: Admin) -> list[Refusal | None]:
+            # All of it is checked first, so that a wrong rule leaves nothing half done.
+            refusals = await call(admin)(rules, validate_only=True, force=force)
+            return await call(admin)(rules, force=force) if yes and not any(refusals) else refusals
+
+        refusals = perform(with_admin(bootstrap, change_all))
+        for rule, refusal in zip(rules, refusals, strict=True):
+            typer.echo(printable(f"{rule}: {refusal}" if refusal else str(rule)), err=refusal is not None)
+        if refused := len(refusals) - refusals.count(None):
+            said = f"{count_of(refused, 'rule')} refused; `strandline acl list` shows those that are there"
+            raise fail(CommandFailed(said, EXIT_REFUSED))
+        typer.echo(f"{count_of(len(rules), 'rule')} {done}" if yes else UNCHANGED)
 
 
-@app.command()
-@over_tls
-def remove(
-    bootstrap: Bootstrap,
-    principal: MaybePrincipal = None,
-    operation: MaybeOperation = None,
-    resource: MaybeResource = None,
-    deny: Deny = False,
-    prefixed: Prefixed = False,
-    file: File = None,
-    force: Force = False,
-    yes: Yes = False,
-) -> None:
-    """Check that rules are there, and with --yes take them back."""
-    rules = _given(principal, operation, resource, deny=deny, prefixed=prefixed, file=file)
-    perform(_change(bootstrap, rules, lambda admin: admin.delete_acls, "removed", yes=yes, force=force))
+_command("add", lambda admin: admin.create_acls, "added", "Check one rule, or those of a file; --yes adds them.")
+_command("remove", lambda admin: admin.delete_acls, "removed", "Check that rules are there; --yes removes them.")
 
 
 @app.command("test")
@@ -127,7 +121,7 @@ def ask(
 ) -> None:
     """Say whether the rules allow it, and which one decides; exit code 1 if they do not."""
     wanted = _rule(principal, operation, resource, Permission.ALLOW, Pattern.LITERAL)
-    rules = perform(_described(bootstrap))
+    rules = perform(with_admin(bootstrap, lambda admin: admin.describe_acls()))
     found = deciding_rule(rules, wanted.principal, wanted.operation, wanted.resource, wanted.name)
     allowed = found is not None and found.permission is Permission.ALLOW
     why = "no rule allows it" if found is None else f"by the rule '{found}'"
@@ -136,29 +130,6 @@ def ask(
     show_one(row, output, printable(f"{'allowed' if allowed else 'denied'} {why}"))
     if not allowed:
         raise typer.Exit(EXIT_REFUSED)
-
-
-_Call = Callable[..., Awaitable[list["Refusal | None"]]]
-
-
-async def _change(
-    bootstrap: str, rules: Sequence[Rule], call: Callable[[Admin], _Call], done: str, *, yes: bool, force: bool
-) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        # All of it is checked first, so that a wrong rule leaves nothing half done.
-        refusals = await call(admin)(rules, validate_only=True, force=force)
-        if yes and not any(refusals):
-            refusals = await call(admin)(rules, force=force)
-    for rule, refusal in zip(rules, refusals, strict=True):
-        typer.echo(printable(f"{rule}: {refusal}" if refusal else str(rule)), err=refusal is not None)
-    refused = [refusal for refusal in refusals if refusal is not None]
-    if refused:
-        raise CommandFailed(
-            f"{count_of(len(refused), 'rule')} refused; `strandline acl list` shows those that are there", EXIT_REFUSED
-        )
-    typer.echo(f"{count_of(len(rules), 'rule')} {done}" if yes else "checked; nothing was changed, --yes does it")
 
 
 def _row(rule: Rule) -> dict[str, Any]:
@@ -201,12 +172,12 @@ def _read_file(path: Path) -> list[Rule]:
 def _checked(row: Mapping[str, Any], where: str) -> Rule:
     if set(row) != set(_FIELDS) or not all(isinstance(value, str) for value in row.values()):
         raise typer.BadParameter(f"{where}a rule has the texts {', '.join(_FIELDS)}, and nothing else")
-    found: dict[str, Any] = dict(row)
+    found = {}
     for name, kind in _FIELDS.items():
-        if kind is not None and row[name] not in set(kind):
-            raise typer.BadParameter(f"{where}{name} {row[name]!r} is none of {', '.join(kind)}")
-        if kind is not None:
+        try:
             found[name] = kind(row[name])
+        except ValueError:
+            raise typer.BadParameter(f"{where}{name} {row[name]!r} is none of {', '.join(kind)}") from None
     rule = Rule(**found)
     if (refusal := rule_refusal(rule)) is not None:
         raise typer.BadParameter(where + refusal.message)

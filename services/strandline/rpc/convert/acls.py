@@ -15,21 +15,10 @@ from strandline.core.permissions import CLUSTER_NAME, Operation, Pattern, Permis
 from strandline.rpc.convert.errors import write_error
 from strandline.v1 import controller_service_pb2 as pb, metadata_pb2
 
-_RESOURCES = {
-    ResourceType.TOPIC: metadata_pb2.ACL_RESOURCE_TYPE_TOPIC,
-    ResourceType.GROUP: metadata_pb2.ACL_RESOURCE_TYPE_GROUP,
-    ResourceType.CLUSTER: metadata_pb2.ACL_RESOURCE_TYPE_CLUSTER,
-    ResourceType.TRANSACTIONAL_ID: metadata_pb2.ACL_RESOURCE_TYPE_TRANSACTIONAL_ID,
-}
-_PATTERNS = {
-    Pattern.LITERAL: metadata_pb2.ACL_PATTERN_TYPE_LITERAL,
-    Pattern.PREFIXED: metadata_pb2.ACL_PATTERN_TYPE_PREFIXED,
-}
-_OPERATIONS = {each: metadata_pb2.AclOperation.Value(f"ACL_OPERATION_{each}") for each in Operation}
-_PERMISSIONS = {
-    Permission.ALLOW: metadata_pb2.ACL_PERMISSION_TYPE_ALLOW,
-    Permission.DENY: metadata_pb2.ACL_PERMISSION_TYPE_DENY,
-}
+_RESOURCES = {each: metadata_pb2.AclResourceType.Value(f"ACL_RESOURCE_TYPE_{each.name}") for each in ResourceType}
+_PATTERNS = {each: metadata_pb2.AclPatternType.Value(f"ACL_PATTERN_TYPE_{each.name}") for each in Pattern}
+_OPERATIONS = {each: metadata_pb2.AclOperation.Value(f"ACL_OPERATION_{each.name}") for each in Operation}
+_PERMISSIONS = {each: metadata_pb2.AclPermissionType.Value(f"ACL_PERMISSION_TYPE_{each.name}") for each in Permission}
 _ANY = (0, 1)
 """In a filter, in every one of the four enumerations."""
 
@@ -90,26 +79,18 @@ def write_rules_message(rules: tuple[Rule, ...]) -> metadata_pb2.AclRules:
     return _written[1]
 
 
-def read_rules_message(message: metadata_pb2.AclRules) -> tuple[Rule, ...]:
-    """All rules.
-
-    Raises:
-        Refused: INVALID_REQUEST: one is of a later release; its sender keeps the feature level that goes with it.
-    """
-    return tuple(map(read_acl, message.acls))
-
-
 def read_create(message: pb.CreateAclsRequest) -> messages.CreateAcls:
     """Rules to add; one that cannot be read is answered by itself."""
     return messages.CreateAcls(
         cluster_id=message.cluster_id if message.HasField("cluster_id") else None,
-        rules=tuple(_or_refusal(read_acl, one) for one in message.creations),
+        rules=tuple(or_refusal(read_acl, one) for one in message.creations),
         validate_only=message.validate_only,
         force=message.force,
     )
 
 
-def _or_refusal(read: Callable[[_Message], _Value], message: _Message) -> _Value | Refusal:
+def or_refusal(read: Callable[[_Message], _Value], message: _Message) -> _Value | Refusal:
+    """What is read, or why it cannot be."""
     try:
         return read(message)
     except Refused as error:
@@ -146,7 +127,7 @@ def read_delete(message: pb.DeleteAclsRequest) -> messages.DeleteAcls:
     """Rules to take back; a filter that cannot be read is answered by itself."""
     return messages.DeleteAcls(
         cluster_id=message.cluster_id if message.HasField("cluster_id") else None,
-        filters=tuple(_or_refusal(_read_filter, one) for one in message.filters),
+        filters=tuple(or_refusal(_read_filter, one) for one in message.filters),
         validate_only=message.validate_only,
         force=message.force,
     )
@@ -179,21 +160,12 @@ def write_described(answer: messages.AclsDescribed) -> pb.DescribeAclsResponse:
 # ---- clients
 
 
-def create_request(
-    cluster_id: str | None, rules: Iterable[Rule], *, validate_only: bool, force: bool
-) -> pb.CreateAclsRequest:
-    """Rules to add, as a client asks for it."""
-    creations = map(write_acl, rules)
-    return pb.CreateAclsRequest(cluster_id=cluster_id, creations=creations, validate_only=validate_only, force=force)
-
-
 def delete_request(
     cluster_id: str | None, rules: Iterable[Rule], *, validate_only: bool, force: bool
 ) -> pb.DeleteAclsRequest:
     """Rules to take back, each by all that it says."""
-    request = pb.DeleteAclsRequest(cluster_id=cluster_id, validate_only=validate_only, force=force)
-    for rule in rules:
-        request.filters.add(
+    filters = [
+        pb.AclFilter(
             resource_type_filter=_RESOURCES[rule.resource],
             resource_name_filter=rule.name,
             pattern_type_filter=_PATTERNS[rule.pattern],
@@ -201,4 +173,6 @@ def delete_request(
             operation=_OPERATIONS[rule.operation],
             permission_type=_PERMISSIONS[rule.permission],
         )
-    return request
+        for rule in rules
+    ]
+    return pb.DeleteAclsRequest(cluster_id=cluster_id, filters=filters, validate_only=validate_only, force=force)

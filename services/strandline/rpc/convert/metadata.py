@@ -25,9 +25,9 @@ from strandline.core.types import (
     TopicPartition,
     Truncation,
 )
-from strandline.rpc.convert.acls import read_rules_message, write_rules_message
+from strandline.rpc.convert.acls import read_acl, write_rules_message
 from strandline.rpc.convert.errors import invalid
-from strandline.rpc.convert.quotas import read_entries, write_all
+from strandline.rpc.convert.quotas import read_entries, write_entries
 from strandline.v1 import controller_service_pb2, metadata_pb2, partition_pb2
 
 _V = TypeVar("_V")
@@ -257,7 +257,7 @@ def write_image(image: messages.MetadataImage) -> metadata_pb2.ClusterMetadata:
     if image.acls is not None:
         message.acls.CopyFrom(write_rules_message(image.acls))
     if image.quotas is not None:
-        message.quotas.CopyFrom(write_all(image.quotas))
+        message.quotas.CopyFrom(metadata_pb2.ClientQuotas(entries=write_entries(image.quotas)))
     return message
 
 
@@ -295,7 +295,7 @@ def read_image(
         removed_node_ids=_nodes(message.removed_node_ids),
         to_node_epoch=to_node_epoch,
         reigns=tuple(map(_read_reign, message.reigns)),
-        acls=read_rules_message(message.acls) if message.HasField("acls") else None,
+        acls=tuple(map(read_acl, message.acls.acls)) if message.HasField("acls") else None,
         quotas=read_entries(message.quotas.entries) if message.HasField("quotas") else None,
     )
 

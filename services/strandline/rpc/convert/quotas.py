@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from strandline.core.control import messages
-from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.errors import ErrorCode, Refused
 from strandline.core.permissions import EVERY_CLIENT
 from strandline.core.quotas import Quota, QuotaChange, QuotaKey, quota_refusal
+from strandline.rpc.convert.acls import or_refusal
 from strandline.rpc.convert.errors import write_error
 from strandline.v1 import controller_service_pb2 as pb, metadata_pb2
 
@@ -31,7 +32,8 @@ def _principal(entity: Sequence[metadata_pb2.ClientQuotaEntity]) -> str:
     return entity[0].entity_name if entity[0].HasField("entity_name") else EVERY_CLIENT
 
 
-def _write(quotas: Iterable[Quota]) -> list[metadata_pb2.ClientQuotaEntry]:
+def write_entries(quotas: Iterable[Quota]) -> list[metadata_pb2.ClientQuotaEntry]:
+    """Quotas, those of a principal together."""
     return [
         metadata_pb2.ClientQuotaEntry(
             entity=[_entity(principal)],
@@ -57,25 +59,17 @@ def read_entries(entries: Iterable[metadata_pb2.ClientQuotaEntry]) -> tuple[Quot
     return tuple(found)
 
 
-def write_all(quotas: tuple[Quota, ...]) -> metadata_pb2.ClientQuotas:
-    """All quotas."""
-    return metadata_pb2.ClientQuotas(entries=_write(quotas))
-
-
 def read_alter(message: pb.AlterClientQuotasRequest) -> messages.AlterClientQuotas:
     """Quotas to change; an entry that cannot be read is answered by itself."""
     return messages.AlterClientQuotas(
         cluster_id=message.cluster_id if message.HasField("cluster_id") else None,
-        entries=tuple(map(_read_alteration, message.entries)),
+        entries=tuple(or_refusal(_read_alteration, entry) for entry in message.entries),
         validate_only=message.validate_only,
     )
 
 
-def _read_alteration(entry: pb.ClientQuotaAlteration) -> tuple[QuotaChange, ...] | Refusal:
-    try:
-        principal = _principal(entry.entity)
-    except Refused as error:
-        return error.refusal
+def _read_alteration(entry: pb.ClientQuotaAlteration) -> tuple[QuotaChange, ...]:
+    principal = _principal(entry.entity)
     return tuple(QuotaChange(principal, op.key, None if op.remove else op.value) for op in entry.ops)
 
 
@@ -95,14 +89,14 @@ def read_describe(message: pb.DescribeClientQuotasRequest) -> messages.DescribeC
     Raises:
         Refused: INVALID_REQUEST: an entity is no principal.
     """
-    cluster_id = message.cluster_id if message.HasField("cluster_id") else None
     principals = tuple(_principal([each]) for each in message.components)
+    cluster_id = message.cluster_id if message.HasField("cluster_id") else None
     return messages.DescribeClientQuotas(cluster_id=cluster_id, principals=principals)
 
 
 def write_described(answer: messages.ClientQuotasDescribed) -> pb.DescribeClientQuotasResponse:
     """Quotas, in order."""
-    return pb.DescribeClientQuotasResponse(entries=_write(answer.quotas))
+    return pb.DescribeClientQuotasResponse(entries=write_entries(answer.quotas))
 
 
 # ---- clients
