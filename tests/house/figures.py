@@ -21,14 +21,15 @@ GENERATED = ("_pb2.py", "_pb2_grpc.py", "client/sync.py")
 LONG = 60
 """Lines of a function above which it is long; also lines of a file up to which it is short."""
 LIMITS = {
-    "strandline": (390, 84_475),
+    "strandline": (400, 86_625),
     "strandline_sim": (103, 22_575),
-    "strandline_analytics": (151, 22_375),
+    "strandline_analytics": (152, 22_450),
     "strandline_kafka": (48, 10_175),
-    "tests": (572, 120_400),
+    "tests": (587, 122_975),
 }
 """Files and lines that a package may have: what it has, and no more. A change that needs more takes something away.
-Rules of who may do what (ADR 32) had a budget of their own: 6 files and 1,610 lines, and 3 and 830 of tests."""
+Rules, quotas, tokens and the audit (ADR 32 to 34) had a budget of their own, 3,000 lines; they have 17 files and 3,800,
+and 19 files and 3,900 of tests."""
 _ANYTHING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 
