@@ -107,6 +107,9 @@ def _fill_map(draws: Draws, message: Message, field: FieldDescriptor, words: Wor
 
 
 def _scalar(draws: Draws, field: FieldDescriptor, words: Words) -> Any:
+    if field.type in (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT):
+        # Not of the words: a setting and a rate are both a `value`.
+        return draws.choice((0.0, 1.5, -1.0, 1e300, float("inf"), float("nan")))
     known = words.get(field.name)
     if known and not draws.one_in(4):
         return draws.choice(known)
@@ -118,8 +121,6 @@ def _scalar(draws: Draws, field: FieldDescriptor, words: Words) -> Any:
         return draws.taken(draws.integer(0, 30))
     if field.type == FieldDescriptor.TYPE_BOOL:
         return draws.one_in(2)
-    if field.type in (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT):
-        return draws.choice((0.0, 1.5, -1.0, float("inf")))
     low, high = _LIMITS[field.type]
     if draws.one_in(8):
         return draws.integer(low, high)
