@@ -1,4 +1,4 @@
-"""What a request changed, as the audit tells it: the few fields of each kind of resource that its method is about.
+"""What a request changed, as the audit records it: the few fields of each kind of resource that its method is about.
 
 Invariant: an audit holds what is named here and nothing else of a request or of the state (C109), so that no secret can
 be in it.
@@ -97,7 +97,7 @@ _FIND: Mapping[type[Any], _Find] = {
     messages.DeleteAcls: _rules,
     messages.AlterClientQuotas: _quotas,
 }
-"""By the kind of request. Of a change that comes in the same step without having been asked for, nothing is told."""
+"""By the kind of request. A change that comes in the same step without having been asked for is not recorded."""
 
 
 def changes(
@@ -148,6 +148,6 @@ class MergedRefusals:
         self._kinds[kind] = event
 
     def drain(self) -> list[Audit]:
-        """All of them, and begin anew."""
+        """All of them, and begin again."""
         found, self._kinds = list(self._kinds.values()), {}
         return found

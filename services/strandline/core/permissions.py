@@ -317,7 +317,7 @@ def audit_of(caller: Caller, resource: str | None, name: str | None, outcome: st
     """What a caller did, or was refused."""
     method = caller.method.removeprefix("/strandline.v1.")
     if name is not None:
-        # Whoever is refused chooses it.
+        # A caller that is refused chooses it.
         name = "".join(each if each.isprintable() else "?" for each in name[:LONGEST_NAME])
     return Audit(caller.principal, caller.peer, method, resource, name, outcome, rule)
 

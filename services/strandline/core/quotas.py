@@ -1,8 +1,8 @@
 """Decides how long a client waits that uses more than its quota: rates of principals, of each node for itself (C102).
 
 Invariants: a request is served whole and paid for afterwards, so over any time at most the rate, the burst and what was
-last begun are used; who waits as long as it was told meets no mute (C103). A mute is of what its quota is about: who
-produces too much may still read, and stays in its group. Requests per second are about all.
+last begun are used; a client that waits as long as its answer says meets no mute (C103). A mute is of what its quota
+is about: who produces too much may still read, and stays in its group. Requests per second are about all.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Meters:
         self._most = most
         self._metered: dict[tuple[str, QuotaKey], _Metered] = {}
         self.throttled = dict.fromkeys(QuotaKey, 0)
-        """How many requests, or parts of one, were told to wait."""
+        """How many requests, or parts of one, had to wait."""
         self.throttled_ms = dict.fromkeys(QuotaKey, 0)
         """For how long, all of them together."""
 

@@ -1,6 +1,6 @@
 """Who changes something by a call, and what a data node's answers say of such changes (C109).
 
-Who is handed to the controller's core, which knows what was there before. What data nodes and HandOver change is told
+Who is handed to the controller's core, which knows what was there before. What data nodes and HandOver change is read
 from the answer, by the fields that are named here.
 
 Invariant: nothing that nodes ask of each other or of controllers is a change of a caller's.
@@ -68,7 +68,7 @@ def _handed_over(request: Any, answer: Any) -> Iterator[_Change]:
 
 
 def _asked_for(request: Any) -> Iterator[_Change]:
-    """What is told of a call that was given up by its caller: it may have been done."""
+    """What is recorded of a call that was given up by its caller: it may have been done."""
     markers = getattr(request, "markers", ())
     topics = (*getattr(request, "topics", ()), *(topic for marker in markers for topic in marker.topics))
     groups = (*getattr(request, "groups_names", ()), getattr(request, "group_id", ""))

@@ -1,8 +1,8 @@
 """Whom the token of a call names (C106 to C108).
 
 Invariant: nothing that a token says is believed before its signature holds, by a key and an algorithm of its issuer
-that this process's settings name; nothing of a token is ever in a sentence or a line of the log. Whoever shows a token
-is a client.
+that this process's settings name; nothing of a token is ever in a sentence or a line of the log. A caller that shows
+a token is a client.
 """
 
 from __future__ import annotations
