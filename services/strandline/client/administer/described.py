@@ -61,7 +61,7 @@ class DescribedNode:
     disk_nearly_full: bool = False
     """It refuses writes for lack of disk space."""
     draining: bool = False
-    """It gets no new replicas, and leads only where nobody else can."""
+    """It gets no new replicas, and leads only where no other replica can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

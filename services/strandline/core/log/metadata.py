@@ -114,7 +114,7 @@ class MetadataFollower:
         self._reigns: tuple[messages.Reign, ...] = ()
         # Of that image; -1 before the first.
         self._metadata_offset = -1
-        # Who may do what, as far as somebody told.
+        # Who may do what, as far as it is known here.
         self._acls: tuple[Rule, ...] | None = None
         self._quotas: tuple[Quota, ...] | None = None
         # What an earlier process of this node stored; what this one is sent takes its place.
