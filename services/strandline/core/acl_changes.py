@@ -7,6 +7,7 @@ of their own, unless they insist.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from strandline.core.control import messages
 from strandline.core.control.draft import Draft
@@ -17,9 +18,9 @@ from strandline.core.permissions import (
     MOST_RULES,
     Acls,
     Operation,
+    Permission,
     ResourceType,
     Rule,
-    opposite,
     rule_refusal,
 )
 from strandline.core.types import ACLS
@@ -43,8 +44,9 @@ def create_acls(draft: Draft, request: messages.CreateAcls) -> messages.AclsChan
 def _cannot_add(rule: Rule, known: set[Rule]) -> Refusal | None:
     if (refusal := rule_refusal(rule)) is not None:
         return refusal
-    if opposite(rule) in known:
-        return Refusal(ErrorCode.INVALID_REQUEST, f"rule '{opposite(rule)}' says the contrary; take it back first")
+    opposite = replace(rule, permission=next(each for each in Permission if each is not rule.permission))
+    if opposite in known:
+        return Refusal(ErrorCode.INVALID_REQUEST, f"rule '{opposite}' says the contrary; take it back first")
     if rule not in known and len(known) >= MOST_RULES:
         return Refusal(ErrorCode.INVALID_REQUEST, f"there are {MOST_RULES} rules already; take some back first")
     return None
