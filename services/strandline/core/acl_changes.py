@@ -80,10 +80,8 @@ def _changed(
 
 def _locked_out(draft: Draft, after: Iterable[Rule]) -> Refusal | None:
     """Why the caller, who may change rules now, could not take the change back."""
-    if draft.permit is None:
-        return None
-    caller = draft.permit.caller.principal
-    if Acls(tuple(after)).of(caller).may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+    caller, needs = draft.permit.caller.principal, draft.permit.caller.needs
+    if needs is None or Acls(tuple(after)).of(caller).may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return None
     message = f"with this change {caller} could change no rule any more; leave it to an administrator, or give force"
     return Refusal(ErrorCode.POLICY_VIOLATION, message)

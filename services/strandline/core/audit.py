@@ -12,7 +12,7 @@ from typing import Any
 from strandline.core.control import messages
 from strandline.core.control.state import ClusterState, NodeRecord, Transaction
 from strandline.core.messages import TopicImage
-from strandline.core.permissions import ANONYMOUS, BY_ROLE, CLUSTER_NAME, Caller, Permit, ResourceType, audit_of
+from strandline.core.permissions import ANONYMOUS, BY_ROLE, CLUSTER_NAME, Permit, ResourceType, audit_of
 from strandline.core.state_events import Audit
 
 NODE = "node"
@@ -101,7 +101,7 @@ _FIND: Mapping[type[Any], _Find] = {
 
 
 def changes(
-    request: object, caller: Caller, permit: Permit | None, before: ClusterState, after: ClusterState, by: Transaction
+    request: object, permit: Permit, before: ClusterState, after: ClusterState, by: Transaction
 ) -> Iterator[Audit]:
     """An event for each resource that the request changed; what nothing came of has none."""
     find = _FIND.get(type(request))
@@ -109,14 +109,14 @@ def changes(
         gone = {key: value for key, value in old.items() if new.get(key) != value}
         came = {key: value for key, value in new.items() if old.get(key) != value}
         if gone or came:
-            yield allowed(caller, permit, resource, name, gone, came)._replace(meta_offset=by.header.metadata_offset)
+            yield allowed(permit, resource, name, gone, came)._replace(meta_offset=by.header.metadata_offset)
 
 
-def allowed(caller: Caller, permit: Permit | None, resource: str, name: str, before: _Texts, after: _Texts) -> Audit:
+def allowed(permit: Permit, resource: str, name: str, before: _Texts, after: _Texts) -> Audit:
     """A caller changed a resource."""
-    by_role = None if caller.principal == ANONYMOUS else BY_ROLE
-    rule = by_role if permit is None else permit.rule_of_change(resource, name)
-    return audit_of(caller, resource, name, "ALLOWED", rule)._replace(before=before, after=after)
+    by_role = None if permit.caller.principal == ANONYMOUS else BY_ROLE
+    rule = by_role if permit.caller.needs is None else permit.rule_of_change(resource, name)
+    return audit_of(permit.caller, resource, name, "ALLOWED", rule)._replace(before=before, after=after)
 
 
 # ---- refusals

@@ -307,7 +307,7 @@ Tell = Callable[[Audit], None]
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What a caller may touch, by the rules of now; ``tell`` hears of every refusal."""
+    """What a caller may touch, by the rules of now: everything, if it needs none. ``tell`` hears of every refusal."""
 
     caller: Caller
     acls: Acls = field(default_factory=Acls)
@@ -325,7 +325,15 @@ class Permit:
 
     def refusal(self, resource: ResourceType, name: str) -> Refusal | None:
         """Why the call may not touch this; None if it may."""
-        return None if self.may(resource, name) else self._refused(self.needs[resource], resource, name)
+        if self.may(resource, name):
+            return None
+        operation = self.needs[resource]
+        self.refused(operation, resource, name)
+        is_cluster = resource is ResourceType.CLUSTER
+        what = (
+            "the cluster" if is_cluster else f"{resource} '{name}', or there is none of that name that it may know of"
+        )
+        return Refusal(CODES[resource], f"{self.caller.principal} may not {operation} {what}", Outcome.NOT_APPENDED)
 
     def topic_refusal(self, name: str, topic_id: str, found: str) -> Refusal | None:
         """Why the call may not touch the topic that it names by name, by id or by both, and that is called ``found``.
@@ -343,7 +351,8 @@ class Permit:
 
     def sees(self, resource: ResourceType, name: str) -> bool:
         """Whether the caller may know that this is there."""
-        return self.acls.of(self.caller.principal).may(Operation.DESCRIBE, resource, name)
+        needs, principal = self.caller.needs, self.caller.principal
+        return needs is None or self.acls.of(principal).may(Operation.DESCRIBE, resource, name)
 
     def refused(self, operation: Operation, resource: ResourceType, name: str) -> None:
         """Tell that the call was refused this."""
@@ -353,14 +362,10 @@ class Permit:
     def rule_of_change(self, resource: str, name: str) -> str | None:
         """The rule that allowed the call to change this, of the resource itself or of the cluster."""
         for kind, named in ((resource, name), (ResourceType.CLUSTER, CLUSTER_NAME)):
-            if kind in self.needs and self.may(ResourceType(kind), named):
-                matcher = self.acls.of(self.caller.principal)
-                return str(matcher.rule_for(self.needs[ResourceType(kind)], ResourceType(kind), named))
+            if isinstance(kind, ResourceType) and kind in self.needs and self.may(kind, named):
+                return str(self.acls.of(self.caller.principal).rule_for(self.needs[kind], kind, named))
         return None
 
-    def _refused(self, operation: Operation, resource: ResourceType, name: str) -> Refusal:
-        self.refused(operation, resource, name)
-        what = "the cluster" if resource is ResourceType.CLUSTER else f"{resource} '{name}'"
-        absent = "" if resource is ResourceType.CLUSTER else ", or there is none of that name that it may know of"
-        message = f"{self.caller.principal} may not {operation} {what}{absent}"
-        return Refusal(CODES[resource], message, Outcome.NOT_APPENDED)
+
+EVERYTHING = Permit(Caller(ANONYMOUS, None))
+"""Of a call that needs no rules."""

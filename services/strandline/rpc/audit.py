@@ -15,9 +15,9 @@ import grpc
 
 from strandline.core.audit import allowed
 from strandline.core.errors import ErrorCode
-from strandline.core.permissions import ANONYMOUS, CLUSTER_NAME, Caller, ResourceType, Tell
+from strandline.core.permissions import ANONYMOUS, CLUSTER_NAME, Caller, Permit, ResourceType, Tell
 from strandline.rpc.permissions import ALWAYS, CHANGES, TABLE, CallerRole
-from strandline.rpc.permitted import CALL, CHANGES_BY, IDENTITY
+from strandline.rpc.permitted import CALL, IDENTITY, everything
 
 _Change = tuple[ResourceType, str, Mapping[str, str], Mapping[str, str]]
 """Kind and name of a resource, and what there is to say of it before and after."""
@@ -112,9 +112,10 @@ class AuditInterceptor(grpc.aio.ServerInterceptor):
             is_nodes = for_every_node if identity is None else identity.role is CallerRole.REPLICA
             if is_nodes:
                 return await inner(request, context)
-            principal = ANONYMOUS if identity is None else identity.principal
-            caller = Caller(principal, None, method, context.peer())
-            CHANGES_BY.set(caller)
+            if CALL.get() is everything:
+                principal = ANONYMOUS if identity is None else identity.principal
+                permit = Permit(Caller(principal, None, method, context.peer()))
+                CALL.set(lambda: permit)
             if told is None:
                 return await inner(request, context)
             found = _asked_for(request)
@@ -127,7 +128,7 @@ class AuditInterceptor(grpc.aio.ServerInterceptor):
                 raise
             finally:
                 for change in found:
-                    self._tell(allowed(caller, CALL.get()(), *change))
+                    self._tell(allowed(CALL.get()(), *change))
             return answer
 
         return answering

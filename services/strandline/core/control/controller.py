@@ -38,7 +38,7 @@ from strandline.core.messages import (
     ReportReplicaLogs,
     TopicImage,
 )
-from strandline.core.permissions import Acls, Caller, Permit, Tell
+from strandline.core.permissions import EVERYTHING, Acls, Caller, Permit, Tell
 from strandline.core.positions import prove
 from strandline.core.quota_changes import alter_quotas, describe_quotas, mutation_refusal
 from strandline.core.quotas import Meters, QuotaKey
@@ -154,7 +154,7 @@ class ControllerCore:
 
     def _draft(self, caller: Caller | None = None, tell: Tell = lambda _: None) -> Draft:
         at_most = self._timings.partitions_per_step
-        permit = None if caller is None or caller.needs is None else Permit(caller, self.acls, tell)
+        permit = EVERYTHING if caller is None else Permit(caller, self.acls, tell)
         return Draft(self.state, self._reports, self._doubt, self._skips, at_most, permit)
 
     def _commit(self, draft: Draft, *, settles: bool = True, is_settled: bool = False) -> list[events.ControllerEffect]:
@@ -323,7 +323,7 @@ class ControllerCore:
         for effect in done:
             if isinstance(effect, events.Commit) and event.caller is not None:
                 made = effect.transaction
-                found += changes(event.request, event.caller, draft.permit, draft.base, self.state, made)
+                found += changes(event.request, draft.permit, draft.base, self.state, made)
         return [Emit(None, each) for each in found]
 
     def _object(

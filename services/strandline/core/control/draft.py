@@ -22,7 +22,7 @@ from strandline.core.control.step_parts import LeftOver, ReplicaReports, StepRoo
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.truncation import rule_for
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
-from strandline.core.permissions import Permit, ResourceType, Rule
+from strandline.core.permissions import EVERYTHING, Permit, ResourceType, Rule
 from strandline.core.quotas import Quota
 from strandline.core.state_events import ConfigChange, LeaderChange, Reassignment, Stamped, decided_isr_change
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
@@ -47,12 +47,12 @@ class Draft:
         doubt: Doubt | None = None,
         skips: state.EpochSkips | None = None,
         at_most: int | None = None,
-        permit: Permit | None = None,
+        permit: Permit = EVERYTHING,
     ) -> None:
         """``reports``: what nodes reported of their logs in this reign; none are known without it. ``doubt``: which
         nodes it has not heard yet. ``skips``: which partitions it has changed before. ``at_most``: how many this step
-        changes before it leaves partitions over (`core.step_parts`); None: all.
-        ``permit``: what the caller may touch; None: everything."""
+        changes before it leaves partitions over (`core.step_parts`); None: all. ``permit``: what the caller may
+        touch."""
         self.base = base
         self._reports = reports or ReplicaReports()
         self._doubt = doubt or Doubt()
@@ -155,10 +155,8 @@ class Draft:
         found = self.base.topics.get(ref.topic_id) if ref.topic_id else self._by_name(ref.name)
         if found is not None and found.topic_id in self._deleted:
             found = None
-        if self.permit is not None:
-            refusal = self.permit.topic_refusal(ref.name, ref.topic_id, found.name if found else "")
-            if refusal is not None:
-                return refusal
+        if refusal := self.permit.topic_refusal(ref.name, ref.topic_id, found.name if found else ""):
+            return refusal
         if found is not None:
             if ref.topic_id and ref.name and found.name != ref.name:
                 return Refusal(ErrorCode.INCONSISTENT_TOPIC_ID, f"topic id {ref.topic_id} is '{found.name}'")
@@ -169,7 +167,7 @@ class Draft:
 
     def sees(self, name: str) -> bool:
         """Whether the caller may know that this topic is there."""
-        return self.permit is None or self.permit.sees(ResourceType.TOPIC, name)
+        return self.permit.sees(ResourceType.TOPIC, name)
 
     def has_name(self, name: str) -> bool:
         """Whether a topic has this name, those of this step included."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import AsOf, MetadataImage, NodeImage, PartitionImage, TopicImage, Wanted
-from strandline.core.permissions import Acls, Permit, ResourceType, Rule
+from strandline.core.permissions import EVERYTHING, Acls, Permit, ResourceType, Rule
 from strandline.core.types import NodeId, Rules
 
 # ---- metadata_history
@@ -254,8 +254,8 @@ class Portion:
 class Subscription:
     """The topics that one subscriber wants, over a history."""
 
-    def __init__(self, history: MetadataHistory, permit: Callable[[], Permit | None] = lambda: None) -> None:
-        """``permit``: what its subscriber may touch now; None: everything."""
+    def __init__(self, history: MetadataHistory, permit: Callable[[], Permit] = lambda: EVERYTHING) -> None:
+        """``permit``: what its subscriber may touch now."""
         self._history = history
         self._permit = permit
         self._names: set[str] = set()
@@ -265,11 +265,10 @@ class Subscription:
     @property
     def snapshot_after(self) -> int:
         """The change of rules behind which a subscriber who needs them is sent everything again; -1: none."""
-        return -1 if self._permit() is None else self._history.acls_changed
+        return -1 if self._permit().caller.needs is None else self._history.acls_changed
 
     def _sees(self, name: str) -> bool:
-        permit = self._permit()
-        return permit is None or permit.sees(ResourceType.TOPIC, name)
+        return self._permit().sees(ResourceType.TOPIC, name)
 
     def want(self, wanted: Wanted) -> Refusal | None:
         """Change what is wanted; returns why that is refused, if it is."""
