@@ -93,8 +93,7 @@ _FIND: Mapping[type[Any], _Find] = {
     messages.ShutdownNode: _nodes,
     messages.UnregisterNode: _nodes,
     messages.DrainNode: _nodes,
-    messages.CreateAcls: _rules,
-    messages.DeleteAcls: _rules,
+    messages.AlterAcls: _rules,
     messages.AlterClientQuotas: _quotas,
 }
 """By the kind of request. A change that comes in the same step without having been asked for is not recorded."""
