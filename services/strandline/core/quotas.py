@@ -85,7 +85,7 @@ class Meters:
 
     def __init__(self, burst_ms: int = BURST_MS, most: int = MOST_METERED) -> None:
         self.quotas: tuple[Quota, ...] = ()
-        """None at all is what a busy node looks for first."""
+        """Empty while there is none at all, which is what a busy node asks first."""
         self._rates: dict[tuple[str, QuotaKey], float] = {}
         self._burst_ms = burst_ms
         self._most = most
