@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
-import grpc
-
 from strandline.core.audit import allowed
 from strandline.core.errors import ErrorCode
 from strandline.core.permissions import ANONYMOUS, CLUSTER_NAME, Caller, Permit, ResourceType, Tell
 from strandline.rpc.permissions import ALWAYS, CHANGES, TABLE, CallerRole
 from strandline.rpc.permitted import CALL, IDENTITY, everything
+from strandline.rpc.wrapping import Handler, Wrapping
 
 _Change = tuple[ResourceType, str, Mapping[str, str], Mapping[str, str]]
 """Kind and name of a resource, and what there is to say of it before and after."""
@@ -87,20 +86,16 @@ _TOLD_BY_ANSWER: Mapping[str, Callable[[Any, Any], Iterator[_Change]]] = {
 }
 
 
-class AuditInterceptor(grpc.aio.ServerInterceptor):
+class AuditInterceptor(Wrapping):
     """The last one before the handlers; what it does not audit it leaves as it is."""
 
     def __init__(self, tell: Tell) -> None:
+        super().__init__()
         self._tell = tell
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """Wrap the handler of a method that changes something."""
-        handler, method = await continuation(handler_call_details), str(handler_call_details.method)
-        if handler is None or method not in CHANGES:
+    def wrap(self, method: str, handler: Handler) -> Handler:
+        """See `Wrapping`."""
+        if method not in CHANGES:
             return handler
         return handler._replace(unary_unary=self._audited(method, handler.unary_unary))
 

@@ -7,9 +7,8 @@ client is looked up for every message, because they change.
 
 from __future__ import annotations
 
-import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
@@ -30,6 +29,7 @@ from strandline.rpc.permissions import (
     identity_of_peer,
 )
 from strandline.rpc.permitted import CALL, IDENTITY, everything, refusal_of_whole
+from strandline.rpc.wrapping import Context, Handler, Wrapping, before
 
 if TYPE_CHECKING:
     from strandline.rpc.tokens import Tokens
@@ -51,12 +51,8 @@ class _Grant(NamedTuple):
 
 _log = structlog.get_logger("strandline.rpc")
 
-Handler = Any
-Context = Any
-"""gRPC's handlers and contexts, as `rpc.interceptors` spells them."""
 
-
-class PermissionInterceptor(grpc.aio.ServerInterceptor):
+class PermissionInterceptor(Wrapping):
     """Refuses what the table does not allow. ``cluster`` is the one that this process's own certificate names.
 
     ``acls``: the rules of now, which clients need beside the table; None: they need none. ``tell`` hears of refusals.
@@ -71,38 +67,22 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
         tell: Tell = lambda _: None,
         tokens: Tokens | None = None,
     ) -> None:
+        super().__init__()
         self._cluster = cluster
         self._tell = tell
         self._tokens = tokens
         self._table = table
         self._acls = acls
-        self._wrapped: dict[str, Handler] = {}
         # What the table grants to whom: the same for as long as the process lives, as rules are not.
         self._granted: dict[tuple[str, tuple[bytes, ...]], _Grant] = {}
         self._said_s = float("-inf")
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        """Wrap the method's handler; an unknown method stays UNIMPLEMENTED."""
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        method = str(handler_call_details.method)
-        wrapped = self._wrapped.get(method)
-        if wrapped is None:
-            wrapped = self._wrapped[method] = self._wrap(method, handler)
-        return wrapped
-
-    def _wrap(self, method: str, handler: Handler) -> Handler:
+    def wrap(self, method: str, handler: Handler) -> Handler:
+        """See `Wrapping`."""
         if handler.unary_unary is not None:
             return handler._replace(unary_unary=self._one_request(method, handler.unary_unary, is_stream=False))
         if handler.unary_stream is not None:
             return handler._replace(unary_stream=self._one_request(method, handler.unary_stream, is_stream=True))
-        if handler.stream_unary is not None:
-            return handler._replace(stream_unary=self._many_requests(method, handler.stream_unary))
         return handler._replace(stream_stream=self._many_requests(method, handler.stream_stream))
 
     def _one_request(self, method: str, inner: Callable[..., Any], *, is_stream: bool) -> Callable[..., Any]:
@@ -242,19 +222,3 @@ class _CheckedContext:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
-
-
-def before(inner: Callable[..., Any], check: Callable[[Any, Context], tuple[Any, Context]]) -> Callable[..., Any]:
-    """``inner`` with ``check`` before it, of the same kind: gRPC asks whether a handler generates its answers."""
-    if inspect.isasyncgenfunction(inner):
-
-        async def generating(request: Any, context: Context) -> AsyncIterator[Any]:
-            async for answer in inner(*check(request, context)):
-                yield answer
-
-        return generating
-
-    async def answering(request: Any, context: Context) -> Any:
-        return await inner(*check(request, context))
-
-    return answering

@@ -14,14 +14,13 @@ from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
-import grpc
 from google.protobuf.message import Message
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import ServedPartition
 from strandline.core.quotas import Meters, Quota, QuotaKey
-from strandline.rpc.authorization import before
 from strandline.rpc.permitted import principal_of_call
+from strandline.rpc.wrapping import Handler, Wrapping, before
 
 MOST_WAITING_BYTES = 64 << 20
 """Of requests that wait for the end of a mute; beyond that they are refused."""
@@ -143,20 +142,16 @@ METERED: ContextVar[Metered] = ContextVar("metered", default=_NOBODY)
 """The call that is being served; set before its handler runs."""
 
 
-class QuotaInterceptor(grpc.aio.ServerInterceptor):
+class QuotaInterceptor(Wrapping):
     """Counts requests, and has those of muted callers wait. Messages of a stream are counted by who reads them."""
 
     def __init__(self, throttle: Throttle) -> None:
+        super().__init__()
         self._throttle = throttle
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """Wrap the method's handler; an unknown method stays UNIMPLEMENTED."""
-        handler, method = await continuation(handler_call_details), str(handler_call_details.method)
-        if handler is None or method.startswith(_UNCOUNTED):
+    def wrap(self, method: str, handler: Handler) -> Handler:
+        """See `Wrapping`."""
+        if method.startswith(_UNCOUNTED):
             return handler
         keys = _KEYS.get(method, _REQUESTS)
         if handler.unary_unary is not None:
