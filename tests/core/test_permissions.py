@@ -27,7 +27,6 @@ from strandline.core.permissions import (
     Permit,
     ResourceType,
     Rule,
-    deciding_rule,
 )
 from strandline.core.types import ACLS, NodeId
 
@@ -49,6 +48,21 @@ def rule(words: str) -> Rule:
     """`client/x ALLOW READ topic LITERAL t` as a rule."""
     principal, permission, operation, resource, pattern, name = words.split(" ", 5)
     return Rule(principal, Permission(permission), Operation(operation), ResourceType(resource), Pattern(pattern), name)
+
+
+def deciding_rule(
+    rules: Iterable[Rule], principal: str, operation: Operation, resource: ResourceType, name: str
+) -> Rule | None:
+    """The rule that decides, by looking at every one; None: no rule does, so it is not permitted."""
+    found = [
+        rule
+        for rule in rules
+        if rule.principal in (principal, EVERY_CLIENT)
+        and rule.resource is resource
+        and rule.decides(operation)
+        and rule.matches(name)
+    ]
+    return min(found, key=lambda rule: (rule.permission is not Permission.DENY, rule), default=None)
 
 
 @given(st.lists(rules, max_size=12), st.sampled_from(["client/x", "client/z"]), resources, names)

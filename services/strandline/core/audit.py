@@ -135,14 +135,12 @@ class MergedRefusals:
     def take(self, event: Audit) -> None:
         """Count one more, or as many as it joins."""
         kind = (event.principal, event.method, event.resource_type, event.rule)
-        known = self._kinds.get(kind)
-        if known is None and len(self._kinds) >= MOST_KINDS:
+        if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
             kind = (None, None, None, None)
-            known = self._kinds.get(kind)
             event = event._replace(
                 principal=None, peer=None, method=None, resource_type=None, resource_name=None, rule=None
             )
-        if known is not None:
+        if (known := self._kinds.get(kind)) is not None:
             event = known._replace(n_coalesced=known.n_coalesced + event.n_coalesced, last_ms=event.last_ms)
         self._kinds[kind] = event
 

@@ -117,21 +117,6 @@ class Rule:
         return self.operation in (operation, Operation.ALL, *implied_by)
 
 
-def deciding_rule(
-    rules: Iterable[Rule], principal: str, operation: Operation, resource: ResourceType, name: str
-) -> Rule | None:
-    """The rule that decides, said as plainly as can be; None: no rule does, so it is not permitted."""
-    found = [
-        rule
-        for rule in rules
-        if rule.principal in (principal, EVERY_CLIENT)
-        and rule.resource is resource
-        and rule.decides(operation)
-        and rule.matches(name)
-    ]
-    return min(found, key=lambda rule: (rule.permission is not Permission.DENY, rule), default=None)
-
-
 # ---- rule_refusal
 # Which rules are taken.
 
@@ -172,7 +157,7 @@ def rule_refusal(rule: Rule) -> Refusal | None:
 # ---- compiled
 # The rules of one principal, so that a check costs the same whatever their number.
 #
-# Invariant: the answer is `deciding_rule`'s; a property test compares the two.
+# Invariant: the answer is that of looking at every rule; a property test compares the two.
 
 
 class _Names:

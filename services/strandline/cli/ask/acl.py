@@ -17,11 +17,11 @@ from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, printable, show, show_one
 from strandline.core.permissions import (
     CLUSTER_NAME,
+    Acls,
     Pattern,
     Permission,
     ResourceType,
     Rule,
-    deciding_rule,
     rule_refusal,
 )
 from strandline.units import count_of
@@ -106,7 +106,7 @@ def ask(
     """Say whether the rules allow it, and which one decides; exit code 1 if they do not."""
     wanted = _rule(principal, operation, resource, Permission.ALLOW, Pattern.LITERAL)
     rules = perform(with_admin(bootstrap, lambda admin: admin.describe_acls()))
-    found = deciding_rule(rules, wanted.principal, wanted.operation, wanted.resource, wanted.name)
+    found = Acls(tuple(rules)).of(wanted.principal).rule_for(wanted.operation, wanted.resource, wanted.name)
     allowed = found is not None and found.permission is Permission.ALLOW
     why = "no rule allows it" if found is None else f"by the rule '{found}'"
     asked = f"{wanted.principal} {wanted.operation} {wanted.resource} {wanted.name}"

@@ -326,8 +326,7 @@ class ControllerCore:
         found = denials.drain()
         for effect in done:
             if isinstance(effect, events.Commit) and event.caller is not None:
-                made = effect.transaction
-                found += changes(event.request, draft.permit, draft.base, self.state, made)
+                found += changes(event.request, draft.permit, draft.base, self.state, effect.transaction)
         return [Emit(None, each) for each in found]
 
     def _object(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import AsOf, MetadataImage, NodeImage, PartitionImage, TopicImage, Wanted
-from strandline.core.permissions import EVERYTHING, Acls, Permit, ResourceType, Rule
+from strandline.core.permissions import EVERYTHING, Acls, Permit, ResourceType
 from strandline.core.types import NodeId, Rules
 
 # ---- metadata_history
@@ -185,15 +185,11 @@ class MetadataHistory:
         self.removed_node_ids = (self.removed_node_ids | set(image.removed_node_ids)) - self.nodes.keys()
         if image.is_snapshot or image.topics or image.deleted_topic_ids:
             self.ids = {topic.name: topic.topic_id for topic in self.topics.values()}
-        if image.is_snapshot or image.acls is not None:
-            self._take_rules(image.acls or ())
+        if (image.is_snapshot or image.acls is not None) and (image.acls or ()) != self.acls.rules:
+            # What a snapshot repeats stays compiled.
+            self.acls = Acls(image.acls or ())
         self.image = image
         self.as_of = _position(image)
-
-    def _take_rules(self, rules: tuple[Rule, ...]) -> None:
-        # What a snapshot repeats stays compiled.
-        if rules != self.acls.rules:
-            self.acls = Acls(rules)
 
     def _compare(self, topic_id: str, old: TopicImage | None) -> ChangedTopic | None:
         new = self.topics.get(topic_id)
