@@ -116,9 +116,8 @@ def mutation_refusal(meters: Meters, quotas: tuple[Quota, ...], event: events.Re
     """Why a client's topics or partitions are not created or deleted now; nothing of them is (C104)."""
     request = event.request
     meters.know(quotas)
-    if event.principal is None or not isinstance(
-        request, messages.CreateTopics | messages.DeleteTopics | messages.CreatePartitions
-    ):
+    mutations = messages.CreateTopics | messages.DeleteTopics | messages.CreatePartitions
+    if event.principal is None or not isinstance(request, mutations):
         return None
     if isinstance(request, messages.CreateTopics) and all(is_internal(new.name) for new in request.topics):
         # Nodes ask for these, and without TLS nobody knows that it is a node.

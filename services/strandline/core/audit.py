@@ -19,13 +19,13 @@ NODE = "node"
 """A kind of resource that no rule is about."""
 
 _Texts = Mapping[str, str]
-_Change = tuple[str, str, _Texts, _Texts]
+Change = tuple[str, str, _Texts, _Texts]
 """Kind and name of a resource, and what there is to say of it before and after."""
-_Find = Callable[[ClusterState, ClusterState, Transaction], Iterator[_Change]]
+_Find = Callable[[ClusterState, ClusterState, Transaction], Iterator[Change]]
 
 
 def _topics(view: Callable[[TopicImage], _Texts]) -> _Find:
-    def find(before: ClusterState, after: ClusterState, transaction: Transaction) -> Iterator[_Change]:
+    def find(before: ClusterState, after: ClusterState, transaction: Transaction) -> Iterator[Change]:
         put = (*(each.topic_id for each in transaction.topics), *(each.tp.topic_id for each in transaction.partitions))
         for topic_id in dict.fromkeys((*put, *transaction.deleted_topic_ids)):
             was, now = before.topics.get(topic_id), after.topics.get(topic_id)
@@ -54,7 +54,7 @@ def _leaders(topic: TopicImage) -> _Texts:
     }
 
 
-def _nodes(before: ClusterState, after: ClusterState, transaction: Transaction) -> Iterator[_Change]:
+def _nodes(before: ClusterState, after: ClusterState, transaction: Transaction) -> Iterator[Change]:
     put = (*(each.image.node_id for each in transaction.nodes), *(each.node_id for each in transaction.removed_nodes))
     for node_id in dict.fromkeys(put):
         yield NODE, str(node_id), _standing(before.nodes.get(node_id)), _standing(after.nodes.get(node_id))
@@ -68,14 +68,14 @@ def _standing(node: NodeRecord | None) -> _Texts:
     return {name: str(holds).lower() for name, holds in states.items()}
 
 
-def _rules(_before: ClusterState, _after: ClusterState, transaction: Transaction) -> Iterator[_Change]:
+def _rules(_before: ClusterState, _after: ClusterState, transaction: Transaction) -> Iterator[Change]:
     for rule in transaction.removed_acls:
         yield rule.resource, rule.name, {"rule": str(rule)}, {}
     for rule in transaction.acls:
         yield rule.resource, rule.name, {}, {"rule": str(rule)}
 
 
-def _quotas(_before: ClusterState, _after: ClusterState, transaction: Transaction) -> Iterator[_Change]:
+def _quotas(_before: ClusterState, _after: ClusterState, transaction: Transaction) -> Iterator[Change]:
     old, new = (
         {f"{each.key} of {each.principal}": f"{each.value:g}" for each in quotas}
         for quotas in (transaction.removed_quotas, transaction.quotas)

@@ -11,18 +11,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
-from strandline.core.audit import allowed
+from strandline.core.audit import Change, allowed
 from strandline.core.errors import ErrorCode
 from strandline.core.permissions import ANONYMOUS, CLUSTER_NAME, Caller, Permit, ResourceType, Tell
 from strandline.rpc.permissions import ALWAYS, CHANGES, TABLE, CallerRole
 from strandline.rpc.permitted import CALL, IDENTITY, everything
 from strandline.rpc.wrapping import Handler, Wrapping
 
-_Change = tuple[ResourceType, str, Mapping[str, str], Mapping[str, str]]
-"""Kind and name of a resource, and what there is to say of it before and after."""
 
-
-def _deleted_records(_request: Any, answer: Any) -> Iterator[_Change]:
+def _deleted_records(_request: Any, answer: Any) -> Iterator[Change]:
     for topic in answer.topics:
         # Where it timed out the leader has deleted, and some replica has not.
         done = (each for each in topic.partitions if each.error_code in (0, ErrorCode.REQUEST_TIMED_OUT))
@@ -34,7 +31,7 @@ def _deleted_records(_request: Any, answer: Any) -> Iterator[_Change]:
             yield ResourceType.TOPIC, topic.name, {}, starts
 
 
-def _ended_transactions(request: Any, answer: Any) -> Iterator[_Change]:
+def _ended_transactions(request: Any, answer: Any) -> Iterator[Change]:
     for marker, row in zip(request.markers, answer.markers, strict=True):
         outcome = "commit" if marker.transaction_result else "abort"
         for topic in row.topics:
@@ -44,7 +41,7 @@ def _ended_transactions(request: Any, answer: Any) -> Iterator[_Change]:
                 yield ResourceType.TOPIC, topic.name, {}, told
 
 
-def _deleted_offsets(request: Any, answer: Any) -> Iterator[_Change]:
+def _deleted_offsets(request: Any, answer: Any) -> Iterator[Change]:
     gone = [
         f"{topic.name}-{each.partition_index}"
         for topic in answer.topics
@@ -55,18 +52,18 @@ def _deleted_offsets(request: Any, answer: Any) -> Iterator[_Change]:
         yield ResourceType.GROUP, request.group_id, dict.fromkeys(gone, "committed"), {}
 
 
-def _deleted_groups(_request: Any, answer: Any) -> Iterator[_Change]:
+def _deleted_groups(_request: Any, answer: Any) -> Iterator[Change]:
     for row in answer.results:
         if not row.error_code:
             yield ResourceType.GROUP, row.group_id, {}, {}
 
 
-def _handed_over(request: Any, answer: Any) -> Iterator[_Change]:
+def _handed_over(request: Any, answer: Any) -> Iterator[Change]:
     after = {"controller": request.to} if request.HasField("to") else {}
     yield ResourceType.CLUSTER, CLUSTER_NAME, {"controller": answer.controller_id}, after
 
 
-def _asked_for(request: Any) -> Iterator[_Change]:
+def _asked_for(request: Any) -> Iterator[Change]:
     """What is recorded of a call that was given up by its caller: it may have been done."""
     markers = getattr(request, "markers", ())
     topics = (*getattr(request, "topics", ()), *(topic for marker in markers for topic in marker.topics))
@@ -77,7 +74,7 @@ def _asked_for(request: Any) -> Iterator[_Change]:
         yield kind, name, {}, {"done": "not known"}
 
 
-_TOLD_BY_ANSWER: Mapping[str, Callable[[Any, Any], Iterator[_Change]]] = {
+_TOLD_BY_ANSWER: Mapping[str, Callable[[Any, Any], Iterator[Change]]] = {
     "/strandline.v1.LeaderService/DeleteRecords": _deleted_records,
     "/strandline.v1.LeaderService/WriteTxnMarkers": _ended_transactions,
     "/strandline.v1.GroupService/OffsetDelete": _deleted_offsets,

@@ -74,7 +74,12 @@ def _command(name: str, call: Callable[[Admin], _Call], done: str, words: str) -
         force: Force = False,
         yes: Yes = False,
     ) -> None:
-        rules = _given(principal, operation, resource, deny=deny, prefixed=prefixed, file=file)
+        given = [word for word in (principal, operation, resource) if word is not None]
+        if len(given) != (3 if file is None else 0):
+            raise typer.BadParameter("give PRINCIPAL OPERATION RESOURCE, or --file alone")
+        permission = Permission.DENY if deny else Permission.ALLOW
+        pattern = Pattern.PREFIXED if prefixed else Pattern.LITERAL
+        rules = [_rule(*given, permission=permission, pattern=pattern)] if file is None else _read_file(file)
 
         async def change_all(admin: Admin) -> list[Refusal | None]:
             # All of it is checked first, so that a wrong rule leaves nothing half done.
@@ -104,7 +109,7 @@ def ask(
     output: Output = Format.TABLE,
 ) -> None:
     """Say whether the rules allow it, and which one decides; exit code 1 if they do not."""
-    wanted = _rule(principal, operation, resource, Permission.ALLOW, Pattern.LITERAL)
+    wanted = _rule(principal, operation, resource, permission=Permission.ALLOW, pattern=Pattern.LITERAL)
     rules = perform(with_admin(bootstrap, lambda admin: admin.describe_acls()))
     found = Acls(tuple(rules)).of(wanted.principal).rule_for(wanted.operation, wanted.resource, wanted.name)
     allowed = found is not None and found.permission is Permission.ALLOW
@@ -120,20 +125,7 @@ def _row(rule: Rule) -> dict[str, Any]:
     return {name: str(getattr(rule, name)) for name in _FIELDS}
 
 
-def _given(
-    principal: str | None, operation: str | None, resource: str | None, *, deny: bool, prefixed: bool, file: Path | None
-) -> list[Rule]:
-    words = [word for word in (principal, operation, resource) if word is not None]
-    if (file is None) == (not words) or (words and len(words) < 3):
-        raise typer.BadParameter("give PRINCIPAL OPERATION RESOURCE, or --file alone")
-    if file is not None:
-        return _read_file(file)
-    assert principal is not None and operation is not None and resource is not None
-    permission = Permission.DENY if deny else Permission.ALLOW
-    return [_rule(principal, operation, resource, permission, Pattern.PREFIXED if prefixed else Pattern.LITERAL)]
-
-
-def _rule(principal: str, operation: str, resource: str, permission: Permission, pattern: Pattern) -> Rule:
+def _rule(principal: str, operation: str, resource: str, *, permission: Permission, pattern: Pattern) -> Rule:
     kind, _, name = resource.partition(":")
     if kind == ResourceType.CLUSTER and not name:
         name = CLUSTER_NAME
