@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,6 @@ from strandline.core.permissions import (
     Permit,
     ResourceType,
     Rule,
-    deciding_rule,
 )
 from strandline.core.types import ACLS, NodeId
 
@@ -48,6 +48,21 @@ def rule(words: str) -> Rule:
     """`client/x ALLOW READ topic LITERAL t` as a rule."""
     principal, permission, operation, resource, pattern, name = words.split(" ", 5)
     return Rule(principal, Permission(permission), Operation(operation), ResourceType(resource), Pattern(pattern), name)
+
+
+def deciding_rule(
+    rules: Iterable[Rule], principal: str, operation: Operation, resource: ResourceType, name: str
+) -> Rule | None:
+    """The rule that decides, by looking at every one; None: no rule does, so it is not permitted."""
+    found = [
+        rule
+        for rule in rules
+        if rule.principal in (principal, EVERY_CLIENT)
+        and rule.resource is resource
+        and rule.decides(operation)
+        and rule.matches(name)
+    ]
+    return min(found, key=lambda rule: (rule.permission is not Permission.DENY, rule), default=None)
 
 
 @given(st.lists(rules, max_size=12), st.sampled_from(["client/x", "client/z"]), resources, names)
@@ -129,12 +144,12 @@ def test_a_check_costs_the_same_whatever_the_number_of_rules() -> None:
 
 
 def _create(controller: Controller, *words: str, caller: str = "", **more: Any) -> list[ErrorCode | None]:
-    request = messages.CreateAcls(rules=tuple(map(rule, words)), **more)
-    return _codes(_ask(controller, request, caller).results)
+    request = messages.AlterAcls(entries=tuple(map(rule, words)), **more)
+    return _codes(_ask(controller, request, caller).refusals)
 
 
-def _codes(rows: Any) -> list[ErrorCode | None]:
-    return [None if row.refusal is None else row.refusal.code for row in rows]
+def _codes(refusals: Iterable[Refusal | None]) -> list[ErrorCode | None]:
+    return [None if refusal is None else refusal.code for refusal in refusals]
 
 
 def _ask(controller: Controller, request: Any, caller: str = "", **needs: Operation) -> Any:
@@ -160,12 +175,12 @@ def test_rules_are_added_listed_and_taken_back() -> None:
     none = controller.core.state.acls
     _create(controller, READS, "client/y DENY WRITE topic PREFIXED t", ADMINISTERS)
     speaking = controller.ask(messages.DescribeAcls(filter=AclFilter(name="t2", speaks_of_name=True))).rules
-    taken = controller.ask(messages.DeleteAcls(filters=(AclFilter(resource=TOPICS), AclFilter(name="gone")))).results
+    taken = controller.ask(messages.AlterAcls(entries=(AclFilter(resource=TOPICS), AclFilter(name="gone"))))
 
     assert (made, none) == ([None] * 3, ())
     assert [str(each) for each in speaking] == ["client/y DENY WRITE topic PREFIXED t"]
-    assert [len(row.rules) for row in taken] == [2, 0]
-    assert _codes(taken) == [None, ErrorCode.RESOURCE_NOT_FOUND]
+    assert [len(row) for row in taken.results if not isinstance(row, Refusal)] == [2]
+    assert _codes(taken.refusals) == [None, ErrorCode.RESOURCE_NOT_FOUND]
     assert controller.core.state.acls == (rule(ADMINISTERS),)
 
 
@@ -194,8 +209,8 @@ def test_nobody_locks_themselves_out_unless_they_insist() -> None:
     """A client who may change rules may not take that from itself, by removal or denial, without force."""
     controller = _with_nodes()
     _create(controller, ADMINISTERS)
-    own = messages.DeleteAcls(filters=(AclFilter(principal="client/x"),))
-    refused = _codes(_ask(controller, own, "client/x").results)
+    own = messages.AlterAcls(entries=(AclFilter(principal="client/x"),))
+    refused = _codes(_ask(controller, own, "client/x").refusals)
     denied = _create(controller, f"client/* DENY ALL cluster LITERAL {CLUSTER_NAME}", caller="client/x")
     forced = _create(controller, f"client/* DENY ALL cluster LITERAL {CLUSTER_NAME}", caller="client/x", force=True)
 
@@ -227,7 +242,7 @@ def test_a_topic_that_may_not_be_touched_is_as_one_that_is_not_there() -> None:
     listed = _ask(controller, messages.DescribeTopics(topics=()), "client/x", topic=Operation.DESCRIBE).topics
     image = _ask(controller, messages.GetMetadata(), "client/x", topic=Operation.DESCRIBE).image
 
-    assert _codes(rows) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2 + [None]
+    assert _codes(row.refusal for row in rows) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2 + [None]
     assert said[0] == said[1]
     assert (listed, image.topics, image.acls) == ((), (), None)
 

@@ -96,7 +96,7 @@ def test_a_change_names_the_rule_that_allowed_it_and_a_refusal_the_one_that_deni
         controller.create(1, name=name, topic_id=f"{number}" * 8 + "-0000-4000-8000-000000000000")
     allows = Rule("client/x", Permission.ALLOW, Operation.DELETE, ResourceType.TOPIC, Pattern.LITERAL, "*")
     denies = Rule("client/*", Permission.DENY, Operation.DELETE, ResourceType.TOPIC, Pattern.PREFIXED, "a.")
-    controller.ask(messages.CreateAcls(rules=(allows, denies)))
+    controller.ask(messages.AlterAcls(entries=(allows, denies)))
     caller = Caller("client/x", {ResourceType.TOPIC: Operation.DELETE}, "DeleteTopics")
     refs = tuple(messages.TopicRef(name) for name in ("a.1", "a.2", "b"))
     refused, changed = _told(controller, messages.DeleteTopics(topics=refs), caller)

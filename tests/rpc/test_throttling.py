@@ -87,4 +87,4 @@ async def test_everybody_goes_on_when_the_quota_or_the_process_goes(how: str) ->
 def test_a_call_that_nobody_counts_is_off() -> None:
     """What a handler finds by default, and for nodes and administrators, while others have quotas."""
     assert not METERED.get().is_on
-    assert throttle(1, 1_000).meters.quotas is not None
+    assert throttle(1, 1_000).meters.quotas

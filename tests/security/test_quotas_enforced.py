@@ -60,8 +60,7 @@ class Held:
         assert await self.cluster.admin.alter_quotas([QuotaChange(principal, key, value)]) == [None]
 
         async def heard() -> bool:
-            quotas = self.node.throttle.meters.quotas
-            return (quotas.rate(principal, key) if quotas else None) == value
+            return self.node.throttle.meters.rate(principal, key) == value
 
         await until(heard, "the node has heard of the quota")
 

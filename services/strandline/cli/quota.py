@@ -65,15 +65,15 @@ def remove(principal: Principal, key: Key, bootstrap: Bootstrap, yes: Yes = Fals
 def _change(bootstrap: str, change: QuotaChange, done: str, *, yes: bool) -> None:
     if (refusal := quota_refusal(*change)) is not None:
         raise typer.BadParameter(refusal.message)
-    perform(with_admin(bootstrap, lambda admin: _changed(admin, change, validate_only=not yes)))
+
+    async def alter(admin: Admin) -> None:
+        there = [(quota.principal, quota.key) for quota in await admin.describe_quotas()]
+        if change.value is None and change[:2] not in there:
+            said = f"{change.principal} has no {change.key}; `strandline quota list` shows what there is"
+            raise CommandFailed(said, EXIT_REFUSED)
+        (refusal,) = await admin.alter_quotas([change], validate_only=not yes)
+        if refusal is not None:
+            raise CommandFailed(str(refusal), EXIT_REFUSED)
+
+    perform(with_admin(bootstrap, alter))
     typer.echo(f"1 quota {done}" if yes else UNCHANGED)
-
-
-async def _changed(admin: Admin, change: QuotaChange, *, validate_only: bool) -> None:
-    there = [(quota.principal, quota.key) for quota in await admin.describe_quotas()]
-    if change.value is None and change[:2] not in there:
-        said = f"{change.principal} has no {change.key}; `strandline quota list` shows what there is"
-        raise CommandFailed(said, EXIT_REFUSED)
-    (refusal,) = await admin.alter_quotas([change], validate_only=validate_only)
-    if refusal is not None:
-        raise CommandFailed(str(refusal), EXIT_REFUSED)

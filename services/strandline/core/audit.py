@@ -12,20 +12,20 @@ from typing import Any
 from strandline.core.control import messages
 from strandline.core.control.state import ClusterState, NodeRecord, Transaction
 from strandline.core.messages import TopicImage
-from strandline.core.permissions import ANONYMOUS, BY_ROLE, CLUSTER_NAME, Caller, Permit, ResourceType, audit_of
+from strandline.core.permissions import ANONYMOUS, BY_ROLE, CLUSTER_NAME, Permit, ResourceType, audit_of
 from strandline.core.state_events import Audit
 
 NODE = "node"
 """A kind of resource that no rule is about."""
 
 _Texts = Mapping[str, str]
-_Change = tuple[str, str, _Texts, _Texts]
+Change = tuple[str, str, _Texts, _Texts]
 """Kind and name of a resource, and what there is to say of it before and after."""
-_Find = Callable[[ClusterState, ClusterState, Transaction], Iterator[_Change]]
+_Find = Callable[[ClusterState, ClusterState, Transaction], Iterator[Change]]
 
 
 def _topics(view: Callable[[TopicImage], _Texts]) -> _Find:
-    def find(before: ClusterState, after: ClusterState, transaction: Transaction) -> Iterator[_Change]:
+    def find(before: ClusterState, after: ClusterState, transaction: Transaction) -> Iterator[Change]:
         put = (*(each.topic_id for each in transaction.topics), *(each.tp.topic_id for each in transaction.partitions))
         for topic_id in dict.fromkeys((*put, *transaction.deleted_topic_ids)):
             was, now = before.topics.get(topic_id), after.topics.get(topic_id)
@@ -54,7 +54,7 @@ def _leaders(topic: TopicImage) -> _Texts:
     }
 
 
-def _nodes(before: ClusterState, after: ClusterState, transaction: Transaction) -> Iterator[_Change]:
+def _nodes(before: ClusterState, after: ClusterState, transaction: Transaction) -> Iterator[Change]:
     put = (*(each.image.node_id for each in transaction.nodes), *(each.node_id for each in transaction.removed_nodes))
     for node_id in dict.fromkeys(put):
         yield NODE, str(node_id), _standing(before.nodes.get(node_id)), _standing(after.nodes.get(node_id))
@@ -68,14 +68,14 @@ def _standing(node: NodeRecord | None) -> _Texts:
     return {name: str(holds).lower() for name, holds in states.items()}
 
 
-def _rules(_before: ClusterState, _after: ClusterState, transaction: Transaction) -> Iterator[_Change]:
+def _rules(_before: ClusterState, _after: ClusterState, transaction: Transaction) -> Iterator[Change]:
     for rule in transaction.removed_acls:
         yield rule.resource, rule.name, {"rule": str(rule)}, {}
     for rule in transaction.acls:
         yield rule.resource, rule.name, {}, {"rule": str(rule)}
 
 
-def _quotas(_before: ClusterState, _after: ClusterState, transaction: Transaction) -> Iterator[_Change]:
+def _quotas(_before: ClusterState, _after: ClusterState, transaction: Transaction) -> Iterator[Change]:
     old, new = (
         {f"{each.key} of {each.principal}": f"{each.value:g}" for each in quotas}
         for quotas in (transaction.removed_quotas, transaction.quotas)
@@ -93,15 +93,14 @@ _FIND: Mapping[type[Any], _Find] = {
     messages.ShutdownNode: _nodes,
     messages.UnregisterNode: _nodes,
     messages.DrainNode: _nodes,
-    messages.CreateAcls: _rules,
-    messages.DeleteAcls: _rules,
+    messages.AlterAcls: _rules,
     messages.AlterClientQuotas: _quotas,
 }
 """By the kind of request. A change that comes in the same step without having been asked for is not recorded."""
 
 
 def changes(
-    request: object, caller: Caller, permit: Permit | None, before: ClusterState, after: ClusterState, by: Transaction
+    request: object, permit: Permit, before: ClusterState, after: ClusterState, by: Transaction
 ) -> Iterator[Audit]:
     """An event for each resource that the request changed; what nothing came of has none."""
     find = _FIND.get(type(request))
@@ -109,14 +108,14 @@ def changes(
         gone = {key: value for key, value in old.items() if new.get(key) != value}
         came = {key: value for key, value in new.items() if old.get(key) != value}
         if gone or came:
-            yield allowed(caller, permit, resource, name, gone, came)._replace(meta_offset=by.header.metadata_offset)
+            yield allowed(permit, resource, name, gone, came)._replace(meta_offset=by.header.metadata_offset)
 
 
-def allowed(caller: Caller, permit: Permit | None, resource: str, name: str, before: _Texts, after: _Texts) -> Audit:
+def allowed(permit: Permit, resource: str, name: str, before: _Texts, after: _Texts) -> Audit:
     """A caller changed a resource."""
-    by_role = None if caller.principal == ANONYMOUS else BY_ROLE
-    rule = by_role if permit is None else permit.rule_of_change(resource, name)
-    return audit_of(caller, resource, name, "ALLOWED", rule)._replace(before=before, after=after)
+    by_role = None if permit.caller.principal == ANONYMOUS else BY_ROLE
+    rule = by_role if permit.caller.needs is None else permit.rule_of_change(resource, name)
+    return audit_of(permit.caller, resource, name, "ALLOWED", rule)._replace(before=before, after=after)
 
 
 # ---- refusals
@@ -136,14 +135,12 @@ class MergedRefusals:
     def take(self, event: Audit) -> None:
         """Count one more, or as many as it joins."""
         kind = (event.principal, event.method, event.resource_type, event.rule)
-        known = self._kinds.get(kind)
-        if known is None and len(self._kinds) >= MOST_KINDS:
+        if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
             kind = (None, None, None, None)
-            known = self._kinds.get(kind)
             event = event._replace(
                 principal=None, peer=None, method=None, resource_type=None, resource_name=None, rule=None
             )
-        if known is not None:
+        if (known := self._kinds.get(kind)) is not None:
             event = known._replace(n_coalesced=known.n_coalesced + event.n_coalesced, last_ms=event.last_ms)
         self._kinds[kind] = event
 

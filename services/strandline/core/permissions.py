@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -77,9 +77,9 @@ OPERATIONS: Mapping[ResourceType, frozenset[Operation]] = {
 }
 """What can be done to which kind of resource, and so be granted."""
 
-_ALLOWED_BY: Mapping[Operation, frozenset[Operation]] = {
-    _O.DESCRIBE: frozenset({_O.ALL, _O.READ, _O.WRITE, _O.DELETE, _O.ALTER, _O.DESCRIBE}),
-    _O.DESCRIBE_CONFIGS: frozenset({_O.ALL, _O.ALTER_CONFIGS, _O.DESCRIBE_CONFIGS}),
+_IMPLIED_BY: Mapping[Operation, frozenset[Operation]] = {
+    _O.DESCRIBE: frozenset({_O.READ, _O.WRITE, _O.DELETE, _O.ALTER}),
+    _O.DESCRIBE_CONFIGS: frozenset({_O.ALTER_CONFIGS}),
 }
 
 CODES: Mapping[ResourceType, ErrorCode] = {
@@ -103,8 +103,7 @@ class Rule:
     name: str
 
     def __str__(self) -> str:
-        words = (self.principal, self.permission, self.operation, self.resource, self.pattern, self.name)
-        return " ".join(words)
+        return " ".join(astuple(self))
 
     def matches(self, name: str) -> bool:
         """Whether the rule speaks of this name."""
@@ -114,28 +113,8 @@ class Rule:
 
     def decides(self, operation: Operation) -> bool:
         """Whether the rule speaks of this operation: what allows more, allows to look; what denies, denies itself."""
-        if self.permission is Permission.DENY:
-            return self.operation in (operation, Operation.ALL)
-        return self.operation in _allowed_by(operation)
-
-
-def _allowed_by(operation: Operation) -> frozenset[Operation]:
-    return _ALLOWED_BY.get(operation) or frozenset({operation, Operation.ALL})
-
-
-def deciding_rule(
-    rules: Iterable[Rule], principal: str, operation: Operation, resource: ResourceType, name: str
-) -> Rule | None:
-    """The rule that decides, said as plainly as can be; None: no rule does, so it is not permitted."""
-    found = [
-        rule
-        for rule in rules
-        if rule.principal in (principal, EVERY_CLIENT)
-        and rule.resource is resource
-        and rule.decides(operation)
-        and rule.matches(name)
-    ]
-    return min(found, key=lambda rule: (rule.permission is not Permission.DENY, rule), default=None)
+        implied_by = _IMPLIED_BY.get(operation, ()) if self.permission is Permission.ALLOW else ()
+        return self.operation in (operation, Operation.ALL, *implied_by)
 
 
 # ---- rule_refusal
@@ -175,16 +154,10 @@ def rule_refusal(rule: Rule) -> Refusal | None:
     return None
 
 
-def opposite(rule: Rule) -> Rule:
-    """The rule that says the contrary of exactly the same."""
-    other = Permission.ALLOW if rule.permission is Permission.DENY else Permission.DENY
-    return Rule(rule.principal, other, rule.operation, rule.resource, rule.pattern, rule.name)
-
-
 # ---- compiled
 # The rules of one principal, so that a check costs the same whatever their number.
 #
-# Invariant: the answer is `deciding_rule`'s; a property test compares the two.
+# Invariant: the answer is that of looking at every rule; a property test compares the two.
 
 
 class _Names:
@@ -193,23 +166,18 @@ class _Names:
     __slots__ = ("_literals", "_prefixes", "_rules")
 
     def __init__(self, rules: Iterable[Rule]) -> None:
-        literals: dict[str, Rule] = {}
-        given: dict[str, Rule] = {}
+        self._literals: dict[str, Rule] = {}
+        self._rules: dict[str, Rule] = {}
         for rule in rules:
-            if rule.pattern is Pattern.PREFIXED:
-                given[rule.name] = rule
-            elif rule.name == EVERY_NAME:
-                given[""] = rule
+            if rule.pattern is Pattern.PREFIXED or rule.name == EVERY_NAME:
+                self._rules[rule.name if rule.pattern is Pattern.PREFIXED else ""] = rule
             else:
-                literals[rule.name] = rule
+                self._literals[rule.name] = rule
         # None of them begins with another one, so of all only the last one before a name can be its beginning.
-        prefixes: list[str] = []
-        for prefix in sorted(given):
-            if not prefixes or not prefix.startswith(prefixes[-1]):
-                prefixes.append(prefix)
-        self._literals = literals
-        self._prefixes = tuple(prefixes)
-        self._rules = given
+        self._prefixes: list[str] = []
+        for prefix in sorted(self._rules):
+            if not self._prefixes or not prefix.startswith(self._prefixes[-1]):
+                self._prefixes.append(prefix)
 
     def __contains__(self, name: str) -> bool:
         return name in self._literals or self.covers(name)
@@ -264,8 +232,8 @@ class Matcher:
         key = (operation, resource)
         if key not in self._names:
             of = [rule for rule in self._rules if rule.resource is resource and rule.decides(operation)]
-            allows = [rule for rule in of if rule.permission is Permission.ALLOW]
-            self._names[key] = _Names(allows), _Names(rule for rule in of if rule.permission is Permission.DENY)
+            allowed, denied = (_Names(rule for rule in of if rule.permission is each) for each in Permission)
+            self._names[key] = allowed, denied
         return self._names[key]
 
 
@@ -281,14 +249,11 @@ class Acls:
 
     def of(self, principal: str) -> Matcher:
         """What a principal may do; those without a rule of their own share one matcher."""
-        known = self._matchers.get(principal)
-        if known is not None:
-            return known
         if principal not in self._by_principal:
             principal = EVERY_CLIENT
         if principal not in self._matchers:
-            own = self._by_principal[principal] if principal != EVERY_CLIENT else []
-            self._matchers[principal] = Matcher([*own, *self._by_principal[EVERY_CLIENT]])
+            whose = {principal, EVERY_CLIENT}
+            self._matchers[principal] = Matcher(rule for each in whose for rule in self._by_principal[each])
         return self._matchers[principal]
 
 
@@ -327,7 +292,7 @@ Tell = Callable[[Audit], None]
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What a caller may touch, by the rules of now; ``tell`` hears of every refusal."""
+    """What a caller may touch, by the rules of now: everything, if it needs none. ``tell`` hears of every refusal."""
 
     caller: Caller
     acls: Acls = field(default_factory=Acls)
@@ -345,7 +310,15 @@ class Permit:
 
     def refusal(self, resource: ResourceType, name: str) -> Refusal | None:
         """Why the call may not touch this; None if it may."""
-        return None if self.may(resource, name) else self._refused(self.needs[resource], resource, name)
+        if self.may(resource, name):
+            return None
+        operation = self.needs[resource]
+        self.refused(operation, resource, name)
+        is_cluster = resource is ResourceType.CLUSTER
+        what = (
+            "the cluster" if is_cluster else f"{resource} '{name}', or there is none of that name that it may know of"
+        )
+        return Refusal(CODES[resource], f"{self.caller.principal} may not {operation} {what}", Outcome.NOT_APPENDED)
 
     def topic_refusal(self, name: str, topic_id: str, found: str) -> Refusal | None:
         """Why the call may not touch the topic that it names by name, by id or by both, and that is called ``found``.
@@ -363,7 +336,8 @@ class Permit:
 
     def sees(self, resource: ResourceType, name: str) -> bool:
         """Whether the caller may know that this is there."""
-        return self.acls.of(self.caller.principal).may(Operation.DESCRIBE, resource, name)
+        needs, principal = self.caller.needs, self.caller.principal
+        return needs is None or self.acls.of(principal).may(Operation.DESCRIBE, resource, name)
 
     def refused(self, operation: Operation, resource: ResourceType, name: str) -> None:
         """Tell that the call was refused this."""
@@ -373,14 +347,10 @@ class Permit:
     def rule_of_change(self, resource: str, name: str) -> str | None:
         """The rule that allowed the call to change this, of the resource itself or of the cluster."""
         for kind, named in ((resource, name), (ResourceType.CLUSTER, CLUSTER_NAME)):
-            if kind in self.needs and self.may(ResourceType(kind), named):
-                matcher = self.acls.of(self.caller.principal)
-                return str(matcher.rule_for(self.needs[ResourceType(kind)], ResourceType(kind), named))
+            if isinstance(kind, ResourceType) and kind in self.needs and self.may(kind, named):
+                return str(self.acls.of(self.caller.principal).rule_for(self.needs[kind], kind, named))
         return None
 
-    def _refused(self, operation: Operation, resource: ResourceType, name: str) -> Refusal:
-        self.refused(operation, resource, name)
-        what = "the cluster" if resource is ResourceType.CLUSTER else f"{resource} '{name}'"
-        absent = "" if resource is ResourceType.CLUSTER else ", or there is none of that name that it may know of"
-        message = f"{self.caller.principal} may not {operation} {what}{absent}"
-        return Refusal(CODES[resource], message, Outcome.NOT_APPENDED)
+
+EVERYTHING = Permit(Caller(ANONYMOUS, None))
+"""Of a call that needs no rules."""

@@ -69,19 +69,6 @@ def quota_refusal(principal: str, key: str, value: float | None) -> Refusal | No
     return None
 
 
-class Quotas:
-    """All quotas of a cluster. Replaced whole when one changes."""
-
-    def __init__(self, given: tuple[Quota, ...] = ()) -> None:
-        self.given = given
-        self._rates = {(quota.principal, quota.key): quota.value for quota in given}
-
-    def rate(self, principal: str, key: QuotaKey) -> float | None:
-        """What a principal may use per second; None: as much as it likes."""
-        own = self._rates.get((principal, key))
-        return self._rates.get((EVERY_CLIENT, key)) if own is None else own
-
-
 class _Metered:
     """What one principal has used of one rate."""
 
@@ -97,8 +84,9 @@ class Meters:
     """What principals use, at one node or controller."""
 
     def __init__(self, burst_ms: int = BURST_MS, most: int = MOST_METERED) -> None:
-        self.quotas: Quotas | None = None
-        """None while there is none at all, which is what a busy node asks first."""
+        self.quotas: tuple[Quota, ...] = ()
+        """Empty while there is none at all, which is what a busy node asks first."""
+        self._rates: dict[tuple[str, QuotaKey], float] = {}
         self._burst_ms = burst_ms
         self._most = most
         self._metered: dict[tuple[str, QuotaKey], _Metered] = {}
@@ -110,27 +98,29 @@ class Meters:
     def know(self, given: tuple[Quota, ...]) -> bool:
         """Take the quotas of now; whether they are others. A rate that has changed begins with nothing used of it, so
         who was muted for it is muted no more."""
-        before = self.quotas.given if self.quotas else ()
-        if given is before or given == before:
+        if given is self.quotas or given == self.quotas:
             return False
-        self.quotas = quotas = Quotas(given) if given else None
-        kept = self._metered.items() if quotas else ()
-        self._metered = {key: each for key, each in kept if quotas and quotas.rate(*key) == each.rate}
+        self.quotas, self._rates = given, {(quota.principal, quota.key): quota.value for quota in given}
+        self._metered = {of: each for of, each in self._metered.items() if self.rate(*of) == each.rate}
         return True
+
+    def rate(self, principal: str, key: QuotaKey) -> float | None:
+        """What a principal may use per second; None: as much as it likes."""
+        own = self._rates.get((principal, key))
+        return self._rates.get((EVERY_CLIENT, key)) if own is None else own
 
     def take(self, principal: str, key: QuotaKey, count: int, now_ms: int) -> int:
         """Note what a principal has used; returns for how many ms it is muted for that from now on."""
         metered = self._metered.get((principal, key))
         if metered is None:
-            rate = self.quotas.rate(principal, key) if self.quotas else None
-            if rate is None:
+            if (rate := self.rate(principal, key)) is None:
                 return 0
-            metered = self._begin(principal, key, rate, now_ms)
+            if len(self._metered) >= self._most:
+                self._forget_one(now_ms)
+            metered = self._metered[principal, key] = _Metered(rate, now_ms, self._burst_ms)
         metered.bucket.take(count, now_ms)
-        debt_ms = metered.bucket.debt_ms
-        if not debt_ms:
+        if not (wait_ms := min(metered.bucket.debt_ms, LONGEST_WAIT_MS)):
             return 0
-        wait_ms = min(debt_ms, LONGEST_WAIT_MS)
         metered.muted_until_ms = max(metered.muted_until_ms, now_ms + wait_ms)
         self.throttled[key] += 1
         self.throttled_ms[key] += wait_ms
@@ -140,16 +130,9 @@ class Meters:
         """For how many ms a principal is muted for any of these; what an answer tells, and what a request waits."""
         until_ms = now_ms
         for key in keys:
-            metered = self._metered.get((principal, key))
-            if metered is not None and metered.muted_until_ms > until_ms:
-                until_ms = metered.muted_until_ms
+            if (metered := self._metered.get((principal, key))) is not None:
+                until_ms = max(until_ms, metered.muted_until_ms)
         return until_ms - now_ms
-
-    def _begin(self, principal: str, key: QuotaKey, rate: float, now_ms: int) -> _Metered:
-        if len(self._metered) >= self._most:
-            self._forget_one(now_ms)
-        metered = self._metered[principal, key] = _Metered(rate, now_ms, self._burst_ms)
-        return metered
 
     def _forget_one(self, now_ms: int) -> None:
         """Forget who has used nothing of late; of some that were looked at and have, the last."""

@@ -138,17 +138,13 @@ class FetchPump:
         if asked.starts is not None and size_bytes:
             self._outbox.put_later(partial(self._decoded, correlation_id, asked, served), size_bytes)
             return
-        answer = encode_fetch_answer(correlation_id, served, unresolved, self._host.topics, self._wait_ms)
+        answer = encode_fetch_answer(correlation_id, served, unresolved, self._host.topics, self._metered.wait_ms)
         self._outbox.put(answer, size_bytes)
-
-    @property
-    def _wait_ms(self) -> int:
-        return self._metered.wait_ms if self._metered.is_on else 0
 
     async def _decoded(
         self, correlation_id: int, asked: FetchAsked, served: Sequence[ServedPartition]
     ) -> pb.FetchStreamResponse:
-        answer = pb.FetchStreamResponse(correlation_id=correlation_id, throttle_time_ms=self._wait_ms)
+        answer = pb.FetchStreamResponse(correlation_id=correlation_id, throttle_time_ms=self._metered.wait_ms)
         try:
             decoded = await self._host.unpacking.run(partial(asked.decoded, served, giving_way))
         except Refused as error:

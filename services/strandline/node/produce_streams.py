@@ -211,7 +211,6 @@ class ProducePump:
 
     def _put(self, correlation_id: int, asked: produce.ProduceAsked, results: tuple[ProduceResult, ...]) -> None:
         topics = produce.produce_topics(results, asked.unresolved, self._host.topics, asked.acks)
-        answer = pb.ProduceStreamResponse(correlation_id=correlation_id, responses=topics)
-        if self._metered.is_on:
-            answer.throttle_time_ms = self._metered.wait_ms
+        wait_ms = self._metered.wait_ms
+        answer = pb.ProduceStreamResponse(correlation_id=correlation_id, responses=topics, throttle_time_ms=wait_ms)
         self._outbox.put(answer)

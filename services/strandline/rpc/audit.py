@@ -11,19 +11,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
-import grpc
-
-from strandline.core.audit import allowed
+from strandline.core.audit import Change, allowed
 from strandline.core.errors import ErrorCode
-from strandline.core.permissions import ANONYMOUS, CLUSTER_NAME, Caller, ResourceType, Tell
+from strandline.core.permissions import ANONYMOUS, CLUSTER_NAME, Caller, Permit, ResourceType, Tell
 from strandline.rpc.permissions import ALWAYS, CHANGES, TABLE, CallerRole
-from strandline.rpc.permitted import CALL, CHANGES_BY, IDENTITY
-
-_Change = tuple[ResourceType, str, Mapping[str, str], Mapping[str, str]]
-"""Kind and name of a resource, and what there is to say of it before and after."""
+from strandline.rpc.permitted import CALL, IDENTITY, everything
+from strandline.rpc.wrapping import Handler, Wrapping
 
 
-def _deleted_records(_request: Any, answer: Any) -> Iterator[_Change]:
+def _deleted_records(_request: Any, answer: Any) -> Iterator[Change]:
     for topic in answer.topics:
         # Where it timed out the leader has deleted, and some replica has not.
         done = (each for each in topic.partitions if each.error_code in (0, ErrorCode.REQUEST_TIMED_OUT))
@@ -35,7 +31,7 @@ def _deleted_records(_request: Any, answer: Any) -> Iterator[_Change]:
             yield ResourceType.TOPIC, topic.name, {}, starts
 
 
-def _ended_transactions(request: Any, answer: Any) -> Iterator[_Change]:
+def _ended_transactions(request: Any, answer: Any) -> Iterator[Change]:
     for marker, row in zip(request.markers, answer.markers, strict=True):
         outcome = "commit" if marker.transaction_result else "abort"
         for topic in row.topics:
@@ -45,7 +41,7 @@ def _ended_transactions(request: Any, answer: Any) -> Iterator[_Change]:
                 yield ResourceType.TOPIC, topic.name, {}, told
 
 
-def _deleted_offsets(request: Any, answer: Any) -> Iterator[_Change]:
+def _deleted_offsets(request: Any, answer: Any) -> Iterator[Change]:
     gone = [
         f"{topic.name}-{each.partition_index}"
         for topic in answer.topics
@@ -56,18 +52,18 @@ def _deleted_offsets(request: Any, answer: Any) -> Iterator[_Change]:
         yield ResourceType.GROUP, request.group_id, dict.fromkeys(gone, "committed"), {}
 
 
-def _deleted_groups(_request: Any, answer: Any) -> Iterator[_Change]:
+def _deleted_groups(_request: Any, answer: Any) -> Iterator[Change]:
     for row in answer.results:
         if not row.error_code:
             yield ResourceType.GROUP, row.group_id, {}, {}
 
 
-def _handed_over(request: Any, answer: Any) -> Iterator[_Change]:
+def _handed_over(request: Any, answer: Any) -> Iterator[Change]:
     after = {"controller": request.to} if request.HasField("to") else {}
     yield ResourceType.CLUSTER, CLUSTER_NAME, {"controller": answer.controller_id}, after
 
 
-def _asked_for(request: Any) -> Iterator[_Change]:
+def _asked_for(request: Any) -> Iterator[Change]:
     """What is recorded of a call that was given up by its caller: it may have been done."""
     markers = getattr(request, "markers", ())
     topics = (*getattr(request, "topics", ()), *(topic for marker in markers for topic in marker.topics))
@@ -78,7 +74,7 @@ def _asked_for(request: Any) -> Iterator[_Change]:
         yield kind, name, {}, {"done": "not known"}
 
 
-_TOLD_BY_ANSWER: Mapping[str, Callable[[Any, Any], Iterator[_Change]]] = {
+_TOLD_BY_ANSWER: Mapping[str, Callable[[Any, Any], Iterator[Change]]] = {
     "/strandline.v1.LeaderService/DeleteRecords": _deleted_records,
     "/strandline.v1.LeaderService/WriteTxnMarkers": _ended_transactions,
     "/strandline.v1.GroupService/OffsetDelete": _deleted_offsets,
@@ -87,20 +83,16 @@ _TOLD_BY_ANSWER: Mapping[str, Callable[[Any, Any], Iterator[_Change]]] = {
 }
 
 
-class AuditInterceptor(grpc.aio.ServerInterceptor):
+class AuditInterceptor(Wrapping):
     """The last one before the handlers; what it does not audit it leaves as it is."""
 
     def __init__(self, tell: Tell) -> None:
+        super().__init__()
         self._tell = tell
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """Wrap the handler of a method that changes something."""
-        handler, method = await continuation(handler_call_details), str(handler_call_details.method)
-        if handler is None or method not in CHANGES:
+    def wrap(self, method: str, handler: Handler) -> Handler:
+        """See `Wrapping`."""
+        if method not in CHANGES:
             return handler
         return handler._replace(unary_unary=self._audited(method, handler.unary_unary))
 
@@ -112,9 +104,10 @@ class AuditInterceptor(grpc.aio.ServerInterceptor):
             is_nodes = for_every_node if identity is None else identity.role is CallerRole.REPLICA
             if is_nodes:
                 return await inner(request, context)
-            principal = ANONYMOUS if identity is None else identity.principal
-            caller = Caller(principal, None, method, context.peer())
-            CHANGES_BY.set(caller)
+            if CALL.get() is everything:
+                principal = ANONYMOUS if identity is None else identity.principal
+                permit = Permit(Caller(principal, None, method, context.peer()))
+                CALL.set(lambda: permit)
             if told is None:
                 return await inner(request, context)
             found = _asked_for(request)
@@ -127,7 +120,7 @@ class AuditInterceptor(grpc.aio.ServerInterceptor):
                 raise
             finally:
                 for change in found:
-                    self._tell(allowed(caller, CALL.get()(), *change))
+                    self._tell(allowed(CALL.get()(), *change))
             return answer
 
         return answering

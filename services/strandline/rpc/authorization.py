@@ -7,16 +7,15 @@ client is looked up for every message, because they change.
 
 from __future__ import annotations
 
-import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
 import structlog
 
 from strandline.core.errors import ErrorCode, Outcome, Refused
-from strandline.core.permissions import ANONYMOUS, BY_ROLE, Acls, Caller, Tell, audit_of
+from strandline.core.permissions import ANONYMOUS, BY_ROLE, Acls, Caller, Permit, Tell, audit_of
 from strandline.rpc.permissions import (
     ALWAYS,
     NEEDS,
@@ -29,7 +28,8 @@ from strandline.rpc.permissions import (
     Need,
     identity_of_peer,
 )
-from strandline.rpc.permitted import CALL, IDENTITY, Permits, everything, permits_of, refusal_of_whole
+from strandline.rpc.permitted import CALL, IDENTITY, everything, refusal_of_whole
+from strandline.rpc.wrapping import Context, Handler, Wrapping, before
 
 if TYPE_CHECKING:
     from strandline.rpc.tokens import Tokens
@@ -51,12 +51,8 @@ class _Grant(NamedTuple):
 
 _log = structlog.get_logger("strandline.rpc")
 
-Handler = Any
-Context = Any
-"""gRPC's handlers and contexts, as `rpc.interceptors` spells them."""
 
-
-class PermissionInterceptor(grpc.aio.ServerInterceptor):
+class PermissionInterceptor(Wrapping):
     """Refuses what the table does not allow. ``cluster`` is the one that this process's own certificate names.
 
     ``acls``: the rules of now, which clients need beside the table; None: they need none. ``tell`` hears of refusals.
@@ -71,99 +67,86 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
         tell: Tell = lambda _: None,
         tokens: Tokens | None = None,
     ) -> None:
+        super().__init__()
         self._cluster = cluster
         self._tell = tell
         self._tokens = tokens
         self._table = table
         self._acls = acls
-        self._wrapped: dict[str, Handler] = {}
         # What the table grants to whom: the same for as long as the process lives, as rules are not.
         self._granted: dict[tuple[str, tuple[bytes, ...]], _Grant] = {}
         self._said_s = float("-inf")
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        """Wrap the method's handler; an unknown method stays UNIMPLEMENTED."""
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        method = str(handler_call_details.method)
-        wrapped = self._wrapped.get(method)
-        if wrapped is None:
-            wrapped = self._wrapped[method] = self._wrap(method, handler)
-        return wrapped
-
-    def _wrap(self, method: str, handler: Handler) -> Handler:
+    def wrap(self, method: str, handler: Handler) -> Handler:
+        """See `Wrapping`."""
         if handler.unary_unary is not None:
             return handler._replace(unary_unary=self._one_request(method, handler.unary_unary, is_stream=False))
         if handler.unary_stream is not None:
             return handler._replace(unary_stream=self._one_request(method, handler.unary_stream, is_stream=True))
-        if handler.stream_unary is not None:
-            return handler._replace(stream_unary=self._many_requests(method, handler.stream_unary))
         return handler._replace(stream_stream=self._many_requests(method, handler.stream_stream))
 
     def _one_request(self, method: str, inner: Callable[..., Any], *, is_stream: bool) -> Callable[..., Any]:
         def check(request: Any, context: Context) -> tuple[Any, Context]:
-            grant = self._grant(method, context, is_stream=is_stream)
-            permits = self._permits(method, grant, context)
+            grant, look = self._begin(method, context, is_stream=is_stream)
+            look(request, names_one=True)
+            if grant.need is None:
+                return request, context
 
-            def allow() -> None:
-                self._check(method, grant, permits, context, request, names_one=True)
+            async def write(answer: Any) -> None:
+                # Rules change while a stream is open.
+                look(request, names_one=True)
+                await context.write(answer)
 
-            allow()
-            _announce(grant, permits)
-            return request, context if grant.need is None else _CheckedAnswers(context, allow)
+            return request, _CheckedContext(context, write=write)
 
         return before(inner, check)
 
     def _many_requests(self, method: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         def check(requests: Any, context: Context) -> tuple[Any, Context]:
-            grant = self._grant(method, context, is_stream=True)
-            permits = self._permits(method, grant, context)
-            _announce(grant, permits)
+            grant, look = self._begin(method, context, is_stream=True)
             if grant.condition is ALWAYS and grant.need is None:
                 return requests, context
 
-            def allow(message: Any) -> Any:
-                if _is_message(message):
-                    self._check(method, grant, permits, context, message)
+            def looked_at(message: Any) -> Any:
+                # Neither the end of the stream nor the refusal in place of a message that cannot be read.
+                if message is not grpc.aio.EOF and not isinstance(message, Refused):
+                    look(message)
                 return message
 
-            return _checked_iterator(requests, allow), _CheckedContext(context, allow)
+            async def read() -> Any:
+                return looked_at(await context.read())
+
+            async def iterated() -> AsyncIterator[Any]:
+                async for message in requests:
+                    yield looked_at(message)
+
+            return iterated(), _CheckedContext(context, read=read)
 
         return before(inner, check)
 
-    def _permits(self, method: str, grant: _Grant, context: Context) -> Permits:
-        if grant.need is None or self._acls is None:
-            return everything
-        caller = Caller(grant.caller.principal, grant.need.of, method, context.peer())
-        return permits_of(caller, self._acls, self._tell)
+    def _begin(self, method: str, context: Context, *, is_stream: bool) -> tuple[_Grant, Callable[..., None]]:
+        """Let the handler know who calls; what the caller was granted, and what refuses a message as a whole.
 
-    def _check(
-        self,
-        method: str,
-        grant: _Grant,
-        permits: Permits,
-        context: Context,
-        message: Any,
-        *,
-        names_one: bool = False,
-    ) -> None:
-        """Refuse a message as a whole; the rest of what it names is for its handler to refuse.
-
-        ``names_one``: also for its group or transactional id, which a message of a stream is answered by itself.
+        The rest of what a message names is for its handler to refuse. ``names_one``: look at its group or transactional
+        id, too, which a message of a stream is answered by itself.
         """
-        if not grant.condition.holds(message, grant.caller):
-            raise self._refused(method, grant.caller, f"only {grant.condition.words}", context)
-        permit = permits()
-        if permit is not None and grant.need is not None:
-            refusal = refusal_of_whole(permit, grant.need, message, names_one=names_one)
-            if refusal is not None:
+        grant, acls = self._grant(method, context, is_stream=is_stream), self._acls
+        IDENTITY.set(grant.caller)
+        CALL.set(everything)
+        if grant.need is not None and acls is not None:
+            caller = Caller(grant.caller.principal, grant.need.of, method, context.peer())
+            CALL.set(lambda: Permit(caller, acls(), self._tell))
+        permits = CALL.get()
+
+        def look(message: Any, *, names_one: bool = False) -> None:
+            if not grant.condition.holds(message, grant.caller):
+                raise self._refused(method, grant.caller, f"only {grant.condition.words}", context)
+            need = grant.need
+            if need is not None and (refusal := refusal_of_whole(permits(), need, message, names_one=names_one)):
                 self._say(method, grant.caller, refusal.message)
                 raise Refused.of(refusal)
+
+        return grant, look
 
     def _grant(self, method: str, context: Context, *, is_stream: bool = False) -> _Grant:
         """Who calls, and under which condition the caller may.
@@ -195,8 +178,9 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
             raise self._refused(method, None, why, context)
         grants = self._table(method) or {}
         condition = grants.get(caller.role)
-        need = NEEDS.get(method) if self._acls is not None and caller.role is CallerRole.CLIENT else None
-        if need is not None and grants.get(CallerRole.ADMIN) is not None:
+        by_rules = self._acls is not None and caller.role is CallerRole.CLIENT
+        need = NEEDS.get(method) if by_rules else None
+        if need is not None and CallerRole.ADMIN in grants:
             # Rules may allow a client what without them only administrators may.
             condition = condition or ALWAYS
         if caller.cluster != self._cluster:
@@ -205,9 +189,7 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
         if condition is None:
             allowed = ", ".join(grants) or "nobody"
             raise self._refused(method, caller, f"it is for {allowed}", context)
-        if self._acls is None or caller.role is not CallerRole.CLIENT:
-            return _Grant(caller, condition, None)
-        if need is None:
+        if by_rules and need is None:
             raise self._refused(method, caller, "no rule can allow it to a client", context)
         return _Grant(caller, condition, need)
 
@@ -230,65 +212,13 @@ class PermissionInterceptor(grpc.aio.ServerInterceptor):
 
 
 class _CheckedContext:
-    """A stream's context whose every message was looked at."""
+    """A call's context, of which every message is looked at when it is read, or before each answer the request."""
 
-    def __init__(self, context: Context, allow: Callable[[Any], Any]) -> None:
+    def __init__(self, context: Context, **checked: Any) -> None:
         self._context = context
-        self._allow = allow
-        # Called for every message, so it is not looked up each time.
-        self.write = context.write
-
-    async def read(self) -> Any:
-        """The next message, or the end."""
-        return self._allow(await self._context.read())
+        # Called for every message, so they are not looked up each time.
+        self.read = checked.get("read", context.read)
+        self.write = checked.get("write", context.write)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
-
-
-class _CheckedAnswers:
-    """A call's context that looks again before each answer of a stream, because rules change while it is open."""
-
-    def __init__(self, context: Context, allow: Callable[[], None]) -> None:
-        self._context = context
-        self._allow = allow
-
-    async def write(self, answer: Any) -> None:
-        """Send an answer, unless what allowed the request does so no more."""
-        self._allow()
-        await self._context.write(answer)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
-
-
-async def _checked_iterator(requests: AsyncIterator[Any], allow: Callable[[Any], Any]) -> AsyncIterator[Any]:
-    async for message in requests:
-        yield allow(message)
-
-
-def _announce(grant: _Grant, permits: Permits) -> None:
-    """Let the handler know who calls."""
-    CALL.set(permits)
-    IDENTITY.set(grant.caller)
-
-
-def _is_message(message: Any) -> bool:
-    """Neither the end of the stream nor the refusal in place of a message that cannot be read."""
-    return message is not grpc.aio.EOF and not isinstance(message, Refused)
-
-
-def before(inner: Callable[..., Any], check: Callable[[Any, Context], tuple[Any, Context]]) -> Callable[..., Any]:
-    """``inner`` with ``check`` before it, of the same kind: gRPC asks whether a handler generates its answers."""
-    if inspect.isasyncgenfunction(inner):
-
-        async def generating(request: Any, context: Context) -> AsyncIterator[Any]:
-            async for answer in inner(*check(request, context)):
-                yield answer
-
-        return generating
-
-    async def answering(request: Any, context: Context) -> Any:
-        return await inner(*check(request, context))
-
-    return answering

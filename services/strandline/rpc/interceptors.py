@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError, Message
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.rpc import status
-from strandline.rpc.authorization import before
+from strandline.rpc.wrapping import Context, Handler, Wrapping, before
 
 # ---- request_size
 # How much one request may name: partitions, topics, records, settings, all of them together.
@@ -103,14 +103,9 @@ NO_CORRELATION = 0
 Reported = Callable[[str, Refusal], None]
 """Called with each refusal of a whole call, and the method's name."""
 
-Handler = Any
-"""One of gRPC's RpcMethodHandlers; types-grpcio cannot spell the four kinds."""
 
-
-class RefusalInterceptor(grpc.aio.ServerInterceptor):
+class RefusalInterceptor(Wrapping):
     """Maps refusals, hides the rest, caps unary calls. One per server, first in its list.
-
-    The interceptors behind it are asked for each method's handler once, when the method is called first.
 
     ``name`` begins every request id, so that a reader of the node's log finds the line a caller quotes.
     ``reported`` is called with each refusal.
@@ -119,29 +114,14 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
     def __init__(
         self, name: str, *, unary_cap_s: float = UNARY_CAP_S, reported: Reported = lambda _method, _why: None
     ) -> None:
+        super().__init__()
         self._name = name
         self._reported = reported
         self._unary_cap_s = unary_cap_s
         self._ids = itertools.count(1)
-        # By method: only methods that exist get here, so it is no larger than the contract.
-        self._wrapped: dict[str, Handler] = {}
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        """Wrap the method's handler; an unknown method stays UNIMPLEMENTED."""
-        method = handler_call_details.method
-        wrapped = self._wrapped.get(method)
-        if wrapped is None:
-            handler = await continuation(handler_call_details)
-            if handler is None:
-                return None
-            wrapped = self._wrapped[method] = self._wrap(method, handler)
-        return wrapped
-
-    def _wrap(self, method: str, handler: Handler) -> Handler:
+    def wrap(self, method: str, handler: Handler) -> Handler:
+        """See `Wrapping`."""
         handler = handler._replace(
             request_deserializer=_kept(handler.request_deserializer),
             response_serializer=_unless_encoded(handler.response_serializer),
@@ -262,25 +242,18 @@ async def abort(
 #
 # Invariant: until the process is registered no handler of a service that is not in ``open_services`` meets a request.
 
-Context = Any
 
-
-class BeforeRegistration(grpc.aio.ServerInterceptor):
+class BeforeRegistration(Wrapping):
     """Refuses calls of other services until ``is_registered``."""
 
     def __init__(self, open_services: frozenset[str], is_registered: Callable[[], bool]) -> None:
+        super().__init__()
         self._open_services = open_services
         self._is_registered = is_registered
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        """Wrap the method's handler; an unknown method stays UNIMPLEMENTED."""
-        handler = await continuation(handler_call_details)
-        service = str(handler_call_details.method).split("/")[1]
-        if handler is None or service in self._open_services:
+    def wrap(self, method: str, handler: Handler) -> Handler:
+        """See `Wrapping`."""
+        if method.split("/")[1] in self._open_services:
             return handler
         if handler.unary_unary is not None:
             return handler._replace(unary_unary=before(handler.unary_unary, self._check))

@@ -11,39 +11,36 @@ from contextvars import ContextVar
 from typing import Any
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal
-from strandline.core.messages import Endpoint, ServedPartition
+from strandline.core.messages import ServedPartition
 from strandline.core.permissions import (
     ANONYMOUS,
     CLUSTER_NAME,
     EVERY_NAME,
+    EVERYTHING,
     Acls,
     Caller,
     Operation,
     Permit,
     ResourceType,
-    Tell,
 )
-from strandline.core.types import NodeId, TopicPartition
+from strandline.core.types import TopicPartition
 from strandline.rpc.convert.errors import Topics, Unresolved
 from strandline.rpc.permissions import CallerRole, Identity, Need, Scope, identity_of_peer
 from strandline.rpc.tls import peer_properties
 
-Permits = Callable[[], Permit | None]
-"""What may be touched now; None: everything."""
+Permits = Callable[[], Permit]
+"""What may be touched now."""
 
 
-def everything() -> None:
+def everything() -> Permit:
     """Nothing is checked: of who calls without rules, or in a process without them."""
+    return EVERYTHING
 
 
 CALL: ContextVar[Permits] = ContextVar("permits", default=everything)
 """Of the call that is being served; set before its handler runs."""
-
-
 IDENTITY: ContextVar[Identity | None] = ContextVar("identity", default=None)
 """Whom the certificate of the call names; None without TLS."""
-CHANGES_BY: ContextVar[Caller | None] = ContextVar("changes by", default=None)
-"""Who calls, if the method changes something and is audited."""
 
 
 def principal_of_call() -> str | None:
@@ -54,27 +51,20 @@ def principal_of_call() -> str | None:
     return identity.principal if identity.role is CallerRole.CLIENT else None
 
 
-def permits_of(caller: Caller, acls: Callable[[], Acls], tell: Tell) -> Permits:
-    """What a client may touch in one call."""
-    return lambda: Permit(caller, acls(), tell)
-
-
 def caller_of_call() -> Caller | None:
     """Whose rules apply to the call, or who changes something by it; None: no rules do, and nobody does."""
-    permit = CALL.get()()
-    return CHANGES_BY.get() if permit is None else permit.caller
+    permits = CALL.get()
+    return None if permits is everything else permits().caller
 
 
 def refused(resource: ResourceType, name: str) -> Refusal | None:
     """Why the call may not touch this."""
-    permit = CALL.get()()
-    return None if permit is None else permit.refusal(resource, name)
+    return CALL.get()().refusal(resource, name)
 
 
 def sees(resource: ResourceType, name: str) -> bool:
     """Whether the caller may know that this is there."""
-    permit = CALL.get()()
-    return permit is None or permit.sees(resource, name)
+    return CALL.get()().sees(resource, name)
 
 
 _NAMED_ALONE = ((ResourceType.GROUP, "group_id"), (ResourceType.TRANSACTIONAL_ID, "transactional_id"))
@@ -104,23 +94,14 @@ class _PermittedTopics:
     def __init__(self, topics: Topics, permits: Permits) -> None:
         self._topics = topics
         self._permits = permits
-        self.name_of = topics.name_of
-        self.endpoint_of: Callable[[NodeId], Endpoint | None] = topics.endpoint_of
-
-    @property
-    def cluster_id(self) -> str | None:
-        """See `Topics`."""
-        return self._topics.cluster_id
+        self.cluster_id, self.name_of, self.endpoint_of = topics.cluster_id, topics.name_of, topics.endpoint_of
 
     def resolve(self, name: str, topic_id: str) -> str | Refusal:
         """The topic's id, or why there is none that the caller may touch."""
         found = self._topics.resolve(name, topic_id)
-        permit = self._permits()
-        if permit is None:
-            return found
         is_there = name if isinstance(found, str) else ""
         known = self._topics.name_of(topic_id) if topic_id else is_there
-        return permit.topic_refusal(name, topic_id, known) or found
+        return self._permits().topic_refusal(name, topic_id, known) or found
 
 
 def permitted(topics: Topics) -> Topics:
@@ -133,9 +114,9 @@ def still_permitted(
     served: Sequence[ServedPartition], topics: Topics, permits: Permits
 ) -> tuple[Sequence[ServedPartition], tuple[Unresolved, ...]]:
     """What was read for a call that waited, without what its caller may not read any more."""
-    permit = permits()
-    if permit is None:
+    if permits is everything:
         return served, ()
+    permit = permits()
     kept: list[ServedPartition] = []
     lost: list[Unresolved] = []
     for part in served:
@@ -158,7 +139,7 @@ def seen(held: Iterable[TopicPartition], topics: Topics) -> Iterable[TopicPartit
 def subscription_refusal(names: Iterable[str] | None, pattern: str | None) -> Refusal | None:
     """Why a member may not subscribe: a pattern is compared with every topic, without asking who may know of it."""
     permit = CALL.get()()
-    if permit is None:
+    if permit.caller.needs is None:
         return None
     if pattern and not permit.acls.of(permit.caller.principal).may_to_all(Operation.DESCRIBE, ResourceType.TOPIC):
         return _not_every_topic(permit, "a pattern is compared with")

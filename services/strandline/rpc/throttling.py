@@ -10,17 +10,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
-import grpc
 from google.protobuf.message import Message
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import ServedPartition
 from strandline.core.quotas import Meters, Quota, QuotaKey
-from strandline.rpc.authorization import before
 from strandline.rpc.permitted import principal_of_call
+from strandline.rpc.wrapping import Handler, Wrapping, before
 
 MOST_WAITING_BYTES = 64 << 20
 """Of requests that wait for the end of a mute; beyond that they are refused."""
@@ -94,23 +94,20 @@ class Throttle:
 class Metered:
     """One call, as far as quotas go."""
 
-    __slots__ = ("_clock", "_keys", "_meters", "_principal", "_throttle")
-
     def __init__(self, throttle: Throttle, principal: str, keys: _Keys) -> None:
         self._throttle = throttle
         self._meters, self._clock = throttle.meters, throttle.clock
-        self._principal = principal
-        self._keys = keys
+        self._principal, self._keys = principal, keys
 
     @property
     def is_on(self) -> bool:
         """Whether anybody has a quota."""
-        return self._meters.quotas is not None
+        return bool(self._meters.quotas)
 
     @property
     def wait_ms(self) -> int:
         """How long the caller is asked to pause before its next request of this kind."""
-        return self._meters.muted_ms(self._principal, self._keys, self._clock())
+        return self._meters.muted_ms(self._principal, self._keys, self._clock()) if self.is_on else 0
 
     async def admit(self, request: Any) -> None:
         """Count a request that has come, and begin with it when its caller is not muted.
@@ -145,43 +142,35 @@ METERED: ContextVar[Metered] = ContextVar("metered", default=_NOBODY)
 """The call that is being served; set before its handler runs."""
 
 
-class QuotaInterceptor(grpc.aio.ServerInterceptor):
+class QuotaInterceptor(Wrapping):
     """Counts requests, and has those of muted callers wait. Messages of a stream are counted by who reads them."""
 
     def __init__(self, throttle: Throttle) -> None:
+        super().__init__()
         self._throttle = throttle
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """Wrap the method's handler; an unknown method stays UNIMPLEMENTED."""
-        handler = await continuation(handler_call_details)
-        method = str(handler_call_details.method)
-        if handler is None or method.startswith(_UNCOUNTED):
+    def wrap(self, method: str, handler: Handler) -> Handler:
+        """See `Wrapping`."""
+        if method.startswith(_UNCOUNTED):
             return handler
         keys = _KEYS.get(method, _REQUESTS)
         if handler.unary_unary is not None:
             return handler._replace(unary_unary=self._unary(keys, handler.unary_unary))
         if handler.stream_stream is not None:
-            return handler._replace(stream_stream=before(handler.stream_stream, self._begin(keys)))
+            return handler._replace(stream_stream=before(handler.stream_stream, partial(self._begin, keys)))
         return handler
 
     def _metered(self, keys: _Keys) -> Metered:
         principal = principal_of_call()
         return _NOBODY if principal is None else Metered(self._throttle, principal, keys)
 
-    def _begin(self, keys: _Keys) -> Callable[[Any, Any], tuple[Any, Any]]:
-        def begin(requests: Any, context: Any) -> tuple[Any, Any]:
-            METERED.set(self._metered(keys))
-            return requests, context
-
-        return begin
+    def _begin(self, keys: _Keys, requests: Any, context: Any) -> tuple[Any, Any]:
+        METERED.set(self._metered(keys))
+        return requests, context
 
     def _unary(self, keys: _Keys, inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def counted(request: Any, context: Any) -> Any:
-            if self._throttle.meters.quotas is None:
+            if not self._throttle.meters.quotas:
                 return await inner(request, context)
             metered = self._metered(keys)
             METERED.set(metered)

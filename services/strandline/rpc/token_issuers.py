@@ -12,7 +12,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 import jwt
@@ -21,8 +21,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from strandline.rpc.tls import TlsWrong
 
-ALGORITHMS: Mapping[str, str] = {"RS256": "RSA", "PS256": "RSA", "ES256": "EC", "EdDSA": "OKP"}
-"""What can be listed, and the type of its keys. None verifies by what could also sign: each has a public key."""
+_Algorithm = Literal["RS256", "PS256", "ES256", "EdDSA"]
+ALGORITHMS: tuple[str, ...] = get_args(_Algorithm)
+"""What can be listed. None verifies by what could also sign: each has a public key."""
 MOST_BYTES = 256 << 10
 """Of a set of keys."""
 FETCH_S = 5.0
@@ -64,7 +65,7 @@ class Issuer(BaseModel):
     """Where its keys are: a path, or https."""
     jwks_ca: str = ""
     """Whose certificates are believed there; empty: the system's authorities."""
-    algorithms: Annotated[list[Literal["RS256", "PS256", "ES256", "EdDSA"]], Field(min_length=1)] = ["RS256"]
+    algorithms: Annotated[list[_Algorithm], Field(min_length=1)] = ["RS256"]
 
     @property
     def is_remote(self) -> bool:
@@ -106,10 +107,11 @@ def read_keys(issuer: Issuer) -> KeySet:
     """
     try:
         content = _fetched(issuer) if issuer.is_remote else _of_file(issuer)
-        listed = json.loads(content)["keys"]
+        if len(content) > MOST_BYTES:
+            raise KeysAway(f"the set of keys is larger than {MOST_BYTES} bytes")
         found: dict[tuple[str, str], jwt.PyJWK] = {
             (one["kid"], algorithm): key
-            for one in listed
+            for one in json.loads(content)["keys"]
             for algorithm in issuer.algorithms
             if (key := _key(one, algorithm)) is not None
         }
@@ -123,9 +125,8 @@ def read_keys(issuer: Issuer) -> KeySet:
 
 
 def _key(listed: Mapping[str, Any], algorithm: str) -> jwt.PyJWK | None:
-    is_public = listed.get("kty") == ALGORITHMS[algorithm] and "d" not in listed
     is_meant = listed.get("use", "sig") == "sig" and listed.get("alg", algorithm) == algorithm
-    if not is_public or not is_meant or not isinstance(listed.get("kid"), str):
+    if "d" in listed or not is_meant or not isinstance(listed.get("kid"), str):
         return None
     try:
         key = jwt.PyJWK(dict(listed), algorithm=algorithm)
@@ -137,7 +138,7 @@ def _key(listed: Mapping[str, Any], algorithm: str) -> jwt.PyJWK | None:
 
 def _of_file(issuer: Issuer) -> bytes:
     with Path(issuer.jwks).open("rb") as file:
-        return _bounded(file.read(MOST_BYTES + 1))
+        return file.read(MOST_BYTES + 1)
 
 
 def _fetched(issuer: Issuer) -> bytes:
@@ -155,12 +156,6 @@ def _fetched(issuer: Issuer) -> bytes:
             content += part
             if time.monotonic() > end_s:
                 raise KeysAway(f"the answer takes longer than {FETCH_S:g} s")
-        return _bounded(content)
+        return content
     finally:
         asked.close()
-
-
-def _bounded(content: bytes) -> bytes:
-    if len(content) > MOST_BYTES:
-        raise KeysAway(f"the set of keys is larger than {MOST_BYTES} bytes")
-    return content

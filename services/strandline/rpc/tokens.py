@@ -54,14 +54,8 @@ class Keys:
         except KeysAway as error:
             raise TlsWrong(f"jwks {issuer.jwks} of token_issuers: {error}; correct it") from None
         self._is_away = False
-        self._unknown = asyncio.Event()
-
-    def find(self, kid: str, algorithm: str) -> jwt.PyJWK | None:
-        """A key; one that is not known is looked for soon."""
-        found = self.known.keys.get((kid, algorithm))
-        if found is None:
-            self._unknown.set()
-        return found
+        self.unknown = asyncio.Event()
+        """Set by a token that names a key which is not known."""
 
     async def refresh(self) -> None:
         """Read them, or keep those there are."""
@@ -75,8 +69,7 @@ class Keys:
         if self._is_away:
             _log.info("an issuer's keys are back", issuer=self.issuer.alias)
         self._is_away = False
-        if found.content != self.known.content:
-            self.known = found
+        self.known = found if found.content != self.known.content else self.known
 
     async def keep_forever(self) -> None:
         """Read them again as long as the process lives."""
@@ -84,8 +77,8 @@ class Keys:
             await asyncio.sleep(LEAST_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(EVERY_S - LEAST_S if self.issuer.is_remote and self.known.keys else 0):
-                    await self._unknown.wait()
-            self._unknown.clear()
+                    await self.unknown.wait()
+            self.unknown.clear()
             await self.refresh()
 
 
@@ -172,7 +165,7 @@ class Tokens:
                 issuer=keys.issuer.issuer,
                 audience=keys.issuer.audience,
                 leeway=LEEWAY_S,
-                options={"require": ["exp", "iss", "aud", "sub"], "enforce_minimum_key_length": True},
+                options={"require": ["exp", "iss", "aud", "sub"]},
             )
             expires_s = float(int(claims["exp"]))
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -186,14 +179,15 @@ class Tokens:
 
     def _key(self, issuer: object, header: dict[str, Any]) -> tuple[Keys, jwt.PyJWK]:
         keys = self._keys.get(issuer) if isinstance(issuer, str) else None
-        kid, algorithm = header.get("kid"), header.get("alg")
+        kid, algorithm = header.get("kid", ""), header.get("alg")
         if keys is None:
             raise _refused("TOKEN_INVALID", "the token's iss is none of token_issuers; use a token of one of them")
         if algorithm not in keys.issuer.algorithms:
             listed = ", ".join(keys.issuer.algorithms)
             raise _refused("TOKEN_INVALID", f"the token's alg is not one that its issuer's entry lists: {listed}")
-        key = keys.find(kid, algorithm) if isinstance(kid, str) else None
+        key = keys.known.keys.get((kid, algorithm))
         if key is None:
+            keys.unknown.set()
             why = f"no known key of the issuer has the token's kid; keys are read again within {LEAST_S:g} s"
             raise _refused(KEY_UNKNOWN, f"{why}, or get a new token")
         return keys, key
@@ -210,24 +204,21 @@ _SAID: dict[type[Exception], tuple[str, str]] = {
 }
 
 
-def _refusal(rule: str, why: str) -> Refusal:
-    return Refusal(ErrorCode.SASL_AUTHENTICATION_FAILED, why, Outcome.NOT_APPENDED, "authorization", rule)
-
-
 def _refused(rule: str, why: str) -> Refused:
-    return Refused.of(_refusal(rule, why))
+    code, outcome = ErrorCode.SASL_AUTHENTICATION_FAILED, Outcome.NOT_APPENDED
+    return Refused.of(Refusal(code, why, outcome, "authorization", rule))
 
 
 def _end_with(context: Any, expires_s: float) -> None:
     """End a stream when its token does, by this machine's clock; what came within the leeway, at its end."""
+
+    def expired() -> None:
+        # What the handler has not sent is lost, as with a connection: who sent it sends it again.
+        refusal = _refused("TOKEN_EXPIRED", "the stream's token has expired; open it again with a new one").refusal
+        context.set_trailing_metadata(trailing_details(refusal))
+        context.broken(status_code(refusal), str(refusal))
+
     left_s = expires_s - time.time()
     ending_s = min(left_s if left_s > 0 else left_s + LEEWAY_S, _LONGEST_STREAM_S)
-    timer = asyncio.get_running_loop().call_later(max(0.0, ending_s), _expired, context)
+    timer = asyncio.get_running_loop().call_later(max(0.0, ending_s), expired)
     context.add_done_callback(lambda _: timer.cancel())
-
-
-def _expired(context: Any) -> None:
-    # What the handler has not sent is lost, as with a connection: who sent it sends it again.
-    refusal = _refusal("TOKEN_EXPIRED", "the stream's token has expired; open it again with a new one")
-    context.set_trailing_metadata(trailing_details(refusal))
-    context.broken(status_code(refusal), str(refusal))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -17,12 +17,11 @@ from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, printable, show, show_one
 from strandline.core.permissions import (
     CLUSTER_NAME,
-    Operation,
+    Acls,
     Pattern,
     Permission,
     ResourceType,
     Rule,
-    deciding_rule,
     rule_refusal,
 )
 from strandline.units import count_of
@@ -33,30 +32,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Who may do what: list, add and remove rules, or test one case.", no_args_is_help=True)
 
-_FIELDS: Mapping[str, Any] = {
-    "principal": str,
-    "permission": Permission,
-    "operation": Operation,
-    "resource": ResourceType,
-    "pattern": Pattern,
-    "name": str,
-}
+_FIELDS: Mapping[str, Any] = get_type_hints(Rule)
 _COLUMNS = [Column(name, name) for name in _FIELDS]
 
-Principal = Annotated[
-    str,
-    typer.Argument(
-        metavar="PRINCIPAL", help="client/ID as in a certificate, ALIAS:SUBJECT as in a token, or client/*."
-    ),
-]
-Resource = Annotated[
-    str, typer.Argument(metavar="RESOURCE", help="topic:NAME, group:NAME, transactional-id:NAME, or cluster.")
-]
-MaybePrincipal = Annotated[
-    str | None, typer.Argument(metavar="PRINCIPAL", help="client/ID, ALIAS:SUBJECT, or client/*.")
-]
-MaybeOperation = Annotated[str | None, typer.Argument(metavar="OPERATION", help="READ, WRITE, ... or ALL.")]
-MaybeResource = Annotated[str | None, typer.Argument(metavar="RESOURCE", help="As topic:NAME; topic:* is every one.")]
+_WHO = "client/ID as in a certificate, ALIAS:SUBJECT as in a token, or client/*."
+_WHAT = "topic:NAME, group:NAME, transactional-id:NAME, or cluster; topic:* is every topic."
+_PRINCIPAL = typer.Argument(metavar="PRINCIPAL", help=_WHO)
+_OPERATION = typer.Argument(metavar="OPERATION", help="READ, WRITE, ... or ALL.")
+_RESOURCE = typer.Argument(metavar="RESOURCE", help=_WHAT)
+Principal = Annotated[str, _PRINCIPAL]
 Prefixed = Annotated[bool, typer.Option("--prefixed", help="The name is how names begin.")]
 Deny = Annotated[bool, typer.Option("--deny", help="Deny it, whatever allows it.")]
 File = Annotated[Path | None, typer.Option("--file", metavar="YAML", help="Rules as `acl list -o yaml` prints them.")]
@@ -81,16 +65,21 @@ def _command(name: str, call: Callable[[Admin], _Call], done: str, words: str) -
     @over_tls
     def change(
         bootstrap: Bootstrap,
-        principal: MaybePrincipal = None,
-        operation: MaybeOperation = None,
-        resource: MaybeResource = None,
+        principal: Annotated[str | None, _PRINCIPAL] = None,
+        operation: Annotated[str | None, _OPERATION] = None,
+        resource: Annotated[str | None, _RESOURCE] = None,
         deny: Deny = False,
         prefixed: Prefixed = False,
         file: File = None,
         force: Force = False,
         yes: Yes = False,
     ) -> None:
-        rules = _given(principal, operation, resource, deny=deny, prefixed=prefixed, file=file)
+        given = [word for word in (principal, operation, resource) if word is not None]
+        if len(given) != (3 if file is None else 0):
+            raise typer.BadParameter("give PRINCIPAL OPERATION RESOURCE, or --file alone")
+        permission = Permission.DENY if deny else Permission.ALLOW
+        pattern = Pattern.PREFIXED if prefixed else Pattern.LITERAL
+        rules = [_rule(*given, permission=permission, pattern=pattern)] if file is None else _read_file(file)
 
         async def change_all(admin: Admin) -> list[Refusal | None]:
             # All of it is checked first, so that a wrong rule leaves nothing half done.
@@ -114,15 +103,15 @@ _command("remove", lambda admin: admin.delete_acls, "removed", "Check that rules
 @over_tls
 def ask(
     principal: Principal,
-    operation: Annotated[str, typer.Argument(metavar="OPERATION", help="READ, WRITE, ...")],
-    resource: Resource,
+    operation: Annotated[str, _OPERATION],
+    resource: Annotated[str, _RESOURCE],
     bootstrap: Bootstrap,
     output: Output = Format.TABLE,
 ) -> None:
     """Say whether the rules allow it, and which one decides; exit code 1 if they do not."""
-    wanted = _rule(principal, operation, resource, Permission.ALLOW, Pattern.LITERAL)
+    wanted = _rule(principal, operation, resource, permission=Permission.ALLOW, pattern=Pattern.LITERAL)
     rules = perform(with_admin(bootstrap, lambda admin: admin.describe_acls()))
-    found = deciding_rule(rules, wanted.principal, wanted.operation, wanted.resource, wanted.name)
+    found = Acls(tuple(rules)).of(wanted.principal).rule_for(wanted.operation, wanted.resource, wanted.name)
     allowed = found is not None and found.permission is Permission.ALLOW
     why = "no rule allows it" if found is None else f"by the rule '{found}'"
     asked = f"{wanted.principal} {wanted.operation} {wanted.resource} {wanted.name}"
@@ -136,25 +125,13 @@ def _row(rule: Rule) -> dict[str, Any]:
     return {name: str(getattr(rule, name)) for name in _FIELDS}
 
 
-def _given(
-    principal: str | None, operation: str | None, resource: str | None, *, deny: bool, prefixed: bool, file: Path | None
-) -> list[Rule]:
-    words = [word for word in (principal, operation, resource) if word is not None]
-    if (file is None) == (not words) or (words and len(words) < 3):
-        raise typer.BadParameter("give PRINCIPAL OPERATION RESOURCE, or --file alone")
-    if file is not None:
-        return _read_file(file)
-    assert principal is not None and operation is not None and resource is not None
-    permission = Permission.DENY if deny else Permission.ALLOW
-    return [_rule(principal, operation, resource, permission, Pattern.PREFIXED if prefixed else Pattern.LITERAL)]
-
-
-def _rule(principal: str, operation: str, resource: str, permission: Permission, pattern: Pattern) -> Rule:
+def _rule(principal: str, operation: str, resource: str, *, permission: Permission, pattern: Pattern) -> Rule:
     kind, _, name = resource.partition(":")
     if kind == ResourceType.CLUSTER and not name:
         name = CLUSTER_NAME
-    words = {"principal": principal, "permission": permission, "pattern": pattern, "name": name}
-    return _checked({**words, "operation": operation.upper(), "resource": kind}, "")
+    return _checked(
+        dict(zip(_FIELDS, (principal, permission, operation.upper(), kind, pattern, name), strict=True)), ""
+    )
 
 
 def _read_file(path: Path) -> list[Rule]:

@@ -38,15 +38,11 @@ class FollowedRules:
         while True:
             try:
                 async with Admin(self._bootstrap, timeout_ms=_PATIENCE_MS, **self._tls) as admin:
-                    await self._follow(admin)
+                    while True:
+                        rules = tuple(await admin.describe_acls())
+                        self._retries.worked()
+                        self._acls = self._acls if rules == self._acls.rules else Acls(rules)
+                        await asyncio.sleep(_EVERY_S)
             except (ClusterUnreachable, Refused) as error:
                 self._retries.failed(time.monotonic() * 1000, str(error))
-            await asyncio.sleep(_EVERY_S)
-
-    async def _follow(self, admin: Admin) -> None:
-        while True:
-            rules = tuple(await admin.describe_acls())
-            self._retries.worked()
-            if rules != self._acls.rules:
-                self._acls = Acls(rules)
             await asyncio.sleep(_EVERY_S)

@@ -10,7 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from strandline.core.acl_changes import create_acls, delete_acls, describe_acls
+from strandline.core.access_changes import (
+    alter_acls,
+    alter_quotas,
+    describe_acls,
+    describe_quotas,
+    mutation_refusal,
+)
 from strandline.core.audit import MergedRefusals, changes
 from strandline.core.control import events, leadership, messages, topics
 from strandline.core.control.alter_partition import Attempts, alter_partitions, check_node_epoch
@@ -38,9 +44,8 @@ from strandline.core.messages import (
     ReportReplicaLogs,
     TopicImage,
 )
-from strandline.core.permissions import Acls, Caller, Permit, Tell
+from strandline.core.permissions import EVERYTHING, Acls, Caller, Permit, Tell
 from strandline.core.positions import prove
-from strandline.core.quota_changes import alter_quotas, describe_quotas, mutation_refusal
 from strandline.core.quotas import Meters, QuotaKey
 from strandline.core.state_events import ClockSample, ControllerDecision
 from strandline.core.types import NodeEpoch, NodeId, Rules
@@ -117,8 +122,7 @@ class ControllerCore:
             ),
             messages.DrainNode: lambda draft, request, _: drain(draft, request),
             messages.GetMetadata: self._tell,
-            messages.CreateAcls: lambda draft, request, _: create_acls(draft, request),
-            messages.DeleteAcls: lambda draft, request, _: delete_acls(draft, request),
+            messages.AlterAcls: lambda draft, request, _: alter_acls(draft, request),
             messages.DescribeAcls: lambda draft, request, _: describe_acls(draft, request),
             messages.AlterClientQuotas: lambda draft, request, _: alter_quotas(draft, request),
             messages.DescribeClientQuotas: lambda draft, request, _: describe_quotas(draft, request),
@@ -154,7 +158,7 @@ class ControllerCore:
 
     def _draft(self, caller: Caller | None = None, tell: Tell = lambda _: None) -> Draft:
         at_most = self._timings.partitions_per_step
-        permit = None if caller is None or caller.needs is None else Permit(caller, self.acls, tell)
+        permit = EVERYTHING if caller is None else Permit(caller, self.acls, tell)
         return Draft(self.state, self._reports, self._doubt, self._skips, at_most, permit)
 
     def _commit(self, draft: Draft, *, settles: bool = True, is_settled: bool = False) -> list[events.ControllerEffect]:
@@ -322,8 +326,7 @@ class ControllerCore:
         found = denials.drain()
         for effect in done:
             if isinstance(effect, events.Commit) and event.caller is not None:
-                made = effect.transaction
-                found += changes(event.request, event.caller, draft.permit, draft.base, self.state, made)
+                found += changes(event.request, draft.permit, draft.base, self.state, effect.transaction)
         return [Emit(None, each) for each in found]
 
     def _object(

@@ -7,7 +7,7 @@ nothing is no transaction at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -22,8 +22,7 @@ from strandline.core.control.step_parts import LeftOver, ReplicaReports, StepRoo
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.truncation import rule_for
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
-from strandline.core.permissions import Permit, ResourceType, Rule
-from strandline.core.quotas import Quota
+from strandline.core.permissions import EVERYTHING, Permit, ResourceType
 from strandline.core.state_events import ConfigChange, LeaderChange, Reassignment, Stamped, decided_isr_change
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 
@@ -47,12 +46,12 @@ class Draft:
         doubt: Doubt | None = None,
         skips: state.EpochSkips | None = None,
         at_most: int | None = None,
-        permit: Permit | None = None,
+        permit: Permit = EVERYTHING,
     ) -> None:
         """``reports``: what nodes reported of their logs in this reign; none are known without it. ``doubt``: which
         nodes it has not heard yet. ``skips``: which partitions it has changed before. ``at_most``: how many this step
-        changes before it leaves partitions over (`core.step_parts`); None: all.
-        ``permit``: what the caller may touch; None: everything."""
+        changes before it leaves partitions over (`core.step_parts`); None: all. ``permit``: what the caller may
+        touch."""
         self.base = base
         self._reports = reports or ReplicaReports()
         self._doubt = doubt or Doubt()
@@ -64,10 +63,7 @@ class Draft:
         self._partitions: dict[TopicPartition, PartitionImage] = {}
         self._deleted: list[str] = []
         self._reigns: tuple[state.ReignRecord, ...] = ()
-        self._acls: list[Rule] = []
-        self._removed_acls: list[Rule] = []
-        self._quotas: list[Quota] = []
-        self._removed_quotas: list[Quota] = []
+        self.acls, self.quotas = base.acls, base.quotas
         self.permit = permit
         self._reasons: dict[TopicPartition, _Reason] = {}
         self._emits: list[tuple[TopicPartition | None, Stamped]] = []
@@ -155,10 +151,8 @@ class Draft:
         found = self.base.topics.get(ref.topic_id) if ref.topic_id else self._by_name(ref.name)
         if found is not None and found.topic_id in self._deleted:
             found = None
-        if self.permit is not None:
-            refusal = self.permit.topic_refusal(ref.name, ref.topic_id, found.name if found else "")
-            if refusal is not None:
-                return refusal
+        if refusal := self.permit.topic_refusal(ref.name, ref.topic_id, found.name if found else ""):
+            return refusal
         if found is not None:
             if ref.topic_id and ref.name and found.name != ref.name:
                 return Refusal(ErrorCode.INCONSISTENT_TOPIC_ID, f"topic id {ref.topic_id} is '{found.name}'")
@@ -169,7 +163,7 @@ class Draft:
 
     def sees(self, name: str) -> bool:
         """Whether the caller may know that this topic is there."""
-        return self.permit is None or self.permit.sees(ResourceType.TOPIC, name)
+        return self.permit.sees(ResourceType.TOPIC, name)
 
     def has_name(self, name: str) -> bool:
         """Whether a topic has this name, those of this step included."""
@@ -280,16 +274,6 @@ class Draft:
         self._reasons[tp] = _Reason(cause, initiator, election)
         return self._partitions[tp]
 
-    def put_acls(self, added: Iterable[Rule], removed: Iterable[Rule]) -> None:
-        """Add rules and take others back."""
-        self._acls += added
-        self._removed_acls += removed
-
-    def put_quotas(self, added: Iterable[Quota], removed: Iterable[Quota]) -> None:
-        """Add quotas and take others back."""
-        self._quotas += added
-        self._removed_quotas += removed
-
     def begin_reign(self, reign_id: str) -> None:
         """Begin a reign with this step's transaction; the header has its controller epoch."""
         self._reigns = state.begun(
@@ -311,9 +295,11 @@ class Draft:
         """The state after this step, and what must be made durable, published and reported for it."""
         partitions = tuple(p for p in self._partitions.values() if self._is_news(p))
         nodes = tuple(n for n in self._nodes.values() if self.base.nodes.get(n.image.node_id) != n)
+        acls, removed_acls = _without(self.acls, self.base.acls), _without(self.base.acls, self.acls)
+        quotas, removed_quotas = _without(self.quotas, self.base.quotas), _without(self.base.quotas, self.quotas)
         if (
             not (partitions or nodes or self._removed or self._topics or self._deleted)
-            and not (self._acls or self._removed_acls or self._quotas or self._removed_quotas)
+            and not (acls or removed_acls or quotas or removed_quotas)
             and self.header == self.base.header
         ):
             return self.base, [Emit(tp, event) for tp, event in self._emits]
@@ -326,10 +312,10 @@ class Draft:
             partitions=partitions,
             deleted_topic_ids=tuple(self._deleted),
             reigns=self._reigns,
-            removed_acls=tuple(self._removed_acls),
-            acls=tuple(self._acls),
-            removed_quotas=tuple(self._removed_quotas),
-            quotas=tuple(self._quotas),
+            removed_acls=removed_acls,
+            acls=acls,
+            removed_quotas=removed_quotas,
+            quotas=quotas,
         )
         after = self.base.apply(transaction)
         effects: list[ControllerEffect] = [
@@ -383,6 +369,12 @@ class Draft:
                 meta_offset=meta_offset,
             )
             yield Emit(after.tp, leader_change)
+
+
+def _without(rows: tuple[state.Row, ...], others: tuple[state.Row, ...]) -> tuple[state.Row, ...]:
+    """Those that are not among the others, in order."""
+    left: set[state.Row] = set(rows).difference(others) if rows is not others else set()
+    return tuple(sorted(left))
 
 
 def change_image(after: state.ClusterState, transaction: state.Transaction) -> MetadataImage:

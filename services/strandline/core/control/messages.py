@@ -184,16 +184,6 @@ class DrainNode:
     draining: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateAcls:
-    """Rules to add; ``force``: also what keeps the caller from changing rules again."""
-
-    cluster_id: str | None = None
-    rules: tuple[Rule | Refusal, ...]
-    validate_only: bool = False
-    force: bool = False
-
-
 class AclFilter(NamedTuple):
     """Rules that agree with all of this; None: with anything."""
 
@@ -215,11 +205,11 @@ class AclFilter(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteAcls:
-    """Rules to take back; ``force`` as in `CreateAcls`."""
+class AlterAcls:
+    """Rules to add, and filters of rules to take back; ``force``: even if the caller can change none afterwards."""
 
     cluster_id: str | None = None
-    filters: tuple[AclFilter | Refusal, ...]
+    entries: tuple[Rule | AclFilter | Refusal, ...]
     validate_only: bool = False
     force: bool = False
 
@@ -332,8 +322,7 @@ ControllerRequest = (
     | AlterPartitionReassignments
     | ListPartitionReassignments
     | DrainNode
-    | CreateAcls
-    | DeleteAcls
+    | AlterAcls
     | DescribeAcls
     | AlterClientQuotas
     | DescribeClientQuotas
@@ -487,18 +476,17 @@ class NodeDrained:
     remaining_leaders: int = 0
 
 
-class AclsOfOne(NamedTuple):
-    """What became of one entry of a request, and the rules that were added or taken back by it."""
-
-    refusal: Refusal | None = None
-    rules: tuple[Rule, ...] = ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AclsChanged:
-    """Answer to CreateAcls and DeleteAcls."""
+class EntriesAltered:
+    """Answer to AlterAcls and AlterClientQuotas: of each entry why it was refused, or the rules that it added or took
+    back."""
 
-    results: tuple[AclsOfOne, ...]
+    results: tuple[Refusal | tuple[Rule, ...], ...]
+
+    @property
+    def refusals(self) -> tuple[Refusal | None, ...]:
+        """Why each entry was refused, None where it was not."""
+        return tuple(each if isinstance(each, Refusal) else None for each in self.results)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -506,13 +494,6 @@ class AclsDescribed:
     """Answer to DescribeAcls."""
 
     rules: tuple[Rule, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientQuotasAltered:
-    """Answer to AlterClientQuotas: why each entry was refused, or None."""
-
-    refusals: tuple[Refusal | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -599,9 +580,8 @@ ControllerAnswer = (
     | PartitionsReassigned
     | ReassignmentsListed
     | NodeDrained
-    | AclsChanged
+    | EntriesAltered
     | AclsDescribed
-    | ClientQuotasAltered
     | ClientQuotasDescribed
     | MetadataListed
     | messages.ReplicaLogsReported

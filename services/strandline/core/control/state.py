@@ -16,7 +16,7 @@ from strandline.core.permissions import Rule
 from strandline.core.quotas import BURST_MS, Quota
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, Rules, TopicPartition
 
-_Row = TypeVar("_Row", Rule, Quota)
+Row = TypeVar("Row", Rule, Quota)
 
 # ---- epoch_skips
 # Decides by how much a partition's epochs rise: by one, and by more at its first change in a reign (C37, M34).
@@ -378,10 +378,10 @@ class ClusterState:
         )
 
 
-def _changed(before: tuple[_Row, ...], removed: tuple[_Row, ...], added: tuple[_Row, ...]) -> tuple[_Row, ...]:
+def _changed(before: tuple[Row, ...], removed: tuple[Row, ...], added: tuple[Row, ...]) -> tuple[Row, ...]:
     if not (removed or added):
         return before
-    kept: set[_Row] = set(before).difference(removed)
+    kept: set[Row] = set(before).difference(removed)
     return tuple(sorted(kept.union(added)))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import AsOf, MetadataImage, NodeImage, PartitionImage, TopicImage, Wanted
-from strandline.core.permissions import Acls, Permit, ResourceType, Rule
+from strandline.core.permissions import EVERYTHING, Acls, Permit, ResourceType
 from strandline.core.types import NodeId, Rules
 
 # ---- metadata_history
@@ -185,15 +185,11 @@ class MetadataHistory:
         self.removed_node_ids = (self.removed_node_ids | set(image.removed_node_ids)) - self.nodes.keys()
         if image.is_snapshot or image.topics or image.deleted_topic_ids:
             self.ids = {topic.name: topic.topic_id for topic in self.topics.values()}
-        if image.is_snapshot or image.acls is not None:
-            self._take_rules(image.acls or ())
+        if (image.is_snapshot or image.acls is not None) and (image.acls or ()) != self.acls.rules:
+            # What a snapshot repeats stays compiled.
+            self.acls = Acls(image.acls or ())
         self.image = image
         self.as_of = _position(image)
-
-    def _take_rules(self, rules: tuple[Rule, ...]) -> None:
-        # What a snapshot repeats stays compiled.
-        if rules != self.acls.rules:
-            self.acls = Acls(rules)
 
     def _compare(self, topic_id: str, old: TopicImage | None) -> ChangedTopic | None:
         new = self.topics.get(topic_id)
@@ -254,8 +250,8 @@ class Portion:
 class Subscription:
     """The topics that one subscriber wants, over a history."""
 
-    def __init__(self, history: MetadataHistory, permit: Callable[[], Permit | None] = lambda: None) -> None:
-        """``permit``: what its subscriber may touch now; None: everything."""
+    def __init__(self, history: MetadataHistory, permit: Callable[[], Permit] = lambda: EVERYTHING) -> None:
+        """``permit``: what its subscriber may touch now."""
         self._history = history
         self._permit = permit
         self._names: set[str] = set()
@@ -265,11 +261,10 @@ class Subscription:
     @property
     def snapshot_after(self) -> int:
         """The change of rules behind which a subscriber who needs them is sent everything again; -1: none."""
-        return -1 if self._permit() is None else self._history.acls_changed
+        return -1 if self._permit().caller.needs is None else self._history.acls_changed
 
     def _sees(self, name: str) -> bool:
-        permit = self._permit()
-        return permit is None or permit.sees(ResourceType.TOPIC, name)
+        return self._permit().sees(ResourceType.TOPIC, name)
 
     def want(self, wanted: Wanted) -> Refusal | None:
         """Change what is wanted; returns why that is refused, if it is."""

@@ -129,7 +129,7 @@ def _create(
 
 def _may_not_create(draft: Draft, name: str) -> Refusal | None:
     """As in Kafka, a caller that may create topics of the cluster may create this one, too."""
-    if draft.permit is None or draft.permit.may(ResourceType.CLUSTER, CLUSTER_NAME):
+    if draft.permit.may(ResourceType.CLUSTER, CLUSTER_NAME):
         return None
     return draft.permit.refusal(ResourceType.TOPIC, name)
 

@@ -17,9 +17,7 @@ from strandline.core.coordinator.internal_topics import is_internal
 from strandline.core.log.effects import BelieveMetadata, Effect, IgnoreMetadata, SaveMetadata
 from strandline.core.log.follower import FollowerReplica
 from strandline.core.log.state import NOTHING, NodeState
-from strandline.core.permissions import Rule
 from strandline.core.positions import later_of
-from strandline.core.quotas import Quota
 from strandline.core.types import NodeId, TopicPartition
 
 # ---- sound_metadata
@@ -114,9 +112,8 @@ class MetadataFollower:
         self._reigns: tuple[messages.Reign, ...] = ()
         # Of that image; -1 before the first.
         self._metadata_offset = -1
-        # Who may do what, as far as it is known here.
-        self._acls: tuple[Rule, ...] | None = None
-        self._quotas: tuple[Quota, ...] | None = None
+        # Who may do what, and how much of it, as far as it is known here.
+        self._acls, self._quotas = (seen.acls, seen.quotas) if seen is not None else (None, None)
         # What an earlier process of this node stored; what this one is sent takes its place.
         self._seen = seen
         # Whether the image being taken changes which topics there are, how they are placed, or a rack.
@@ -126,7 +123,6 @@ class MetadataFollower:
         if seen is not None:
             self._position = seen.position
             self._reigns = seen.reigns
-            self._acls, self._quotas = seen.acls, seen.quotas
             self._metadata_offset = seen.metadata_offset if seen.reigns else -1
             state.controller_epoch = seen.controller_epoch
             for topic in seen.topics:

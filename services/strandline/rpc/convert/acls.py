@@ -34,6 +34,14 @@ def _read(known: Mapping[_Value, int], number: int, field: str) -> _Value:
     raise Refused(ErrorCode.INVALID_REQUEST, f"{field} {number} is none of {numbers}; give one of them", field=field)
 
 
+def or_refusal(read: Callable[[_Message], _Value], message: _Message) -> _Value | Refusal:
+    """What is read, or why it cannot be."""
+    try:
+        return read(message)
+    except Refused as error:
+        return error.refusal
+
+
 def write_acl(rule: Rule) -> metadata_pb2.Acl:
     """One rule."""
     return metadata_pb2.Acl(
@@ -79,29 +87,35 @@ def write_rules_message(rules: tuple[Rule, ...]) -> metadata_pb2.AclRules:
     return _written[1]
 
 
-def read_create(message: pb.CreateAclsRequest) -> messages.CreateAcls:
-    """Rules to add; one that cannot be read is answered by itself."""
-    return messages.CreateAcls(
+def read_alter(message: pb.CreateAclsRequest | pb.DeleteAclsRequest) -> messages.AlterAcls:
+    """Rules to add, or to take back; an entry that cannot be read is answered by itself."""
+    entries: list[Rule | messages.AclFilter | Refusal] = []
+    if isinstance(message, pb.CreateAclsRequest):
+        entries += (or_refusal(read_acl, one) for one in message.creations)
+    else:
+        entries += (or_refusal(_read_filter, one) for one in message.filters)
+    return messages.AlterAcls(
         cluster_id=message.cluster_id if message.HasField("cluster_id") else None,
-        rules=tuple(or_refusal(read_acl, one) for one in message.creations),
+        entries=tuple(entries),
         validate_only=message.validate_only,
         force=message.force,
     )
 
 
-def or_refusal(read: Callable[[_Message], _Value], message: _Message) -> _Value | Refusal:
-    """What is read, or why it cannot be."""
-    try:
-        return read(message)
-    except Refused as error:
-        return error.refusal
-
-
-def write_created(answer: messages.AclsChanged) -> pb.CreateAclsResponse:
+def write_created(answer: messages.EntriesAltered) -> pb.CreateAclsResponse:
     """What became of each."""
     response = pb.CreateAclsResponse()
-    for one in answer.results:
-        write_error(response.results.add(), one.refusal)
+    for refusal in answer.refusals:
+        write_error(response.results.add(), refusal)
+    return response
+
+
+def write_deleted(answer: messages.EntriesAltered) -> pb.DeleteAclsResponse:
+    """What each filter took back."""
+    response = pb.DeleteAclsResponse()
+    for one, refusal in zip(answer.results, answer.refusals, strict=True):
+        rules = () if isinstance(one, Refusal) else one
+        write_error(response.filter_results.add(matching_acls=map(write_acl, rules)), refusal)
     return response
 
 
@@ -123,25 +137,6 @@ def _read_any(known: Mapping[_Value, int], number: int, field: str) -> _Value | 
     return None if number in _ANY else _read(known, number, field)
 
 
-def read_delete(message: pb.DeleteAclsRequest) -> messages.DeleteAcls:
-    """Rules to take back; a filter that cannot be read is answered by itself."""
-    return messages.DeleteAcls(
-        cluster_id=message.cluster_id if message.HasField("cluster_id") else None,
-        filters=tuple(or_refusal(_read_filter, one) for one in message.filters),
-        validate_only=message.validate_only,
-        force=message.force,
-    )
-
-
-def write_deleted(answer: messages.AclsChanged) -> pb.DeleteAclsResponse:
-    """What each filter took back."""
-    response = pb.DeleteAclsResponse()
-    for one in answer.results:
-        row = response.filter_results.add(matching_acls=map(write_acl, one.rules))
-        write_error(row, one.refusal)
-    return response
-
-
 def read_describe(message: pb.DescribeAclsRequest) -> messages.DescribeAcls:
     """Rules to list.
 
@@ -152,18 +147,10 @@ def read_describe(message: pb.DescribeAclsRequest) -> messages.DescribeAcls:
     return messages.DescribeAcls(cluster_id=cluster_id, filter=_read_filter(message.filter))
 
 
-def write_described(answer: messages.AclsDescribed) -> pb.DescribeAclsResponse:
-    """Rules, in order."""
-    return pb.DescribeAclsResponse(acls=map(write_acl, answer.rules))
-
-
-# ---- clients
-
-
 def delete_request(
     cluster_id: str | None, rules: Iterable[Rule], *, validate_only: bool, force: bool
 ) -> pb.DeleteAclsRequest:
-    """Rules to take back, each by all that it says."""
+    """Rules that a client takes back, each by all that it says."""
     filters = [
         pb.AclFilter(
             resource_type_filter=_RESOURCES[rule.resource],

@@ -74,7 +74,7 @@ def _read_alteration(entry: pb.ClientQuotaAlteration) -> tuple[QuotaChange, ...]
 
 
 def write_altered(
-    message: pb.AlterClientQuotasRequest, answer: messages.ClientQuotasAltered
+    message: pb.AlterClientQuotasRequest, answer: messages.EntriesAltered
 ) -> pb.AlterClientQuotasResponse:
     """What became of each entry."""
     response = pb.AlterClientQuotasResponse()
@@ -92,14 +92,6 @@ def read_describe(message: pb.DescribeClientQuotasRequest) -> messages.DescribeC
     principals = tuple(_principal([each]) for each in message.components)
     cluster_id = message.cluster_id if message.HasField("cluster_id") else None
     return messages.DescribeClientQuotas(cluster_id=cluster_id, principals=principals)
-
-
-def write_described(answer: messages.ClientQuotasDescribed) -> pb.DescribeClientQuotasResponse:
-    """Quotas, in order."""
-    return pb.DescribeClientQuotasResponse(entries=write_entries(answer.quotas))
-
-
-# ---- clients
 
 
 def alter_request(
