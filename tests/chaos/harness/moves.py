@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -58,7 +57,6 @@ class Moves:
 
     def __init__(self, run: Run, steps: Iterable[Step]) -> None:
         self._run = run
-        self._began_s = time.monotonic()
         self._steps: dict[Name, list[Step]] = defaultdict(list)
         for step in steps:
             self._steps[step.args["topic"], step.args["partition"]].append(step)
@@ -89,7 +87,7 @@ class Moves:
             taken = await self._ask(admin, name, target, step.args["throttle"])
             self._run.check(taken.refusal is None, f"the move of {name} to {target} was refused: {taken.refusal}")
             may_stay = await self._cancelled(admin, name, step.args["cancel_after_s"])
-            ends_within_s = _ENDED_S + _COPIED_SHARE * (time.monotonic() - self._began_s)
+            ends_within_s = _ENDED_S + _COPIED_SHARE * self._run.age_s
             moved = f"the move of {name} to {target} ends"
             after = await until(lambda: self._ended(name), moved, timeout_s=ends_within_s)
             wanted = [target, before] if may_stay else [target]

@@ -106,9 +106,14 @@ class Run:
                 await self.cluster.start_again(place)
                 self.healed_s = time.monotonic()
 
+    @property
+    def age_s(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self._began_s
+
     def note(self, sentence: str) -> None:
         """One line of the run's log."""
-        line = f"{time.monotonic() - self._began_s:8.2f} s  {sentence}"
+        line = f"{self.age_s:8.2f} s  {sentence}"
         print(line, flush=True)
         with (self.directory / "story.txt").open("a") as story:
             story.write(line + "\n")
