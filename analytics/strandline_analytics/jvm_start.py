@@ -1,10 +1,10 @@
 """How the JVM of an embedded Spark is started: with the command that spark-submit makes, and without spark-submit.
 
 spark-submit is two shell scripts and a JVM of their own, which prints the command for the second JVM: about half a
-second before anything of Spark is loaded. For an installed PySpark that nobody has set up further, the command is
+second before anything of Spark is loaded. For an installed PySpark without further settings, the command is
 known.
 
-Invariant: the command is the one that Spark's launcher makes (a test compares them), and where somebody has set Spark
+Invariant: the command is the one that Spark's launcher makes (a test compares them), and where a user has set Spark
 up, by a variable or a file, spark-submit starts it as ever.
 """
 
@@ -141,7 +141,7 @@ def _java() -> str | None:
 
 
 def _is_set_up() -> bool:
-    """Whether somebody decided how Spark is started here, or the system is one that PySpark treats by itself."""
+    """Whether the user decided how Spark is started here, or the system is one that PySpark treats by itself."""
     named = any(name.startswith(_OF_SPARK) for name in os.environ if name not in _OF_RUNNING)
     return named or Path(pyspark.__path__[0], "conf").exists() or sys.platform == "win32"
 
@@ -194,7 +194,7 @@ def without_greetings() -> Iterator[None]:
 
 
 def _pass_on(reader: int, ours: int) -> None:
-    """Copy lines until everybody who could write has ended."""
+    """Copy lines until every process that could write has ended."""
     with os.fdopen(reader, "rb") as lines, os.fdopen(ours, "wb", buffering=0) as stderr:
         for line in lines:
             if line.strip() and not line.startswith(_GREETINGS):
@@ -205,7 +205,7 @@ def _pass_on(reader: int, ours: int) -> None:
 # Where the JVM finds the classes that an earlier one has read, so that a session starts in half the time.
 #
 # Spark reads thousands of classes from some 280 jars before it answers, checks each, and lays them out in memory. Java
-# can keep the outcome in a file (JEP 350). It is made when somebody asks for it (`make_archive`), because it takes a
+# can keep the outcome in a file (JEP 350). It is made on demand (`make_archive`), because it takes a
 # minute and 190 MB; embedded sessions that follow use it. It belongs to one Java and one PySpark. The JVM checks that
 # itself, and starts without where anything differs.
 #
@@ -232,7 +232,7 @@ def archive_path() -> Path:
 def jvm_options() -> tuple[str, ...]:
     """What a JVM needs as options to use the archive; nothing where there is none."""
     path = archive_path()
-    # `os.access`, since Path.is_file raises where somebody may not look.
+    # `os.access`, since Path.is_file raises where this user may not look.
     if _refusal(path) or not os.access(path, os.R_OK):
         return ()
     return (f"-XX:SharedArchiveFile={path}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
@@ -274,7 +274,7 @@ def make_archive(open_session: Callable[[tuple[str, ...]], SparkSession], work: 
 
 
 def _ended(jvm: subprocess.Popen[bytes]) -> int:
-    """End a JVM, which happens when nobody can write to it any more; the code that it ended with."""
+    """End a JVM, which happens when no process can write to it any more; the code that it ended with."""
     assert jvm.stdin is not None, "PySpark starts its JVM with a pipe"
     jvm.stdin.close()
     try:

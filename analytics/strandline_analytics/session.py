@@ -56,7 +56,7 @@ _WISHES = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
 }
-"""Set where nobody has set them: by `--conf`, in spark-defaults, or in the session that is joined.
+"""Set where the user has not set them: by `--conf`, in spark-defaults, or in the session that is joined.
 
 All of them can be set while it runs."""
 _EMBEDDED = {
@@ -69,7 +69,7 @@ _EMBEDDED = {
     "spark.sql.dataFrameQueryContext.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Spark keeps the plans of a thousand queries, and their tasks, for a page that nobody can open here. Anyone who
+    # Spark keeps the plans of a thousand queries, and their tasks, for a page that cannot be opened here. Anyone who
     # looks at running jobs needs few.
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.retainedJobs": "100",
@@ -112,7 +112,7 @@ SMALL = {
     "spark.sql.optimizer.expression.nestedPruning.enabled": "false",
     "spark.sql.optimizer.serializer.nestedSchemaPruning.enabled": "false",
     "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
-    # The description of each plan, for a page that nobody opens, is written once and not twice.
+    # The description of each plan, for a page that is not opened, is written once and not twice.
     "spark.sql.ui.explainMode": "simple",
     # What these rules may save is less than what they cost: they look at every expression of a query several times, and
     # a query runs once, over a few thousand rows.
@@ -187,7 +187,7 @@ def open_session(
     """Open a session of our own, or join the one that `spark-submit` prepared.
 
     In a session that others prepared, their settings hold (`--conf`, spark-defaults, the session's own), as do its name
-    and its pages; ours are set where nobody has set any. Only what an answer means is ours everywhere: times in UTC,
+    and its pages; ours are set where the user has set none. Only what an answer means is ours everywhere: times in UTC,
     and integers that overflow are errors.
 
     Args:
@@ -351,7 +351,7 @@ def _application(spark: SparkSession) -> str:
 # Invariant: what is asked has the job tags of its caller, and has ended when this returns or raises.
 
 # ---- call_sites
-# Which line a Spark job is ascribed to: one name for all, where nobody looks at jobs one by one.
+# Which line a Spark job is ascribed to: one name for all, because jobs are not looked at one by one.
 #
 # For each step of each query Spark walks the stack of its thread to find the line that asked for it: over little input
 # a twentieth of a report's time.

@@ -51,7 +51,7 @@ from strandline.core.types import Durability, FetchHw, IsrJoin, NodeEpoch, NodeI
 from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import StoreFailed
 from strandline.rpc.channels import open_channel
-from strandline.rpc.convert.metadata import write_position
+from strandline.rpc.convert.metadata import POSITION
 from strandline.rpc.server import PortTaken
 from strandline.rpc.status import refusal_of
 from strandline.runtime.exit_codes import ExitCode
@@ -478,7 +478,7 @@ async def test_store_too_old_ends_all_service(tmp_path: Path) -> None:
         message = registration(1)
         secret = process.driver.core.state.header.secret
         proof = prove(secret, node_id=NodeId(1), node_epoch=NodeEpoch(1), controller_epoch=99, metadata_offset=1)
-        message.position.CopyFrom(write_position(proof))
+        message.position.CopyFrom(POSITION.write(proof))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.RegisterNode(message, timeout=DEADLINE_S)
         ended = await end_of(watching)
@@ -509,7 +509,7 @@ async def test_a_recovered_store_is_served_from_without_a_restart(tmp_path: Path
         )
         message = registration(1)
         proof = prove(header.secret, node_id=NodeId(1), node_epoch=NodeEpoch(0), controller_epoch=99, metadata_offset=7)
-        message.position.CopyFrom(write_position(proof))
+        message.position.CopyFrom(POSITION.write(proof))
         with pytest.raises(grpc.aio.AioRpcError, match="older than the cluster"):
             await stub.RegisterNode(message, timeout=DEADLINE_S)
         await _recovered(tmp_path / "store", node_directory(tmp_path, 1, seen))

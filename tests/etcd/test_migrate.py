@@ -28,7 +28,7 @@ from strandline.etcd.members import Members
 from strandline.metadata.sqlite import FILE_NAME
 from strandline.metadata.store import StoreFailed, StoreInUse, StoreMarked, StoreWentBack
 from strandline.rpc.channels import target
-from strandline.rpc.convert.metadata import write_position
+from strandline.rpc.convert.metadata import POSITION
 from strandline.runtime.exit_codes import ExitCode
 
 OTHER_TIMES = pytest.mark.timeout(180)
@@ -304,7 +304,7 @@ async def _register(process: SeveralProcess, proof: PositionProof | None = None)
     """Node 1 registers, with the newest position that it was sent; returns its epoch."""
     request = registration(1)
     if proof is not None:
-        request.position.CopyFrom(write_position(proof))
+        request.position.CopyFrom(POSITION.write(proof))
     async with stub_of(process) as stub:
         return int((await stub.RegisterNode(request, timeout=WITHIN_S)).node_epoch)
 

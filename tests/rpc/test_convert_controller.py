@@ -22,7 +22,7 @@ from strandline.core.types import (
     TopicPartition,
     Truncation,
 )
-from strandline.rpc.convert import controller as convert, metadata, reports
+from strandline.rpc.convert import controller as convert, metadata
 from strandline.v1 import controller_service_pb2 as pb, metadata_pb2
 
 ids = st.integers(0, 2**31 - 1)
@@ -196,7 +196,7 @@ def test_answers_round_trip() -> None:
     assert convert.read_heartbeat_answer(pb.HeartbeatResponse()).is_fenced
     assert convert.read_registered(convert.write_registered(registered)) == registered
     for reported in (messages.ReplicaLogsReported(), messages.ReplicaLogsReported(refusal=refusal)):
-        assert reports.read_reported(reports.write_reported(reported)) == reported
+        assert convert.read_reported(convert.write_reported(reported)) == reported
     assert (
         convert.read_registered(convert.write_registered(messages.NodeRegistered(refusal=refusal))).node_epoch is None
     )
@@ -237,7 +237,7 @@ def test_missing_node_epoch_is_stale() -> None:
     for read, message in (
         (convert.read_heartbeat, pb.HeartbeatRequest(node_id=1)),
         (convert.read_alter_partition, pb.AlterPartitionRequest(node_id=1)),
-        (reports.read_report, pb.ReportReplicaLogsRequest(node_id=1)),
+        (convert.read_report, pb.ReportReplicaLogsRequest(node_id=1)),
     ):
         with pytest.raises(Refused) as caught:
             read(message)  # type: ignore[operator]
@@ -293,9 +293,9 @@ def test_a_report_round_trips(logs: list[messages.ReplicaLogInfo], node_id: int,
     request = messages.ReportReplicaLogs(
         cluster_id="c", node_id=NodeId(node_id), node_epoch=NodeEpoch(node_epoch), logs=tuple(logs)
     )
-    wire = reports.write_report(request).SerializeToString()
+    wire = convert.write_report(request).SerializeToString()
 
-    assert reports.read_report(pb.ReportReplicaLogsRequest.FromString(wire)) == request
+    assert convert.read_report(pb.ReportReplicaLogsRequest.FromString(wire)) == request
 
 
 @pytest.mark.parametrize(
@@ -314,6 +314,6 @@ def test_an_impossible_log_is_refused(log: pb.ReplicaLogInfo, named: str) -> Non
     """An impossible log is never compared with others: the error names partition, topic and field."""
     message = pb.ReportReplicaLogsRequest(node_epoch=1, topics=[pb.ReplicaLogsOfTopic(topic_id="t", partitions=[log])])
     with pytest.raises(Refused, match=f"partition 0 of topic t.*{named}") as caught:
-        reports.read_report(message)
+        convert.read_report(message)
 
     assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST

@@ -54,13 +54,13 @@ def _reached(last: Event, first: Event, own: Sequence[Event]) -> int:
 
 
 def had_leader(change: Event) -> bool:
-    """Whether somebody led before a change of leader."""
+    """Whether there was a leader before a change of leader."""
     old = change.get("old_leader")
     return old is not None and old >= 0
 
 
 def leader_lost(change: Event, own: Sequence[Event]) -> Event | None:
-    """The decision that left the partition without the leader that this change gives it; None if somebody led."""
+    """The decision that left the partition without the leader that this change gives it; None if there was a leader."""
     if had_leader(change):
         return None
     losses = [
@@ -76,7 +76,7 @@ def leader_lost(change: Event, own: Sequence[Event]) -> Event | None:
 
 
 def reported_leaderless(lost: Event, change: Event) -> str:
-    """For how long nobody led."""
+    """For how long there was no leader."""
     return f"nobody led for {_ms(change.t_us - lost.t_us)}"
 
 

@@ -70,7 +70,7 @@ def scope_of(spark: SparkSession, question: Question, files: Sequence[ExportedFi
 
     Raises:
         NothingThere: no file lies in the window, or there is no event in any.
-        TooLong: there are more windows than anybody meant.
+        TooLong: there are more windows than a request can mean.
         DamagedFile: a file that no manifest speaks for cannot be read.
     """
     if not files:

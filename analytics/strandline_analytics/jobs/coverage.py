@@ -3,7 +3,7 @@
 An hour of a cluster is *closed* when the numbers of every emitter that was alive in it run without a hole up to the
 first one after the hour, or up to the end that the emitter reported. It is *open* while an emitter has not yet been
 heard after it and the grace has not passed, and *closed_incomplete* otherwise. A hole between two hours counts in both:
-nobody knows in which of them its events happened.
+it is not known in which of them its events happened.
 
 Coverage is events / (events + missing). Invariant: pure; time is an argument.
 """
@@ -37,7 +37,7 @@ class HourState(StrEnum):
     CLOSED_INCOMPLETE = "closed_incomplete"
     OPEN = "open"
     EMPTY = "empty"
-    """Nobody was heard in it, nor before and after it."""
+    """No process was heard in it, nor before and after it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class HourCoverage:
 
     @property
     def coverage(self) -> float:
-        """The share of its events that is there; 0 where nobody was heard."""
+        """The share of its events that is there; 0 where no process was heard."""
         return self.events / (self.events + self.missing) if self.events else 0.0
 
 
@@ -89,7 +89,7 @@ def hours_of(
         end_us: None: to the last event.
 
     Raises:
-        TooLong: there are more hours than anybody meant.
+        TooLong: there are more hours than a request can mean.
     """
     by_cluster: dict[str, list[HourTally]] = defaultdict(list)
     for tally in tallies:

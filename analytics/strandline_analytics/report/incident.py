@@ -63,7 +63,7 @@ class Incident:
 
     @property
     def is_planned(self) -> bool:
-        """Whether somebody asked for all of it."""
+        """Whether all of it was asked for."""
         return bool(self.causes) and set(self.causes) <= PLANNED
 
     @property

@@ -83,7 +83,7 @@ def _details(material: Material, incidents: Sequence[Incident], faults: Sequence
 
 
 def _undecided(material: Material) -> Iterator[str]:
-    """When nobody could decide anything in the window."""
+    """When no controller could decide anything in the window."""
     for cluster in sorted({event.cluster_id for event in material.events}):
         for span in undecided(event for event in material.events if event.cluster_id == cluster):
             if span.overlaps(material.start_us, material.end_us):
@@ -176,7 +176,7 @@ class Worst:
 
 
 def worst(material: Material, incidents: Sequence[Incident]) -> Worst | None:
-    """The worst one; None where nothing happened that nobody asked for."""
+    """The worst one; None where everything that happened was asked for."""
     faults = [incident for incident in incidents if not incident.is_planned]
     if not faults:
         return None

@@ -63,7 +63,7 @@ def interruptible(
         try:
             return work(engine, job, *arguments, **named)
         except Exception as error:
-            # A Spark job that was cancelled fails in whatever way; nobody waits for its error.
+            # A Spark job that was cancelled fails in some way; no caller waits for its error.
             job.check()
             trouble = explained(error)
             if trouble is None:

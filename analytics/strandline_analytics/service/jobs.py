@@ -62,7 +62,7 @@ class Job:
         self.ended_us: int | None = None
         self.error: Exception | None = None
         self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        # Nobody has to wait for a job; asyncio must not complain of an error that nobody asked for.
+        # A job need not be waited for; asyncio must not complain of an error that no caller fetches.
         self.outcome.add_done_callback(lambda outcome: outcome.exception())
         self._work = work
         self._given_up = threading.Event()
@@ -71,7 +71,7 @@ class Job:
         """For the work, between its parts.
 
         Raises:
-            Cancelled: nobody wants it any more.
+            Cancelled: no caller wants it any more.
         """
         if self._given_up.is_set():
             raise Cancelled(self.id)

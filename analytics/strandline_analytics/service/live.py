@@ -76,7 +76,7 @@ class LivePartition:
 
     @property
     def is_troubled(self) -> bool:
-        """Whether nobody leads it, or a replica is out of sync."""
+        """Whether it has no leader, or a replica is out of sync."""
         return not self.is_deleted and (self.leader is None or bool(self.out_of_sync))
 
 
@@ -293,7 +293,7 @@ def _cluster(root: str, path: str) -> str:
 # ---- watching
 # When the input is read for the watchers of partitions, and what each of them is sent.
 #
-# One look serves all watchers; looks are ``poll_s`` apart at least, and there are none while nobody watches. A watcher
+# One look serves all watchers; looks are ``poll_s`` apart at least, and there are none without a watcher. A watcher
 # that is slow misses intermediate states, never the last one: what it is sent is compared with what it was sent last.
 #
 # Invariant: one look at a time, outside the event loop; a watcher first gets everything, then only what differs.

@@ -66,7 +66,7 @@ class AnalyticsServer:
         )
         self._health.attach(self._server, with_reflection=settings.reflection)
         engine = Engine(self._spark, most_rows=settings.most_rows)
-        # Run ids of two processes of one server differ, so that nobody takes one for the other's.
+        # Run ids of two processes of one server differ, so that one is not mistaken for the other's.
         prefix = f"{uuid.uuid4().hex[:8]}-"
         self.queue = JobQueue(settings.queue_length, interrupt=engine.interrupt, prefix=prefix)
         watches = Watches(arrivals_of(self._spark, settings), poll_s=settings.poll_s)

@@ -41,7 +41,7 @@ class AnalyticsSettings:
     """Whether addresses beyond loopback may be served without TLS."""
     reflection: bool = True
     warm: bool = False
-    """Whether little input is opened, and its report made, before anybody asks."""
+    """Whether little input is opened, and its report made, before the first request."""
     queue_length: int = 8
     """Questions that may wait for the one that is computed."""
     page_rows: int = 1_000
@@ -51,6 +51,6 @@ class AnalyticsSettings:
     kept_runs: int = 100
     """Ended runs that GetRun still returns."""
     poll_s: float = 2.0
-    """How often the input is looked at for new files while somebody watches partitions."""
+    """How often the input is looked at for new files while a caller watches partitions."""
     watch_hours: int = 2
     """How many of the newest hours a watch is built from."""

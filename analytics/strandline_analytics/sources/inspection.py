@@ -1,7 +1,7 @@
-"""What is wrong with files before anybody reads their rows: sizes, ends, names and manifests.
+"""What is wrong with files, before their rows are read: sizes, ends, names and manifests.
 
 What makes an answer wrong is refused (a file that is not whole); what only has to be known is a notice: doubles that
-silver removes, files without proof, columns of a newer version that nobody reads.
+silver removes, files without proof, columns of a newer version that are not read.
 
 Invariant: nothing here opens a file that has a manifest; its size shows whether it is whole.
 """
@@ -22,7 +22,7 @@ from strandline_analytics.sources.places import literal
 from strandline_analytics.sources.trouble import DamagedFile, InputTrouble
 
 # ---- doubles
-# Which files may hold an event that another one holds too, so that nobody looks for doubles in the others.
+# Which files may hold an event that another one holds too, so that the others are not searched for doubles.
 #
 # An emitter numbers its events without gaps and a file holds a number once, so two files share an event only if they
 # say that they hold numbers of one incarnation from overlapping ranges: a compaction and what it was made of, or a
@@ -38,7 +38,7 @@ _Range = tuple[int, int, int]
 def apart_and_doubled(files: Sequence[ExportedFile]) -> tuple[list[ExportedFile], list[ExportedFile]]:
     """Files that share no event with any other, and those that may."""
     if not all(file.ranges for file in files):
-        # Somebody's numbers are not known: they may be anybody's.
+        # The numbers of one file are not known: they may be those of any process.
         return [], list(files)
     doubled = {place for place, file in enumerate(files) if not _is_proven(file)}
     of_emitter: dict[_Emitter, list[_Range]] = defaultdict(list)

@@ -33,7 +33,7 @@ class DamagedFile(InputTrouble):
 
 
 class TooLong(InputTrouble):
-    """There are more windows than anybody meant: most likely a clock reported a time that never was."""
+    """There are more windows than a request can mean: most likely a clock reported a time that never was."""
 
 
 class Incomplete(InputTrouble):

@@ -1,7 +1,7 @@
 """S5: how many records were acknowledged to a client, but not committed.
 
 A = max(0, acked offset - HW). With acks=all the protocol makes it 0; what is left is data written with acks=1, the only
-exposure that somebody was promised something about.
+exposure of records that were acknowledged.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Held:
 
     @property
     def kind(self) -> tuple[bool, int, int, int]:
-        """Whether somebody leads, |ISR|, RF, effective minimum; only of a state that was reported."""
+        """Whether there is a leader, |ISR|, RF, effective minimum; only of a state that was reported."""
         assert self.isr is not None and self.replicas is not None and self.min_isr is not None
         rf = len(self.replicas)
         return self.leader not in (None, NO_LEADER), len(self.isr), rf, min(rf, self.min_isr)

@@ -1,7 +1,7 @@
 """How exported files become the stream that the machine is fed with: which rows, keyed how, at which time.
 
 An event's time for the watermark is its own, but not later than a minute after its file was written: the watermark
-follows the newest time of all, so one node whose clock runs fast would close everybody's windows.
+follows the newest time of all, so one node whose clock runs fast would close the windows of all.
 Heartbeats and other rows without a partition move the watermark; they go on without a story, under a key without one.
 
 Invariant: schemas are given, never inferred; what is hidden or no data file is never read.

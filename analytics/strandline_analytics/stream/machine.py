@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 
 class TooManyWindows(Exception):
-    """Events lie further apart than anybody meant."""
+    """Events lie further apart than a request can mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ from strandline_analytics.tables.statements import TableNames, set_up, table_of
 # What the commits of a table say of the hours that were written: the hash of the input of each, by cluster.
 #
 # Rows name their input themselves. Only an hour without any row is known by the commit that wrote it, and only as long
-# as nobody else has changed rows since.
+# as no other writer has changed rows since.
 #
 # Each commit of a run has one word, JSON: in Iceberg the property `strandline.hour` of the snapshot's summary, in Delta
 # the user's metadata of the commit.

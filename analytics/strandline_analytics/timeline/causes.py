@@ -1,4 +1,4 @@
-"""What a cause of the export means to people: whether somebody asked for it, what it says, and what to do next.
+"""What a cause of the export means to people: whether it was asked for, what it says, and what to do next.
 
 Imports no Spark. Next steps lead to headings of docs/OPERATIONS.md.
 
@@ -12,10 +12,10 @@ import re
 from dataclasses import dataclass
 
 MOVED = "reassign"
-"""Why an ISR or a leader changes when a reassignment ends: what nobody has to look into."""
+"""Why an ISR or a leader changes when a reassignment ends: nothing to look into."""
 
 PLANNED = frozenset({"controlled_shutdown", MOVED, "preferred", "created"})
-"""Causes of decisions that somebody asked for."""
+"""Causes of decisions that an operator asked for."""
 
 LOSSY = frozenset({"unclean_election", "unclean_recovery_timeout"})
 """Causes of decisions after which committed records may be gone."""

@@ -1,4 +1,4 @@
-"""Causes that nobody recorded, as an import left them beside an event: always labelled, never where a cause stands.
+"""Causes that an import inferred beside an event: always labelled, and never in place of a recorded one.
 
 Imports no Spark.
 

@@ -122,13 +122,13 @@ def _epoch(event: Event | None) -> int:
 
 
 # ---- undecided
-# When nobody decided, and why: from the reigns of several controllers and what their store did.
+# When no controller decided, and why: from the reigns of several controllers and what their store did.
 #
 # A reign that says no end, because its process was killed or stopped, lasts to the last event that its controller
 # wrote. Of a Kafka cluster the import says where no record was committed for long.
 #
 # Invariant: of a cluster of ours that never had several controllers nothing is said; before the first event of a reign
-# or of the store it is not known whether somebody decided, and it is not guessed.
+# or of the store it is not known whether a controller decided, and it is not guessed.
 
 KINDS = ("CONTROLLER_REIGN", "STORE")
 _SILENT_MS = re.compile(r"no decision for (\d+) ms ")
@@ -137,7 +137,7 @@ _SILENT_MS = re.compile(r"no decision for (\d+) ms ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """Nobody decided in [t0, t1), us; ``t1`` is None where nobody does yet."""
+    """No controller decided in [t0, t1), us; ``t1`` is None where none does yet."""
 
     t0: int
     t1: int | None
@@ -170,7 +170,7 @@ class _Course:
         self._since: tuple[int, str] | None = None
         self._token = -1
         self._last_word: Event | None = None
-        """Of the process that decides; None while nobody does."""
+        """Of the process that decides; None while none does."""
 
     def take(self, event: Event) -> None:
         """The next event."""

@@ -1,4 +1,4 @@
-"""How a worker reads one range: with the client that everybody uses, which follows a leader that moves.
+"""How a worker reads one range: with the client that users have, which follows a leader that moves.
 
 Invariant: exactly the offsets of the range that have committed records come out, in order, each once; a range that
 cannot be read to its end is an error and never a shorter answer.
@@ -69,7 +69,7 @@ def read_range(options: TopicOptions, wanted: OffsetRange) -> Iterator[pa.Record
             for one in fetched:
                 position = one.end
                 yield _batch(one, headers=options.include_headers)
-        # Nothing is fetched for nobody until the next task comes, which begins where it says.
+        # Nothing is fetched before the next task comes, which begins where it says.
         run(consumer.assign, [])
 
 

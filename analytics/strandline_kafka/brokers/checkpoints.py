@@ -168,7 +168,7 @@ def _topic_id(path: Path) -> str:
 #
 # What they do not prove is left unsaid: when anything was, and how far a log reached at a moment of the metadata log.
 #
-# Invariant: a start that two tables contradict is nobody's, unless it is of the leader's own table.
+# Invariant: a start that two tables contradict belongs to no epoch, unless it is of the leader's own table.
 
 Tables = dict[int, ReplicaFiles]
 """Of one partition, by node."""

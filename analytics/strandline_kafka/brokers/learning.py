@@ -52,7 +52,7 @@ def learn(skeleton: Skeleton, logs: Sequence[BrokerLog], lag_time_ms: int | None
     """Join the brokers' logs to what the metadata log says.
 
     Args:
-        lag_time_ms: replica.lag.time.max.ms, if somebody gave it; else the brokers' logs may.
+        lag_time_ms: replica.lag.time.max.ms, if it was given; else the brokers' logs may.
     """
     found = Learnt(skeleton, logs, {log.node_id: join(log.node_id, log.facts, skeleton) for log in logs})
     found.clocks = {log.node_id: clock_of(log.facts, found.joined[log.node_id]) for log in logs}

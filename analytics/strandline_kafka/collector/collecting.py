@@ -92,7 +92,7 @@ async def reach(
     """The first broker that answers, and the cluster that it shows.
 
     Raises:
-        Refused: nobody can be asked, or a topic that is wanted is not there.
+        Refused: no broker can be asked, or a topic that is wanted is not there.
         Unreachable: no broker answers.
     """
     failed: list[Exception] = []
@@ -276,7 +276,7 @@ class Collection:
         return max(self._pace.period_ms / 1_000, self._wanted.wait_s)
 
     async def _state(self) -> ClusterSample | None:
-        """The cluster by the broker that showed it last, or by the next one that answers; None: nobody does."""
+        """The cluster by the broker that showed it last, or by the next one that answers; None: none does."""
         for link in self._links.all():
             frame = await link.ask(requests.METADATA, requests.metadata(self._wanted.topics), self._within_s)
             if frame is None:

@@ -59,7 +59,7 @@ class BrokerLink:
         return frame
 
     async def settle(self, within_s: float) -> None:
-        """Wait for the answer to a question that nobody waits for any more: until then no other is asked."""
+        """Wait for the answer to a question whose caller has given up: until then no other is asked."""
         if self._asking is not None and not self._asking.done():
             await asyncio.wait({self._asking}, timeout=within_s)
 

@@ -255,7 +255,7 @@ def controller_silent(scene: Evidence) -> Iterator[Finding]:
 
 
 def fast_restart(scene: Evidence) -> Iterator[Finding]:
-    """A node's process ended and another one began within its session: nobody had fenced it, nor had it been stopped.
+    """A node's process ended and another one began within its session: it had neither been fenced nor stopped.
 
     One for each registration of a broker that was active.
     """

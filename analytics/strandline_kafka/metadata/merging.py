@@ -95,7 +95,7 @@ class Proof:
 
 
 class Hearer(Protocol):
-    """Takes what is proved while it is read, so that nobody has to read it again."""
+    """Takes what is proved while it is read, so that it need not be read again."""
 
     def take(self, batch: FoundBatch) -> None:
         """The next batch that is proved, in order of offsets."""

@@ -2,7 +2,7 @@
 
 Made while the log is read to be proved, before anything is written: what explains a change often stands behind it.
 
-Invariant: of the decisions, only those that somebody asked for are kept, so that a long log needs little memory; the
+Invariant: of the decisions, only those that were asked for are kept, so that a long log needs little memory; the
 rest grows with removals, returns and sessions, of which a decision has one or none.
 """
 

@@ -179,7 +179,7 @@ class Registered(NamedTuple):
     rack: str | None
     is_first: bool
     is_fast_restart: bool
-    """Nobody had fenced the process before it, and it had not been stopped in order."""
+    """The process before it had not been fenced, and it had not been stopped in order."""
 
 
 class Fenced(NamedTuple):

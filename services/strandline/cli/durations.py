@@ -1,6 +1,6 @@
 """How a length of time is written on the command line: `250ms`, `10s`, `5m`, `1h30m`, `2d`, or by ISO 8601 `PT1H30M`.
 
-Invariant: a length has a unit, so that no option leaves anybody guessing between seconds, minutes and milliseconds.
+Invariant: a length has a unit, so that no option leaves a user guessing between seconds, minutes and milliseconds.
 Settings of services are no options of commands: their names end with the unit (`session_timeout_ms`).
 """
 

@@ -1,7 +1,7 @@
 """How a command ends when it cannot do what was asked: one line on stderr and an exit code.
 
 Invariant: exit code 1 means the cluster (or the check) answered no; 2 means that the question was wrong or
-that nobody answered. A traceback reaches the user only for a defect of ours.
+that no node answered. A traceback reaches the user only for a defect of ours.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def fail(failure: CommandFailed) -> typer.Exit:
     """Prints the failure's line on stderr and returns the exit to raise."""
     from strandline.cli.output import printable
 
-    # A sentence of a node or the controller may quote what somebody else sent.
+    # A sentence of a node or the controller may quote what another client sent.
     typer.echo(f"strandline: {printable(failure.message, keep=NEWLINE_AND_TAB)}", err=True)
     return typer.Exit(failure.exit_code)
 

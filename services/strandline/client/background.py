@@ -1,7 +1,7 @@
 """Who owns the client's tasks and timers: one owner per producer, consumer or admin, which ends them all.
 
 Invariants: nothing outlives its owner's `close`. An unexpected error is never lost: the next call to the client raises
-it. Work that somebody else cancels, with all tasks of the loop for example, begins again with the next call.
+it. Work that is cancelled from outside, with all tasks of the loop for example, begins again with the next call.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Job:
     work: Work
     name: str
     once: bool
-    """Whether it is over when somebody else cancels it."""
+    """Whether it is over when it is cancelled from outside."""
     is_cancelled: bool = False
     has_begun: bool = False
     task: asyncio.Task[None] | None = None
@@ -89,7 +89,7 @@ class Background:
         job.task.add_done_callback(self._ended)
 
     def every(self, period_ms: float, act: Callable[[], None]) -> None:
-        """Call ``act`` again and again. It is no task, so that nobody else cancels what ends other waits."""
+        """Call ``act`` again and again. It is no task, so that what ends other waits is not cancelled with them."""
         loop = asyncio.get_running_loop()
 
         def due() -> None:
@@ -129,7 +129,7 @@ class Background:
         """Cancel every task and wait for its end.
 
         Raises:
-            RuntimeError: a task had failed for a reason nobody expected; it is the cause. WrongLoop: as `check_loop`.
+            RuntimeError: a task had failed for an unexpected reason; it is the cause. WrongLoop: as `check_loop`.
         """
         self.check_loop()
         self._is_closed = True
@@ -210,7 +210,7 @@ def countdown(deadline_ms: int) -> Callable[[], int]:
 
 
 # ---- unclosed
-# Producers that nobody closed: what they hold when they, or the process, end is said, and sent if it still can be.
+# Producers that were not closed: what they hold when they, or the process, end is said, and sent if it still can be.
 #
 # Invariant: a record that `send` took is never given up without a word: a line of the log and a `ResourceWarning`.
 

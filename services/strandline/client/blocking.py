@@ -53,7 +53,7 @@ class LoopThread:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._is_closing = False
-        # A daemon, so that a client that nobody closed does not keep the process alive.
+        # A daemon, so that a client that was not closed does not keep the process alive.
         self._thread = threading.Thread(target=self._run_forever, name="strandline-client", daemon=True)
         self._thread.start()
 
@@ -90,7 +90,7 @@ class LoopThread:
         """
         self.check()
         # Made before anything is begun: Ctrl-C may reach this thread between any two steps from here on, and must not
-        # leave work behind that nobody waits for.
+        # leave work behind that no call waits for.
         waited: Future[T] = Future()
         try:
             self._loop.call_soon_threadsafe(self._begin, lambda: function(*args, **kwargs), waited)
@@ -184,7 +184,7 @@ def loop_thread() -> LoopThread:
 
 
 def _forget_the_parents() -> None:
-    """In a forked child: its parent's thread is not here, and nobody will release its lock."""
+    """In a forked child: its parent's thread is not here, so its lock will never be released."""
     global _lock, _of_this_process
     _lock, _of_this_process = threading.Lock(), None
 

@@ -216,7 +216,7 @@ class Consumer(Generic[K, V]):
         """Connect.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: no node answered.
         """
         await self._cluster.start()
         fetching = Fetching(self._cluster, self._policy, on_news=self._news.set, on_lost=self._lost.set)

@@ -1,7 +1,7 @@
 """What a user of the client can catch, and what each failure says about the records.
 
 Invariant: every failure that a node or the controller answered is a `Refused` with its `Refusal`; only failures
-to reach anybody at all are a `ConnectionError`. A `SendFailed` is definite only if every attempt was (P2).
+to reach any node at all are a `ConnectionError`. A `SendFailed` is definite only if every attempt was (P2).
 """
 
 from __future__ import annotations

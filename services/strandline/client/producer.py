@@ -166,7 +166,7 @@ class Producer(Generic[K, V]):
         which aborts what a producer before has left open.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: no node answered.
             Refused: there is no producer id to be had; INVALID_TRANSACTION_TIMEOUT: the cluster allows less.
         """
         await self._cluster.start()

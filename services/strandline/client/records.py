@@ -85,4 +85,4 @@ class RebalanceListener:
         """
 
     async def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are somebody else's already, because heartbeats or an answer came too late: commit nothing."""
+        """These belong to another member already, because heartbeats or an answer came too late: commit nothing."""

@@ -153,7 +153,7 @@ class Producer(Blocking, Generic[K, V]):
         which aborts what a producer before has left open.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: no node answered.
             Refused: there is no producer id to be had; INVALID_TRANSACTION_TIMEOUT: the cluster allows less.
         """
         self._run(self._inner.start)
@@ -449,7 +449,7 @@ class Consumer(BlockingReader, Generic[K, V]):
         """Connect.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: no node answered.
         """
         self._run(self._inner.start)
 
@@ -713,7 +713,7 @@ class Admin(Blocking):
         """Connect.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: no node answered.
         """
         self._run(self._inner.start)
 
@@ -870,7 +870,7 @@ class Admin(Blocking):
         return self._run(self._inner.moves_per_node)
 
     def drain_node(self, node_id: int, *, draining: bool = True) -> reassignments.DrainedNode:
-        """Have a node get no new replicas and lead only where nobody else can, or end that; what it still has.
+        """Have a node get no new replicas and lead only where no other replica can, or end that; what it still has.
 
         Raises:
             Refused: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST if the other nodes are too few for what it holds;
@@ -917,10 +917,10 @@ class Admin(Blocking):
         """The whole state of the cluster as the controller returns it now; without one, as a node has it.
 
         ``linearizable``: with every change that was answered before, by any client; a controller confirms
-        that by its store, and nobody else is asked (C14b). A controller of an earlier release answers without.
+        that by its store, and no other process is asked (C14b). A controller of an earlier release answers without.
 
         Raises:
-            Refused: NOT_CONTROLLER, with ``linearizable`` only: nobody decides now, or the store does not answer.
+            Refused: NOT_CONTROLLER, with ``linearizable`` only: no controller decides, or the store does not answer.
             ControllersAway: with ``linearizable`` only.
         """
         return self._run(self._inner.metadata, linearizable=linearizable)
@@ -1065,7 +1065,7 @@ class Admin(Blocking):
     def find_hanging_transactions(
         self, topic: str, partitions: Iterable[int] | None = None, *, older_than_ms: int = 900000
     ) -> list[HangingTransaction]:
-        """Open transactions of a topic's partitions that nobody will end: longer than ``older_than_ms`` without a word
+        """Open transactions of a topic that will not end by themselves: longer than ``older_than_ms`` without a word
         of their producer, and their coordinator does not know them, or knows them ended. The default is the longest
         time-out that a producer may ask for (`transaction.max.timeout.ms`).
 

@@ -38,7 +38,7 @@ class Sample(NamedTuple):
 
 
 class Courses:
-    """The newest samples of the partitions that somebody cares about."""
+    """The newest samples of the partitions that a page shows."""
 
     def __init__(self, *, most_partitions: int, most_samples: int) -> None:
         self._most_partitions = most_partitions

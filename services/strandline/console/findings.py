@@ -1,7 +1,7 @@
 """What is wrong now, how it is said, and what to do about it.
 
 Pure: a `Picture` and its rows in, findings out, worst first. Invariant: a healthy cluster has none; what is merely
-worth knowing is a note and makes nobody unhealthy.
+worth knowing is a note and leaves the cluster healthy.
 """
 
 from __future__ import annotations

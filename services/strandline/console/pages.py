@@ -91,7 +91,7 @@ def _clock(wall_ms: int) -> str:
 # ---- site
 # Which pages there are and what each shows; the same function serves a whole page and its live parts.
 #
-# Invariant: making a page asks nobody; everything on it is in the picture that all browsers share.
+# Invariant: making a page asks no node; everything on it is in the picture that all browsers share.
 
 _LISTED = 12
 _OF_PARTITION = 30
@@ -119,7 +119,7 @@ class Site:
         self._grouped: tuple[SeenPicture, tuple[GroupRow, ...]] | None = None
 
     def seen(self, version: int) -> SeenPicture:
-        """The picture of this version; the same one for everybody who asks."""
+        """The picture of this version; the same one for all browsers."""
         if self._seen is None or self._seen.version != version:
             self._seen = see(version, self._watching.picture)
         return self._seen
@@ -199,7 +199,7 @@ class Site:
         return self._made(row.name, "partitions", seen, parts, values)
 
     def _groups(self, seen: SeenPicture) -> tuple[GroupRow, ...]:
-        """The same ones for everybody who asks, as `seen`; made only when somebody looks at groups."""
+        """The same ones for all browsers, as `seen`; made only when a page shows groups."""
         if self._grouped is None or self._grouped[0] is not seen:
             self._grouped = (seen, seen.groups())
         return self._grouped[1]

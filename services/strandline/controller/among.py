@@ -56,7 +56,7 @@ class Among(Protocol):
         ...
 
     async def hand_over_to(self, to: str | None) -> str:
-        """Decide no more, for ``to`` or anybody; returns this controller's id.
+        """Decide no more, for ``to`` or any other controller; returns this controller's id.
 
         Raises:
             Refused: it does not decide, or there is no such successor.
@@ -159,7 +159,7 @@ async def hand_over(bootstrap: Sequence[Endpoint], to: str | None, tls: Tls | No
     """Have the active controller, whom any controller names, hand over; returns its id.
 
     Raises:
-        Refused: nobody decides, or there is no such successor; or no controller was reached.
+        Refused: no controller decides, or there is no such successor; or no controller was reached.
     """
     channels = Channels(tls=tls)
     try:

@@ -1,6 +1,6 @@
 """When the controller looks for itself whether a node is gone.
 
-Invariant: a node is suspected by anybody's broken connection, but called gone only when this process itself is
+Invariant: a node is suspected by a broken connection of any process, but called gone only when this process itself is
 refused one; a time-out or an unreachable network is no proof and stays the session's business.
 """
 
@@ -52,7 +52,7 @@ class Prober:
         self._spawn(watch.node_id, self._look(watch.node_id, watch.node_epoch))
 
     def look_at_all(self) -> None:
-        """A reign begins: nodes that died together with the last controller are looked at, for nobody else saw it."""
+        """A reign begins: nodes that died with the last controller are looked at, since no other process saw it."""
         for node_id, record in self._driver.core.state.nodes.items():
             if not record.image.fenced and node_id not in self._looking:
                 self._spawn(node_id, self._look(node_id, record.image.node_epoch))

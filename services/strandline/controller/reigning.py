@@ -117,7 +117,7 @@ class Reigning:
         self.stopped: asyncio.Event = asyncio.Event()
         """Set when this controller will decide no more."""
         self.reason: str | None = None
-        """Why it stopped, if nobody asked for it."""
+        """Why it stopped, if it was not asked to."""
         self.reigns_begun = 0
         self._process = process
         self._seen = seen

@@ -36,7 +36,7 @@ class ControllerPlace(NamedTuple):
     reigns: int
     is_store_up: bool
     store_bytes: int | None = None
-    """Of the largest member's file; None where nobody said it."""
+    """Of the largest member's file; None where no member said it."""
     quota_bytes: int = 0
 
 

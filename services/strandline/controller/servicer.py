@@ -18,7 +18,7 @@ from strandline.controller.watches import Watch
 from strandline.core.control import messages
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import AlterPartitionAnswer, HeartbeatAnswer, NodeRegistered, ReplicaLogsReported
-from strandline.rpc.convert import acls, admin, configs, controller as convert, quotas, reassignments, reports
+from strandline.rpc.convert import acls, admin, configs, controller as convert, quotas, reassignments
 from strandline.rpc.convert.describe import write_controllers
 from strandline.rpc.convert.metadata import write_watch_news
 from strandline.rpc.permitted import caller_of_call, principal_of_call
@@ -81,7 +81,7 @@ class ControllerServicer:
         self, request: pb.ReportReplicaLogsRequest, context: Context
     ) -> pb.ReportReplicaLogsResponse:
         """Takes what a node reports of its logs."""
-        return reports.write_reported(await self._ask(reports.read_report(request), ReplicaLogsReported))
+        return convert.write_reported(await self._ask(convert.read_report(request), ReplicaLogsReported))
 
     async def ShutdownNode(self, request: pb.ShutdownNodeRequest, context: Context) -> pb.ShutdownNodeResponse:
         """Begins a controlled shutdown."""

@@ -2,7 +2,7 @@
 topics change (KIP-599).
 
 Invariants: an entry is done whole or refused, beside its neighbours; no two rules say the contrary of exactly the same;
-nobody loses the permission to change rules by a change of their own, unless they insist.
+no principal loses the permission to change rules by a change of its own, unless it insists.
 """
 
 from __future__ import annotations

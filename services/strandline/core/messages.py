@@ -340,7 +340,7 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeImage:
-    """What everybody knows of a registered node."""
+    """What all nodes and clients know of a registered node."""
 
     node_id: NodeId
     node_epoch: NodeEpoch

@@ -2,7 +2,7 @@
 
 Invariant: only a controller with the secret of this store can make a proof, and it makes one only for a position that
 is durable. A valid proof of a position beyond the store's own therefore shows that the store forgot something; a
-claim without one shows nothing, for anybody may write a large number.
+claim without one shows nothing, because any process may write a large number.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Number = NewType("Number", int)
 """A whole number of 32 bits."""
 
 Leader = Annotated[NodeId | None, "nobody is -1"]
-"""A leader, or None where nobody leads; never null in a row."""
+"""A leader, or None where there is none; never null in a row."""
 
 Ext = Annotated[str | None, "ext"]
 """A text without a column of its own."""

@@ -241,7 +241,7 @@ class Etcd:
         """A new lease; returns its id.
 
         Raises:
-            Unanswered: there may be a lease that nobody knows, which ends by itself.
+            Unanswered: there may be a lease that this process does not know; it ends by itself.
             NoSpace, NotPermitted, EtcdError: there is none.
         """
         request = pb.LeaseGrantRequest(ttl=ttl_s)
@@ -257,7 +257,7 @@ class Etcd:
 
         Raises:
             LeaseGone: it is over.
-            Unanswered, NotPermitted, EtcdError: it was not renewed, or nobody knows.
+            Unanswered, NotPermitted, EtcdError: it was not renewed, or that is not known.
         """
         began_s = asyncio.get_running_loop().time()
         member = await self.answering(self._read_s)

@@ -117,7 +117,7 @@ def _ports(directory: Path, count: int) -> list[int]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now; etcd is given its own, because its members must know each other's."""
+    """Ports that are free now; etcd is given its own, because its members must know each other's."""
     with ExitStack() as sockets:
         opened = [sockets.enter_context(socket.socket()) for _ in range(count)]
         for one in opened:

@@ -125,7 +125,7 @@ def read_parquet(content: bytes, columns: Sequence[str] | None = None) -> pa.Tab
 # Imports pyarrow, so it is itself imported only where Parquet is wanted.
 
 EVENTS_AT_A_TIME = 512
-"""As many as are converted together: enough that each costs little, few enough that nobody waits long for the GIL."""
+"""As many as are converted together: enough that each costs little, few enough that no thread waits long."""
 
 _EVENT: Final = 2
 """The place of `Taken.event`; a number is read in a third of the time of a name."""

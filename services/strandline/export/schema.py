@@ -46,7 +46,7 @@ CONTROLLER_NODE_ID = -1
 """What ``node_id`` says in the controller's rows; data nodes are numbered from 0."""
 
 NO_LEADER = -1
-"""What ``old_leader`` and ``new_leader`` say where nobody leads."""
+"""What ``old_leader`` and ``new_leader`` say where there is no leader."""
 
 DATASETS = (TRANSITIONS, SAMPLES)
 
@@ -180,7 +180,7 @@ EVENT_TYPES: dict[str, EventType] = dict(_event_types())
 """Every type of event of this version."""
 
 INFERRED = "inferred"
-"""Key in ``ext`` of a JSON array of causes that nobody recorded; see docs/KAFKA.md."""
+"""Key in ``ext`` of a JSON array of causes that were not recorded but inferred; see docs/KAFKA.md."""
 START_OFFSET, START_SOURCE = "start_offset", "start_source"
 """Keys in ``ext`` of a change of leader: where the new epoch begins, and which file says so but not since when."""
 OBSERVER = "observer"

@@ -95,7 +95,7 @@ class Pipeline:
         self.pass_on([Taken(wall_us, mono_us, event, None)])
 
     def _name(self, topic_id: str) -> str | None:
-        """A topic's name; remembered, because the events of its end come when nobody knows it any more."""
+        """A topic's name; remembered, because the events of its end come when the metadata has forgotten it."""
         known = self._topics.get(topic_id)
         if known is None and (known := self._topic_name(topic_id)) is not None:
             self._topics[topic_id] = known

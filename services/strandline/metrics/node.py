@@ -360,7 +360,7 @@ def lag_records(leader: LeaderReplica, follower: FollowerProgress) -> int:
 
 
 def _lag_s(leader: LeaderReplica, follower: FollowerProgress, now_ms: int) -> float | None:
-    """None for one that was not caught up in this epoch: nobody here knows since when."""
+    """None for one that was not caught up in this epoch: since when is not known here."""
     if follower.last_caught_up_ms is None:
         return None
     if follower.remote_leo == leader.log.leo:

@@ -142,7 +142,7 @@ class MetricsPort:
         """Serve scrapes at ``host:port``, unless it is empty; returns the address with its port.
 
         ``context`` is asked for at each connection, so that new certificates are used; without one: plain HTTP.
-        ``allowed`` is asked at each scrape; without it everybody is.
+        ``allowed`` is asked at each scrape; without it every caller is.
 
         Raises:
             OSError: the address is taken, or is not this machine's.

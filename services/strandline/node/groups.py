@@ -155,7 +155,7 @@ class GroupServicer:
     ) -> pb.ConsumerGroupHeartbeatResponse:
         """Takes a member's heartbeat."""
         topics = self._host.topics
-        # Nobody but a member that joins is asked where it is.
+        # Only a member that joins is asked where it is.
         host = _host_of(context.peer()) if request.member_epoch == JOIN_EPOCH else ""
         asked = groups.read_heartbeat(request, topics, host)
         try:

@@ -21,7 +21,7 @@ from strandline.runtime.host import Host
 from strandline.v1 import partition_pb2
 
 # ---- state_topic
-# When a node asks the controller for an internal topic, which does not exist before somebody needs it (G1).
+# When a node asks the controller for an internal topic, which does not exist before its first use (G1).
 #
 # Invariant: at most one request is under way, and after a refusal none follows for `PAUSE_MS`; meanwhile callers are
 # given the refusal.
@@ -44,7 +44,7 @@ class StateTopic:
         self._refusal: Refusal | None = None
 
     def want(self) -> Refusal:
-        """Somebody needs the topic, and this node knows none: see to it, and say why the caller has to wait."""
+        """A caller needs the topic, and this node knows none: have it created, and say why the caller has to wait."""
         if self._asking is None and self._clock() >= self._next_ms:
             self._asking = asyncio.get_running_loop().create_task(self._ask())
         message = f"topic '{self._name}', which holds the state of coordinators, is being created; ask again"

@@ -59,7 +59,7 @@ class ReignReports:
         self._cause = "key_taken" if was_taken else "key_free"
 
     def hand_over_asked(self) -> None:
-        """Somebody asked it to decide no more."""
+        """An administrator, or its own stop, asked it to decide no more."""
         self._is_leaving = True
 
     def core_started(self, token: int, reign_id: str) -> None:

@@ -108,7 +108,7 @@ def reconnection(
     """How soon a channel dials again; gRPC's own default of up to two minutes would be an outage.
 
     ``ask_name_ms`` is the least time between two questions for the address of a name: a peer that is started elsewhere
-    keeps its name and gets another address, and gRPC's own 30 s would keep everybody at the old one for so long.
+    keeps its name and gets another address, and gRPC's own 30 s would keep all callers at the old one for so long.
     ``dial_ms`` is how long one attempt may take, ``first_ms`` if it is not given: gRPC takes its least back-off for
     that, and says nothing of it when an attempt that would have succeeded is broken off. It does not delay the next.
     """
@@ -329,7 +329,7 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 WILDCARDS = frozenset({"0.0.0.0", "::", "*"})
-"""Hosts that bind every address of a machine, and are nobody's address."""
+"""Hosts that bind every address of a machine, and can be dialled at none."""
 
 
 def advertised(setting: str, bound: Endpoint) -> Endpoint:

@@ -15,9 +15,9 @@ from strandline.core.control.messages import AllocateProducerIds, ProducerIdsAll
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.rpc.channels import Channels, Keepalive, UnaryMethod, call, parse_endpoint
-from strandline.rpc.convert import admin, controller as convert, reports
+from strandline.rpc.convert import admin, controller as convert
 from strandline.rpc.convert.errors import read_error
-from strandline.rpc.convert.metadata import read_watch_answer, write_position
+from strandline.rpc.convert.metadata import POSITION, read_watch_answer
 from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import Tls
 from strandline.v1 import controller_service_pb2 as pb, controller_service_pb2_grpc as pb_grpc
@@ -78,8 +78,8 @@ class ControllerLink:
 
     async def report_logs(self, request: messages.ReportReplicaLogs) -> messages.ReplicaLogsReported:
         """ReportReplicaLogs."""
-        message = reports.write_report(request)
-        return reports.read_reported(await self._call(self._stub().ReportReplicaLogs, message, self._alter_deadline_ms))
+        message = convert.write_report(request)
+        return convert.read_reported(await self._call(self._stub().ReportReplicaLogs, message, self._alter_deadline_ms))
 
     async def allocate_producer_ids(self, request: AllocateProducerIds) -> ProducerIdsAllocated:
         """AllocateProducerIds."""
@@ -99,9 +99,8 @@ class ControllerLink:
         self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: messages.PositionProof | None
     ) -> AsyncGenerator[messages.MetadataImage | None, None]:
         """WatchMetadata until it breaks."""
-        request = pb.WatchMetadataRequest(
-            cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch, position=write_position(position)
-        )
+        proof = POSITION.write(position) if position is not None else None
+        request = pb.WatchMetadataRequest(cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch, position=proof)
         stream = self._stub().WatchMetadata(request)
         try:
             async for message in stream:

@@ -143,7 +143,7 @@ class Tls:
         return self._generation
 
     def must_be(self, role: CallerRole, *, name: str | None = None, cluster_id: str | None = None) -> None:
-        """Refuse a certificate that is somebody else's; what is None may be anything.
+        """Refuse a certificate of another holder; what is None may be anything.
 
         Raises:
             TlsWrong: naming what the certificate should say.

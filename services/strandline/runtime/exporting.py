@@ -151,7 +151,7 @@ _log = structlog.get_logger("strandline.events")
 
 
 def tell(line: Line) -> None:
-    """Write it, as a warning if somebody may want to look."""
+    """Write it, as a warning if an operator may want to look."""
     (_log.warning if line.is_warning else _log.info)(line.sentence, **line.fields)
 
 

@@ -29,7 +29,7 @@ from strandline.core.types import Rules, Truncation
 # Which `STRANDLINE_...` variables there are, so that one that is misspelled is refused and not ignored.
 #
 # Invariant: a name of any service or command is known to every service, because processes share environments; what
-# Kubernetes and container links put there by themselves is nobody's setting.
+# Kubernetes and container links put there by themselves is no setting.
 
 PREFIX = "STRANDLINE_"
 SERVICES = "strandline.settings"
@@ -110,7 +110,7 @@ def setting(default: Any, meaning: str, advice: str, **limits: Any) -> Any:
 
 
 def tuned(default: Any, meaning: str, **limits: Any) -> Any:
-    """A value that is right for nearly everybody: no page lists it, and only ``tune`` sets it."""
+    """A value that is right for nearly every cluster: no page lists it, and only ``tune`` sets it."""
     return Field(default, description=meaning, json_schema_extra={"tuned": True}, **limits)
 
 
@@ -180,7 +180,7 @@ def load_settings(
     """Merge the sources.
 
     Raises:
-        SettingMissing: naming the first required setting that nobody gave.
+        SettingMissing: naming the first required setting that is missing.
         SettingsWrong: naming the first wrong setting or unknown variable, or an unreadable file.
     """
     environment = os.environ if variables is None else variables

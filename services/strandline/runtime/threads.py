@@ -181,7 +181,7 @@ class Lookups:
 # What coordinators need done outside of a step: their logs read piece by piece, and long computations in a worker.
 #
 # Invariant: each effect ends in one event, stepped later and never within the step that asked: loading a log, and
-# computing an assignment, leave the event loop to everybody else in between (G7).
+# computing an assignment, leave the event loop to other callers in between (G7).
 
 
 def leave_to_counts() -> None:

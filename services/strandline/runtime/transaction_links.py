@@ -65,7 +65,7 @@ class _Line(Generic[_Question]):
         while self._waiting:
             size = min(len(self._waiting), MOST_IN_A_REQUEST)
             await self._ask([self._waiting.popleft() for _ in range(size)])
-        # Here and not when the task is done: what comes in between would find nobody to take it.
+        # Here and not when the task is done: what comes in between would find no task to take it.
         task = asyncio.current_task()
         assert task is not None
         self.tasks.discard(task)

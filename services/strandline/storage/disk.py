@@ -146,7 +146,7 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
 
 
 def write_file(path: Path, content: bytes, *, durable: bool) -> None:
-    """Write a file that nobody reads before it is renamed. ``durable``: its content, not its name.
+    """Write a file that is read only once it is renamed. ``durable``: its content, not its name.
 
     Raises:
         StorageFailed: the disk failed.

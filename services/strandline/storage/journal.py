@@ -5,7 +5,7 @@ turns: one grows until the checkpoint files hold everything in the other, which 
 
 Invariants: frames are numbered without a gap. A frame says which frames were durable and which ones the checkpoint
 files held when it was written; one that was durable, is in no file and cannot be read is a loss (M58), and any other
-that cannot be read is a torn end, of which nobody was informed.
+that cannot be read is a torn end, which was never acknowledged.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _FLAGS = os.O_RDWR | os.O_CLOEXEC
 
 
 class OpenFile:
-    """One descriptor; it is closed when nobody holds this any more."""
+    """One descriptor; it is closed when the last reference to this is gone."""
 
     __slots__ = ("__weakref__", "fd", "has_unsynced", "path")
 
@@ -73,7 +73,7 @@ class OpenFiles:
             pass
 
     def forget(self, file: OpenFile) -> None:
-        """Close a file as soon as nobody reads it any more."""
+        """Close a file as soon as its last reader is done."""
         self._used.pop(file, None)
 
     def _close_oldest(self) -> bool:

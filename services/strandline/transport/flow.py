@@ -21,7 +21,7 @@ LEAVING_BYTES = 512 << 20
 """Of messages that the windows of their peers, or their sockets, do not take yet."""
 CONNECTION_BYTES = 32 << 20
 FIRST_WINDOW = 128 << 10
-"""What a stream may send before anybody has looked at it; a hundred of them leave two thirds to reserve."""
+"""What a stream may send before its handler has read anything; a hundred of them leave two thirds to reserve."""
 _RESERVED_BYTES = CONNECTION_BYTES - 100 * FIRST_WINDOW
 MOST_AHEAD = 2 << 20
 """The window of a stream whose reader keeps up, as it is doubled; more is reserved for single messages only."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -31,6 +32,8 @@ _THROTTLE = 2_000_000
 """Bytes per second; above what clients write."""
 _TAKEN_S = 60.0
 _ENDED_S = 120.0
+_COPIED_SHARE = 0.1
+"""Of the time for which clients have written: how long a wiped node then copies all logs at the throttle, twice."""
 _LEFT_S = 40.0
 """A node looks for logs to remove every 10 s."""
 _AGAIN_S = 0.2
@@ -55,6 +58,7 @@ class Moves:
 
     def __init__(self, run: Run, steps: Iterable[Step]) -> None:
         self._run = run
+        self._began_s = time.monotonic()
         self._steps: dict[Name, list[Step]] = defaultdict(list)
         for step in steps:
             self._steps[step.args["topic"], step.args["partition"]].append(step)
@@ -85,7 +89,9 @@ class Moves:
             taken = await self._ask(admin, name, target, step.args["throttle"])
             self._run.check(taken.refusal is None, f"the move of {name} to {target} was refused: {taken.refusal}")
             may_stay = await self._cancelled(admin, name, step.args["cancel_after_s"])
-            after = await until(lambda: self._ended(name), f"the move of {name} to {target} ends", timeout_s=_ENDED_S)
+            ends_within_s = _ENDED_S + _COPIED_SHARE * (time.monotonic() - self._began_s)
+            moved = f"the move of {name} to {target} ends"
+            after = await until(lambda: self._ended(name), moved, timeout_s=ends_within_s)
             wanted = [target, before] if may_stay else [target]
             self._run.check(after in wanted, f"{name} went from {before} to {after}; wanted {wanted}")
             self._run.counters["moves"] += after != before

@@ -6,7 +6,7 @@ given.
 
 Invariant: a figure that is listed here is null in every result, never 0, and an answer has no rows of a statistic of
 which all figures are listed. A statistic that is not in the table at all, because it is newer than the table, has no
-figure either: nothing is shown that nobody has thought about.
+figure either: nothing is shown by accident.
 """
 
 from __future__ import annotations

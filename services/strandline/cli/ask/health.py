@@ -1,8 +1,8 @@
 """Whether a cluster is healthy, and if not, why: the judgement behind `strandline cluster status`.
 
 Invariant: healthy means that every partition has a leader and all its replicas in the ISR, that no node that should
-live is fenced or refuses writes for lack of space, and that somebody will end every open transaction. Whatever breaks
-that is named with its partitions and with what to do.
+live is fenced or refuses writes for lack of space, and that every open transaction has a coordinator that will end it.
+Whatever breaks that is named with its partitions and with what to do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`strandline txn abort` and `fence`: end a transaction that nobody ends.
+"""`strandline txn abort` and `fence`: end a transaction that its producer and coordinator do not end.
 
 Invariant: nothing is changed without --execute; what is changed is what was shown.
 """

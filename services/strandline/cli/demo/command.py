@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from strandline.cli.demo.verify import Check, DemoVerdict
 
 CONTROLLER_SETTINGS = {"session_timeout_ms": "1500", "heartbeat_interval_ms": "300"}
-"""A dead node is noticed after 1.5 s instead of 9 s: nobody wants to watch nine seconds of nothing."""
+"""A dead node is noticed after 1.5 s instead of 9 s, in which a viewer would see nothing happen."""
 NODE_SETTINGS = {"replica_lag_time_max_ms": "10000", "sample_interval_ms": "100"}
 """Time for a follower on a busy laptop to fall behind and catch up in the ISR; looks ten times a second."""
 EXPORT_SETTINGS = {"export_roll_s": "1"}

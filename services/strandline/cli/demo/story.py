@@ -34,7 +34,7 @@ _REFRESH_S = 0.1
 _RATE_OVER_S = 2.0
 _EXPORT_S = 0.5
 _AHEAD_S = 0.2
-"""Long enough to append several batches, far shorter than a session: nobody is fenced for it."""
+"""Long enough to append several batches, far shorter than a session: no node is fenced for it."""
 
 
 class Story:
@@ -49,7 +49,7 @@ class Story:
         self.topic = TOPIC
         self.elected_after_ms = self.pause_ms = 0.0
         self.window_us = (0, 0)
-        """From when to when the run is counted, us since 1970: everybody in sync, until all is committed everywhere."""
+        """When the counted run begins, all replicas in sync, and ends, all committed everywhere; us since 1970."""
         self.truncations: list[TruncationSeen] = []
         self.load: Load | None = None
         self.watch: ClusterWatch | None = None

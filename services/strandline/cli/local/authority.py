@@ -1,7 +1,7 @@
 """What stands in the certificates that `strandline certs` makes: names, purposes, how long they hold.
 
 Invariant: a certificate serves a port only if it names a host, so that a client's certificate cannot be shown as a
-server's; a key never lies on the disk readable by anybody else, not even for a moment.
+server's; a key never lies on the disk readable by other users, not even for a moment.
 """
 
 from __future__ import annotations

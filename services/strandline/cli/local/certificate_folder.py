@@ -165,7 +165,7 @@ _META_NAME = "meta.properties"
 
 
 def ensure_certificates(directory: Path, node_ids: Iterable[int]) -> Path:
-    """The folder with a certificate for everybody, the absent ones made.
+    """The folder with a certificate for every process and client, the absent ones made.
 
     Raises:
         NoCertificates: the folder's authority cannot be used.

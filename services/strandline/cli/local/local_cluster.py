@@ -50,7 +50,7 @@ class Plan:
     controller_settings: Mapping[str, str] = field(default_factory=dict)
     node_settings: Mapping[str, str] = field(default_factory=dict)
     tls: bool = False
-    """Whether everybody speaks TLS, with certificates in DIR/certs."""
+    """Whether all processes speak TLS, with certificates in DIR/certs."""
     controllers: int = 1
     """More than one: on three members of etcd."""
     controller_module: Sequence[str] = ("-m", "strandline.controller")

@@ -157,7 +157,7 @@ class Service:
         return Exit(name=self.name, code=code)
 
     def found_dead(self) -> Exit | None:
-        """The end of a process that nobody asked to end; None while it runs or was stopped on purpose."""
+        """The end of a process that ended by itself; None while it runs or was stopped on purpose."""
         if self.process is None or self.end_expected or self.process.poll() is None:
             return None
         return Exit(name=self.name, code=self.process.returncode)

@@ -37,7 +37,7 @@ _MOST_VALUES = 1 << 16
 
 
 def noise_values(size_bytes: int, *, are_compressed: bool) -> list[bytes]:
-    """Values of ``size_bytes`` to be sent in turn: one where nobody looks for what repeats, because others would have
+    """Values of ``size_bytes`` to be sent in turn: one where nothing is compressed, because others would have
     to be read from memory that the processor does not have at hand."""
     count = min(_MOST_VALUES, -(-_NOISE_BYTES // size_bytes)) if are_compressed else 1
     noise = os.urandom(count * size_bytes)

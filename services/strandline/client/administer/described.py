@@ -5,16 +5,19 @@ Invariant: a value says what its sender knew when it answered; it does not chang
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from strandline.core import messages
 from strandline.core.errors import Refusal
+from strandline.rpc.convert.by_name import As, ByName
 from strandline.rpc.convert.describe import ControllerDescribed
 from strandline.rpc.convert.errors import read_error
 from strandline.v1 import follower_service_pb2, leader_service_pb2
+
+_T = TypeVar("_T")
 
 
 class Endpoint(NamedTuple):
@@ -61,7 +64,7 @@ class DescribedNode:
     disk_nearly_full: bool = False
     """It refuses writes for lack of disk space."""
     draining: bool = False
-    """It gets no new replicas, and leads only where nobody else can."""
+    """It gets no new replicas, and leads only where no other replica can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,68 +210,40 @@ class DescribedController(NamedTuple):
     """How far that is behind the one that decides."""
 
 
+def _same(kind: Callable[..., _T], source: object, **given: object) -> _T:
+    """A value of fields that another one has by the same names, and of those ``given``."""
+    return kind(**{name: getattr(source, name) for name in kind.__annotations__ if name not in given}, **given)
+
+
 def cluster_of(image: messages.MetadataImage) -> DescribedCluster:
     """The state that came over the wire."""
-    return DescribedCluster(
-        cluster_id=image.cluster_id,
-        controller_epoch=image.controller_epoch,
-        metadata_offset=image.metadata_offset,
-        feature_level=image.feature_level,
+    return _same(
+        DescribedCluster,
+        image,
         durability=image.rules.durability.value,
         loss_warning=image.rules.loss_warning,
         nodes=tuple(map(node_of, image.nodes)),
         topics=tuple(map(topic_of, image.topics)),
-        removed_node_ids=tuple(image.removed_node_ids),
     )
 
 
 def node_of(node: messages.NodeImage) -> DescribedNode:
     """A node that came over the wire."""
-    return DescribedNode(
-        node_id=node.node_id,
-        node_epoch=node.node_epoch,
+    return _same(
+        DescribedNode,
+        node,
         client_endpoint=Endpoint(*node.client_endpoint) if node.client_endpoint is not None else None,
         internal_endpoint=Endpoint(*node.internal_endpoint) if node.internal_endpoint is not None else None,
-        rack=node.rack,
         roles=frozenset(role.value for role in node.roles),
-        is_observer=node.is_observer,
-        fenced=node.fenced,
-        shutting_down=node.shutting_down,
-        disk_nearly_full=node.disk_nearly_full,
-        draining=node.draining,
     )
 
 
 def topic_of(topic: messages.TopicImage) -> DescribedTopic:
     """A topic that came over the wire."""
-    return DescribedTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        configs=dict(topic.configs),
-        partitions=tuple(_partition_of(topic.name, partition) for partition in topic.partitions),
+    partitions = (
+        _same(DescribedPartition, each, topic=topic.name, partition=each.tp.partition) for each in topic.partitions
     )
-
-
-def _partition_of(topic: str, partition: messages.PartitionImage) -> DescribedPartition:
-    return DescribedPartition(
-        topic=topic,
-        partition=partition.tp.partition,
-        replicas=tuple(partition.replicas),
-        isr=tuple(partition.isr),
-        elr=tuple(partition.elr),
-        leader=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        partition_epoch=partition.partition_epoch,
-        min_isr=partition.min_isr,
-        recovering=partition.recovering,
-        last_unclean_leader_epoch=partition.last_unclean_leader_epoch,
-        observers=tuple(partition.observers),
-        unproven=tuple(partition.unproven),
-        adding=tuple(partition.adding),
-        removing=tuple(partition.removing),
-        original=tuple(partition.original),
-        queued_target=tuple(partition.queued_target),
-    )
+    return _same(DescribedTopic, topic, configs=dict(topic.configs), partitions=tuple(partitions))
 
 
 def config_of(config: messages.TopicConfig) -> TopicConfig:
@@ -296,45 +271,44 @@ _STATES: dict[int, str] = {
 }
 
 
+_FOLLOWER = ByName(
+    DescribedFollower,
+    leader_service_pb2.DescribedRemoteReplica,
+    node_id="replica_id",
+    remote_leo="log_end_offset",
+    is_observer="observer",
+)
+_LEADER = ByName(
+    DescribedLeader,
+    leader_service_pb2.DescribedPartition,
+    topic=None,
+    partition="partition_index",
+    leo="log_end_offset",
+    durable_leo="durable_log_end_offset",
+    min_isr="min_insync_replicas",
+    replicas=As("replicas", None, _FOLLOWER.read_all),
+)
+_REPLICA = ByName(
+    ReplicaState,
+    follower_service_pb2.DescribedReplica,
+    leo="log_end_offset",
+    durable_leo="durable_log_end_offset",
+    fetch_state=As("fetch_state", None, lambda number: _STATES.get(number, "unknown")),
+    reason="failed_reason",
+    leader="leader_id",
+    leader_epoch=None,
+    epochs=As("epoch_entries", None, lambda entries: tuple((entry.epoch, entry.start_offset) for entry in entries)),
+)
+
+
 def read_leaders(response: leader_service_pb2.DescribePartitionsResponse) -> list[DescribedLeader]:
     """The partitions the node leads; rows with an error are left out."""
     return [
-        _read_leader(topic.topic, row) for topic in response.topics for row in topic.partitions if not row.error_code
+        _LEADER.read(row, topic=topic.topic)
+        for topic in response.topics
+        for row in topic.partitions
+        if not row.error_code
     ]
-
-
-def _read_leader(topic: str, row: leader_service_pb2.DescribedPartition) -> DescribedLeader:
-    return DescribedLeader(
-        topic=topic,
-        partition=row.partition_index,
-        leader_epoch=row.leader_epoch,
-        partition_epoch=row.partition_epoch,
-        epoch_start_offset=row.epoch_start_offset,
-        leo=row.log_end_offset,
-        durable_leo=row.durable_log_end_offset,
-        high_watermark=row.high_watermark,
-        log_start_offset=row.log_start_offset,
-        isr=tuple(row.isr),
-        maximal_isr=tuple(row.maximal_isr),
-        elr=tuple(row.elr),
-        min_isr=row.min_insync_replicas,
-        replicas=tuple(_read_follower(replica) for replica in row.replicas),
-        last_stable_offset=row.last_stable_offset if row.HasField("last_stable_offset") else None,
-        oldest_open_producer_id=row.oldest_open_producer_id if row.HasField("oldest_open_producer_id") else None,
-        retention_waits_until_ms=row.retention_waits_until_ms if row.HasField("retention_waits_until_ms") else None,
-    )
-
-
-def _read_follower(row: leader_service_pb2.DescribedRemoteReplica) -> DescribedFollower:
-    return DescribedFollower(
-        node_id=row.replica_id,
-        node_epoch=row.node_epoch if row.HasField("node_epoch") else None,
-        remote_leo=row.log_end_offset if row.HasField("log_end_offset") else None,
-        last_fetch_age_ms=row.last_fetch_age_ms if row.HasField("last_fetch_age_ms") else None,
-        last_caught_up_age_ms=row.last_caught_up_age_ms if row.HasField("last_caught_up_age_ms") else None,
-        in_isr=row.in_isr,
-        is_observer=row.observer,
-    )
 
 
 def read_replicas(response: follower_service_pb2.DescribeReplicasResponse) -> Iterator[DescribedReplica]:
@@ -349,14 +323,4 @@ def read_replicas(response: follower_service_pb2.DescribeReplicasResponse) -> It
 
 
 def _read_self(row: follower_service_pb2.DescribedReplica) -> ReplicaState:
-    return ReplicaState(
-        leo=row.log_end_offset,
-        durable_leo=row.durable_log_end_offset,
-        high_watermark=row.high_watermark,
-        log_start_offset=row.log_start_offset,
-        fetch_state=_STATES.get(row.fetch_state, "unknown"),
-        reason=row.failed_reason,
-        leader=row.leader_id if row.HasField("leader_id") else None,
-        leader_epoch=row.leader_epoch if row.HasField("leader_epoch") else -1,
-        epochs=tuple((entry.epoch, entry.start_offset) for entry in row.epoch_entries),
-    )
+    return _REPLICA.read(row, leader_epoch=row.leader_epoch if row.HasField("leader_epoch") else -1)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from strandline.client.records import TopicPartition
+from strandline.rpc.convert.by_name import As, ByName
 from strandline.v1 import group_service_pb2 as pb, partition_pb2
 
 
@@ -67,39 +69,33 @@ class DescribedGroup:
     members: tuple[DescribedMember, ...]
 
 
+def partitions_of(topics: Iterable[partition_pb2.TopicPartitions]) -> tuple[TopicPartition, ...]:
+    """Partitions by the names of their topics."""
+    return tuple(TopicPartition(topic.topic or topic.topic_id, index) for topic in topics for index in topic.partitions)
+
+
+_PARTITIONS = partial(As, write=None, read=partitions_of)
+_MEMBER = ByName(
+    DescribedMember,
+    pb.DescribedGroupMember,
+    rack="rack_id",
+    topics="subscribed_topic_names",
+    pattern="subscribed_topic_regex",
+    assignment=_PARTITIONS("assignment"),
+    target_assignment=_PARTITIONS("target_assignment"),
+    revoking=_PARTITIONS("revoking"),
+    state="member_state",
+)
+_GROUP = ByName(
+    DescribedGroup,
+    pb.DescribedGroup,
+    state="group_state",
+    assignor="assignor_name",
+    coordinator=None,
+    members=As("members", None, _MEMBER.read_all),
+)
+
+
 def group_of(row: pb.DescribedGroup, coordinator: int) -> DescribedGroup:
     """One group as it was answered."""
-    return DescribedGroup(
-        group_id=row.group_id,
-        state=row.group_state,
-        group_epoch=row.group_epoch,
-        assignment_epoch=row.assignment_epoch,
-        assignor=row.assignor_name,
-        coordinator=coordinator,
-        members=tuple(map(_member_of, row.members)),
-    )
-
-
-def _member_of(row: pb.DescribedGroupMember) -> DescribedMember:
-    return DescribedMember(
-        member_id=row.member_id,
-        instance_id=row.instance_id if row.HasField("instance_id") else None,
-        rack=row.rack_id if row.HasField("rack_id") else None,
-        member_epoch=row.member_epoch,
-        client_id=row.client_id,
-        client_host=row.client_host,
-        topics=tuple(row.subscribed_topic_names),
-        pattern=row.subscribed_topic_regex if row.HasField("subscribed_topic_regex") else None,
-        assignment=_partitions(row.assignment),
-        target_assignment=_partitions(row.target_assignment),
-        revoking=_partitions(row.revoking),
-        state=row.member_state,
-        last_heartbeat_age_ms=row.last_heartbeat_age_ms if row.HasField("last_heartbeat_age_ms") else None,
-        last_commit_age_ms=row.last_commit_age_ms if row.HasField("last_commit_age_ms") else None,
-        session_timeout_ms=row.session_timeout_ms,
-        rebalance_timeout_ms=row.rebalance_timeout_ms,
-    )
-
-
-def _partitions(topics: Iterable[partition_pb2.TopicPartitions]) -> tuple[TopicPartition, ...]:
-    return tuple(TopicPartition(topic.topic or topic.topic_id, index) for topic in topics for index in topic.partitions)
+    return _GROUP.read(row, coordinator=coordinator)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from strandline.client.administer.described_groups import partitions_of
 from strandline.client.records import TopicPartition
+from strandline.rpc.convert.by_name import As, ByName
 from strandline.v1 import leader_service_pb2 as leader_pb, transaction_service_pb2 as pb
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
@@ -65,37 +67,38 @@ class PartitionProducer:
     """First offset of the transaction that it has open here; None without one."""
 
 
+_TRANSACTION = ByName(
+    DescribedTransaction,
+    pb.DescribedTransaction,
+    state="transaction_state",
+    timeout_ms="transaction_timeout_ms",
+    start_ms="transaction_start_time_ms",
+    partitions=As("topics", None, partitions_of),
+    coordinator=None,
+)
+_LISTED = ByName(
+    ListedTransaction, pb.ListedTransaction, state="transaction_state", start_ms="transaction_start_time_ms"
+)
+_PRODUCER = ByName(
+    PartitionProducer,
+    leader_pb.ActiveProducer,
+    topic=None,
+    partition=None,
+    last_timestamp_ms="last_timestamp",
+    open_since_offset="current_txn_start_offset",
+)
+
+
 def transaction_of(row: pb.DescribedTransaction, coordinator: int) -> DescribedTransaction:
     """One transactional id as it was answered."""
-    return DescribedTransaction(
-        transactional_id=row.transactional_id,
-        producer_id=row.producer_id,
-        producer_epoch=row.producer_epoch,
-        state=row.transaction_state,
-        timeout_ms=row.transaction_timeout_ms,
-        start_ms=row.transaction_start_time_ms if row.HasField("transaction_start_time_ms") else None,
-        partitions=tuple(
-            TopicPartition(topic.topic or topic.topic_id, index) for topic in row.topics for index in topic.partitions
-        ),
-        coordinator=coordinator,
-    )
+    return _TRANSACTION.read(row, coordinator=coordinator)
 
 
 def listed_of(row: pb.ListedTransaction) -> ListedTransaction:
     """One transactional id of a list as it was answered."""
-    start_ms = row.transaction_start_time_ms if row.HasField("transaction_start_time_ms") else None
-    return ListedTransaction(row.transactional_id, row.producer_id, row.transaction_state, start_ms)
+    return _LISTED.read(row)
 
 
 def producer_of(topic: str, partition: int, row: leader_pb.ActiveProducer) -> PartitionProducer:
     """One producer as its partition's leader answered."""
-    return PartitionProducer(
-        topic=topic,
-        partition=partition,
-        producer_id=row.producer_id,
-        producer_epoch=row.producer_epoch,
-        last_sequence=row.last_sequence if row.HasField("last_sequence") else None,
-        last_timestamp_ms=row.last_timestamp,
-        coordinator_epoch=row.coordinator_epoch if row.HasField("coordinator_epoch") else None,
-        open_since_offset=row.current_txn_start_offset if row.HasField("current_txn_start_offset") else None,
-    )
+    return _PRODUCER.read(row, topic=topic, partition=partition)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.rpc.convert.by_name import As, ByName
 from strandline.rpc.convert.errors import read_error
 from strandline.v1 import controller_service_pb2 as pb, partition_pb2
 
@@ -93,21 +94,20 @@ def write_partitions(partitions: Iterable[tuple[str, int]]) -> list[partition_pb
     return list(topics.values())
 
 
+_ONGOING = ByName(
+    OngoingReassignment,
+    pb.OngoingPartitionReassignment,
+    topic=None,
+    partition="partition_index",
+    state=As("state", None, _STATE.get),
+    adding="adding_replicas",
+    removing="removing_replicas",
+    target="target_replicas",
+    waiting_for=As("waiting_for", None, lambda waits: {wait.node_id: wait.why for wait in waits}),
+    throttle_bytes_per_s=As("throttle_bytes_per_s", None, lambda rate: rate or None),
+)
+
+
 def read_ongoing(answer: pb.ListPartitionReassignmentsResponse) -> list[OngoingReassignment]:
     """Every reassignment that has not ended, in the controller's order of topics."""
-    return [
-        OngoingReassignment(
-            topic=topic.name,
-            partition=row.partition_index,
-            state=_STATE.get(row.state),
-            replicas=tuple(row.replicas),
-            adding=tuple(row.adding_replicas),
-            removing=tuple(row.removing_replicas),
-            target=tuple(row.target_replicas),
-            waiting_for={wait.node_id: wait.why for wait in row.waiting_for},
-            since_ms=row.since_ms if row.HasField("since_ms") else None,
-            throttle_bytes_per_s=row.throttle_bytes_per_s or None,
-        )
-        for topic in answer.topics
-        for row in topic.partitions
-    ]
+    return [_ONGOING.read(row, topic=topic.name) for topic in answer.topics for row in topic.partitions]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 # ---- hanging
-# Which open transactions of partitions nobody will end: their coordinators do not know them, or know them ended (X19).
+# Which open transactions will not end by themselves: their coordinators do not know them, or know them ended (X19).
 #
 # By X9 to X11 there are none, but for an unclean election or a restored state of coordinators (X20).
 #
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HangingTransaction:
-    """An open transaction in one partition that nobody will end."""
+    """An open transaction in one partition that will not end by itself."""
 
     producer: PartitionProducer
     transactional_id: str | None
@@ -80,7 +80,7 @@ def hanging_of(
 
 
 def _why(producer: PartitionProducer, described: DescribedTransaction | None) -> str:
-    """Why nobody will end it; empty if somebody will."""
+    """Why it will not end by itself; empty if it will."""
     if described is None:
         return "no coordinator knows the producer id"
     place = TopicPartition(producer.topic, producer.partition)
@@ -176,7 +176,7 @@ class TransactionAdmin:
     async def find_hanging(
         self, suspects: Sequence[PartitionProducer], *, older_than_ms: int
     ) -> list[HangingTransaction]:
-        """Those of ``suspects`` that nobody will end.
+        """Those of ``suspects`` that will not end by themselves.
 
         Raises:
             TransactionsIncomplete: a node does not say what it coordinates, so that nothing can be called hanging.

@@ -73,7 +73,7 @@ def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Endpoint]:
 
 
 class Cluster:
-    """The client's connection to a cluster: what it knows, and the channels to everybody in it."""
+    """The client's connection to a cluster: what it knows, and the channels to its nodes and controllers."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class Cluster:
 
         Raises:
             NotAController: every address answered, and none of them serves metadata.
-            ClusterUnreachable: nobody answered within ``timeout_ms``.
+            ClusterUnreachable: no node answered within ``timeout_ms``.
             Refused: CLUSTER_AUTHORIZATION_FAILED, our certificate may not watch the cluster;
                 SASL_AUTHENTICATION_FAILED, our token is not believed.
             NoToken: the callback gave none.

@@ -102,7 +102,7 @@ async def ask_until_answered(
         retry.failed(time.monotonic() * 1000, str(error))
         pause_s = backoff.next_s()
         if pause_s * 1000 >= left():
-            # Of a question that was sent once, nobody may believe that nothing was done.
+            # Once a question was sent, it must not be reported that nothing was done.
             raise lost or error
         await asyncio.sleep(pause_s)
 

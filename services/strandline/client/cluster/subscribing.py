@@ -169,7 +169,7 @@ class Controllers:
         self._passed_over = endpoint
 
     def named(self, controllers: tuple[subscription.KnownController, ...]) -> None:
-        """Somebody said where they are."""
+        """A node said where they are."""
         if controllers:
             self._named = controllers
 

@@ -117,7 +117,7 @@ class ClusterView:
         return node.client_endpoint if node is not None else None
 
     def leader_of(self, tp: TopicPartition) -> Leader | None:
-        """Who leads the partition; None if nobody is known to, or its address is not known."""
+        """Who leads the partition; None if there is none, or its address is not known."""
         hinted = self._hints.get(tp)
         if hinted is not None:
             return hinted

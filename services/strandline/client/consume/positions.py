@@ -1,7 +1,7 @@
 """Where a consumer begins in each partition, and where it stops with ``stop_at_end``.
 
 Invariant: ends are asked for before beginnings, so what is written after the consumer began is not waited for;
-a partition that nobody leads delays no other.
+a partition without a leader delays no other.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class CommittedOffsets:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What is committed, by partition, None where nothing is; without partitions all that is.
 
-        With ``require_stable`` it waits until nobody can have committed anything newer before it was asked (G10).
+        With ``require_stable`` it waits until no member can have committed anything newer before it was asked (G10).
 
         Raises:
             Refused: the coordinator refused, or did not answer in time.

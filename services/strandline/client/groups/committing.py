@@ -176,7 +176,7 @@ class OlderAssignments:
         if cursor is None or cursor.position is None:
             return _NONE
         first = self._first.get(cursor, cursor.position)
-        # Nobody has worked beyond what this consumer had committed: it stands where it stood.
+        # No consumer has worked beyond what this one had committed: its position stays.
         return range(first if first == committed else first + 1, cursor.position + 1)
 
 

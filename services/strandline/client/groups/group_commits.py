@@ -95,7 +95,7 @@ class GroupCommits:
         """The user asked for one more record and gets the one at this offset: `step` and `gave` in one."""
         hand = self._hand
         if len(hand) == 1 and cursor in hand and cursor in self._given:
-            # Called for every record; nobody waits for this partition, whose records would be withheld then.
+            # Called for every record; this partition is not waited for, or its records would be withheld.
             hand[cursor] = first
         else:
             self.step()

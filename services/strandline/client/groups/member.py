@@ -2,7 +2,7 @@
 
 Invariants: it reports a partition as held until the user has finished with it; it works on its partitions only while
 its lease runs: 0.9 of its session from the moment it sent the last heartbeat that was answered. By then the
-coordinator cannot have given them to anybody else, as long as both clocks run within 10 % of each other.
+coordinator cannot have given them to another member, as long as both clocks run within 10 % of each other.
 
 No clock and no connection in here: times are ms of the caller's monotonic clock.
 """
@@ -79,7 +79,7 @@ class HeartbeatVerdict(Enum):
     """What a rejected heartbeat means."""
 
     REJOIN = auto()
-    """The partitions are somebody else's by now; join again with the same id (G19)."""
+    """The partitions belong to another member by now; join again with the same id (G19)."""
     WAIT = auto()
     """Ask again later: another process still has this instance id."""
     FATAL = auto()

@@ -115,7 +115,7 @@ class OutgoingBatch:
         self.is_topic_deleted = False
         self.base_offset: Offset | None = None
         self.refusal: Refusal | None = None
-        # Place, timestamp and function of each record whose sender asked to be called; None: nobody did.
+        # Place, timestamp and function of each record whose sender asked to be called; None: none did.
         self.callbacks: list[tuple[int, int, OnDone]] | None = None
         # Of the records up to the last one that has a tag; None for those without.
         self.tags: list[object] | None = None

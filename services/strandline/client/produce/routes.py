@@ -23,7 +23,7 @@ from strandline.records.builder import BatchBuilder, Headers
 from strandline.records.compression import Compression
 
 # ---- batches
-# When records become a batch: at ``batch_bytes``, after ``linger_ms``, or when somebody flushes.
+# When records become a batch: at ``batch_bytes``, after ``linger_ms``, or at a flush.
 #
 # Invariant: records of a partition leave in the order they came; what the buffers and everything on its way hold
 # together never exceeds ``buffer_bytes`` by more than one record.
@@ -72,7 +72,7 @@ class BufferMemory:
                 return
 
     def wake_all(self) -> None:
-        """Let everybody look again: the producer is closing."""
+        """Let all that wait look again: the producer is closing."""
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():

@@ -161,7 +161,7 @@ class Transaction:
         return bool(self._staged)
 
     def _stage_given(self, consumer: Consumer[Any, Any]) -> None:
-        """Take in what the consumer gave and nobody has committed.
+        """Take in what the consumer gave and has not been committed.
 
         Raises:
             Refused: STALE_MEMBER_EPOCH, some of that is not its own any more: another member works on it, too.

@@ -129,7 +129,7 @@ async def _check_target(source: StorePlace, target: StorePlace, state: ClusterSt
     """
     mark = target.mark
     if mark is not None and mark.marked is Marked.PENDING:
-        # It holds nothing that anybody can rely on.
+        # It holds nothing that a cluster can rely on.
         if mark.elsewhere == source.name or replaces:
             return
         raise StoreMarked(f"{mark.sentence(target.name)}; or add --replace to give that migration up")

@@ -1,6 +1,6 @@
 """The places that a migration moves a store from and to: a directory with SQLite, keys of etcd, a backup.
 
-Invariant: between `__aenter__` and `__aexit__` nobody else writes there: SQLite's lock ends with this process, and
+Invariant: between `__aenter__` and `__aexit__` no other process writes there: SQLite's lock ends with this process, and
 every write to etcd compares the election key, which this process holds.
 """
 

@@ -97,7 +97,7 @@ class Draft:
         return record is not None and not record.image.fenced
 
     def waits_for(self, partition: PartitionImage) -> tuple[NodeId, ...]:
-        """The live replicas that have not spoken in this reign: until they do, nobody is elected here (C37)."""
+        """The live replicas that have not spoken in this reign: until they do, no leader is elected here (C37)."""
         return self._doubt.waits_for(partition, self._is_unfenced)
 
     @property
@@ -378,7 +378,7 @@ def _without(rows: tuple[state.Row, ...], others: tuple[state.Row, ...]) -> tupl
 
 
 def change_image(after: state.ClusterState, transaction: state.Transaction) -> MetadataImage:
-    """What the transaction changed, topics and nodes whole, as everybody may see it."""
+    """What the transaction changed, topics and nodes whole, as all may see it."""
     touched = {partition.tp.topic_id for partition in transaction.partitions}
     touched.update(record.topic_id for record in transaction.topics)
     nodes: tuple[NodeImage, ...] = tuple(record.image for record in transaction.nodes)

@@ -27,7 +27,7 @@ def elr_after(
 ) -> tuple[NodeId, ...]:
     """The ELR that goes with ``new_isr``, in order of assignment.
 
-    Below min ISR everybody who was in ISR or ELR and is not in the new ISR; ``unclean`` members excepted.
+    Below min ISR all that were in ISR or ELR and are not in the new ISR; ``unclean`` members excepted.
     """
     if len(new_isr) >= partition.min_isr:
         return ()
@@ -197,6 +197,6 @@ def elect_preferred(partition: PartitionImage, is_active: IsActive, has_room: Ha
 
 
 def eligible_set(partition: PartitionImage, is_active: IsActive) -> tuple[NodeId, ...]:
-    """Everybody who could have been elected clean without asking for logs, in order of assignment."""
+    """All that could have been elected clean without asking for logs, in order of assignment."""
     complete = {*partition.isr, *partition.elr} - set(partition.unproven)
     return tuple(node_id for node_id in partition.replicas if node_id in complete and is_active(node_id))

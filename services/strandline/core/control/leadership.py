@@ -119,7 +119,7 @@ def leave_partitions(draft: Draft, node_ids: Collection[NodeId], cause: str, *, 
     """
     named = frozenset(node_ids)
     if not named:
-        # Nearly every tick: to find that nobody has a part in nobody's partitions costs a look at all of them.
+        # Nearly every tick: to find that no such node has a part in any partition costs a look at all of them.
         return
     # An earlier step may have left partitions over that others are to leave (`core.step_parts`).
     leaving = named | draft.gone()
@@ -166,7 +166,7 @@ def _cause_of(draft: Draft, partition: PartitionImage) -> str:
 
 
 def begin_unproven(draft: Draft, node_id: NodeId, cause: str) -> None:
-    """A new process of a node: nobody has counted its log yet, so it keeps its places but is not elected (M64).
+    """A new process of a node: no leader has counted its log yet, so it keeps its places but is not elected (M64).
 
     Every partition that the node led gets a new leader epoch, even if the node is elected again (M56, TR21).
     """
@@ -226,7 +226,7 @@ def install(draft: Draft, partition: PartitionImage, chosen: election.Elected, c
 
 
 def choose_clean(draft: Draft, partition: PartitionImage) -> election.Elected | None:
-    """Who may lead without a record being lost; None while that is not known of anybody."""
+    """Who may lead without a record being lost; None while that is not known of any replica."""
     if not draft.compares_logs:
         return election.elect(replace(partition, unproven=()), draft.is_active, draft.has_room)
     return election.elect(partition, draft.is_active, draft.has_room) or election.elect_reported(
@@ -345,7 +345,7 @@ def _hand_over(draft: Draft, partition: PartitionImage, node_id: NodeId) -> None
 
 
 # ---- elect_leaders
-# Decides elections that are held because somebody or the clock asks, not because a leader was lost.
+# Decides elections that an operator or the clock asks for, not those that follow the loss of a leader.
 #
 # Invariant: a preferred election moves leadership only to a member of the ISR; an unclean one is held only where
 # there is no leader, and only if no clean one is possible.

@@ -102,7 +102,7 @@ class Sessions:
         return {n: s.last_heartbeat_ms for n, s in self._sessions.items() if s.deadline_ms <= now_ms}
 
     def resume(self, now_ms: int, closed_ms: int) -> None:
-        """Nobody could be heard for the last ``closed_ms``: every deadline moves by that time (C14).
+        """No node could be heard for the last ``closed_ms``: every deadline moves by that time (C14).
 
         It is then two heartbeat intervals away at least, so that every node that lives can be heard before it is due.
         That part counts as an extension of M59: a store that stutters must not keep a dead leader for ever.

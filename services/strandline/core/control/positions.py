@@ -187,7 +187,7 @@ def _sentence(node_id: NodeId, seen: str, stored: str) -> str:
 # ---- doubt
 # Decides what waits because a new reign has not heard from the nodes yet (C37).
 #
-# Invariants: while a live replica of a partition has not spoken in this reign, nobody is elected for that partition.
+# Invariants: while a live replica of a partition has not spoken in this reign, no leader is elected for that partition.
 # Its position may show that the store forgot a transaction, and the forgotten one may have taken the very candidate out
 # of the ISR. A node is waited for until its session ends; one that a step fences is not waited for in that step.
 # No administrator's change is made and no linearizable read is answered before a node has shown its position, or a
@@ -208,7 +208,7 @@ CHANGES = (
 
 
 class Doubt:
-    """The nodes that a reign has not heard yet. Nobody is in doubt before it begins."""
+    """The nodes that a reign has not heard yet. No node is in doubt before it begins."""
 
     def __init__(self) -> None:
         self._unheard: set[NodeId] = set()

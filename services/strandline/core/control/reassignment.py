@@ -177,7 +177,7 @@ def _demand(queued: PartitionImage) -> tuple[tuple[NodeId, ...], tuple[NodeId, .
 
 
 def started(queued: PartitionImage) -> PartitionImage:
-    """The partition once its queued reassignment runs: the target first, then everybody else (C70).
+    """The partition once its queued reassignment runs: the target first, then all others (C70).
 
     ``original`` stays that of a running one, so that what that one has added is not taken for original.
     """
@@ -226,7 +226,7 @@ def _waits_to_join(draft: Draft, missing: Iterable[NodeId]) -> tuple[Reassignmen
 
 
 def _leader_after(draft: Draft, partition: PartitionImage) -> Elected | None:
-    """Who is elected among the target; None if its leader stays, or if nobody can be elected now."""
+    """Who is elected among the target; None if its leader stays, or if no replica can be elected now."""
     return None if partition.leader in partition.target else elect_among(draft, partition, partition.target)
 
 

@@ -242,7 +242,7 @@ class ClusterHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecord:
-    """A registered node: what everybody sees, and what only the controller needs."""
+    """A registered node: what all see, and what only the controller needs."""
 
     image: NodeImage
     incarnation_id: str

@@ -142,7 +142,7 @@ def _cost(is_elected: bool) -> int:
 # Decides which reports of logs count in an election, and how long a partition without a leader waits for more (M65).
 #
 # Invariant: a report counts for one partition in one leader epoch, from the node's current process alone. While a
-# partition has no leader in that epoch nobody appends to its logs or cuts them, so what was reported stays true.
+# partition has no leader in that epoch no node appends to its logs or cuts them, so what was reported stays true.
 # Volatile: a new reign forgets reports, and every node reports again to a controller epoch that it did not know.
 
 

@@ -77,7 +77,7 @@ class MetadataHistory:
         self.nodes: dict[NodeId, NodeImage] = {}
         self.removed_node_ids: set[NodeId] = set()
         self.acls = Acls()
-        """Who may do what; nothing before somebody told."""
+        """Who may do what; nothing before the first snapshot."""
         self.acls_changed = -1
         """Number of the last change of that: who may know which topics was another question before."""
         self.as_of = AsOf(-1, -1)

@@ -16,7 +16,7 @@ TRANSACTION_STATE = "__transaction_state"
 """Transactional ids. Kafka's name, and not its bytes."""
 
 INTERNAL_TOPICS = frozenset({GROUP_STATE, TRANSACTION_STATE})
-"""Topics that nobody but coordinators writes to."""
+"""Topics that only coordinators write to."""
 
 
 def is_internal(name: str) -> bool:
@@ -25,7 +25,7 @@ def is_internal(name: str) -> bool:
 
 
 def not_for_clients(name: str, outcome: Outcome | None = None) -> Refusal:
-    """Why nobody but its coordinators may change what an internal topic holds, or how."""
+    """Why only its coordinators may change what an internal topic holds, or how."""
     message = f"topic '{name}' is internal: only its coordinators write to it and delete from it; use their calls"
     return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message, outcome)
 

@@ -160,7 +160,7 @@ class Decision:
     """Appended and applied in order, each atomic. Almost always one; several only for what exceeds a batch (G4). One
     that is too large is refused if a caller waits, and otherwise split between two of its records."""
     answer: object | Refusal | None = None
-    """For the caller: a value of the machine's own classes, or a refusal; None for a decision nobody asked for."""
+    """For the caller: a value of the machine's own classes, or a refusal; None for a decision without a caller."""
     scope: str | None = None
     """The group or transactional id whose writes the answer waits for, and in whose order it leaves; every decision
     with records names it, or `writes`. None: the answer depends on all writes of this shard (a list of groups)."""

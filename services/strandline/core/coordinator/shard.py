@@ -310,7 +310,7 @@ class Shard:
             return
         self.waiting.hold(held)
         if self.barrier.has_begun:
-            # One that nobody has to repeat has passed with that. Later ones pass by what others do.
+            # One that need not be repeated has passed with that. Later ones pass by what others do.
             self.barriers_moved(event.now_ms, out)
 
     def _leave(self, held: Held, now_ms: int, out: list[Effect]) -> None:
@@ -328,7 +328,7 @@ class Shard:
             self._end_step(context, out)
 
     def heard(self, answer: object, context: Context, out: list[Effect]) -> None:
-        """Somebody answered what the machine wanted of others."""
+        """A peer answered what the machine wanted of it."""
         if self.is_serving:
             for decision in self.machine.heard(answer, context):
                 self._take(decision, context, out, split=True)
@@ -388,7 +388,7 @@ class Shard:
             return
         for decision in self.machine.tick(context):
             refusal = self._take(decision, context, out, split=True)
-            assert refusal is None, f"a decision that nobody asked for cannot be taken: {refusal}"
+            assert refusal is None, f"a decision without a caller cannot be taken: {refusal}"
         self._end_step(context, out)
         self._sweep(context, out)
 

@@ -17,7 +17,7 @@ from strandline.core.types import TopicPartition
 
 
 def delete_group(group: Group, request: messages.DeleteGroup, context: Context) -> Decision:
-    """Delete a group in which nobody holds anything, with all its offsets."""
+    """Delete a group whose members hold nothing, with all its offsets."""
     if not request.group_id.strip():
         message = "group_id must not be empty or blank; name the group"
         refusal = Refusal(ErrorCode.INVALID_GROUP_ID, message, field="group_id")
@@ -37,7 +37,7 @@ def delete_group(group: Group, request: messages.DeleteGroup, context: Context) 
 
 
 def delete_rows(changes: Changes) -> None:
-    """Delete every row of a group in which nobody holds anything."""
+    """Delete every row of a group whose members hold nothing."""
     for tp, _ in changes.group.offset_rows():
         changes.delete_offset(tp)
     for key, _ in changes.group.staged_rows():
@@ -138,7 +138,7 @@ def _member(group: Group, member_id: str, timers: Timers, now_ms: int) -> messag
 
 
 # ---- retention
-# When committed offsets, groups, and fences of producers are deleted because nobody needs them any more (G29, X16).
+# When committed offsets, groups, and fences of producers are deleted because they are not used any more (G29, X16).
 
 
 def expire(changes: Changes, subscribed: Collection[str], unix_ms: int, retention_ms: int) -> None:
@@ -174,7 +174,7 @@ def drop_topics(changes: Changes, topic_ids: Collection[str]) -> None:
 
 
 def stale_fences(producers: StagingProducers, unix_ms: int, retention_ms: int) -> Batch:
-    """The deletions of fences that nobody has used for so long (X16): no request of such a producer can still come."""
+    """The deletions of fences that were not used for so long (X16): no request of such a producer can still come."""
     return tuple(
         Record(ProducerFenceKey(producer_id))
         for producer_id, fence in producers.fences.items()

@@ -97,7 +97,7 @@ def refusal_of_offset(each: OffsetToCommit, context: Context, settings: GroupSet
 
 
 def refusal_of_owner(group: Group, request: OffsetCommit | TxnOffsetCommit, tp: TopicPartition) -> Refusal | None:
-    """Why the member that sends this may not commit for a partition; None: it may, or nobody's member commits (G20)."""
+    """Why the sender may not commit for a partition; None: it may, or is no member of the group (G20)."""
     if request.member_epoch is None:
         return None
     current = group.current[request.member_id]

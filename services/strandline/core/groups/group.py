@@ -31,11 +31,11 @@ class Owners:
         return len(self._owners)
 
     def of(self, tp: TopicPartition) -> tuple[str, int] | None:
-        """(member, epoch), or None if nobody holds ``tp``."""
+        """(member, epoch), or None if no member holds ``tp``."""
         return self._owners.get(tp)
 
     def is_free_for(self, tp: TopicPartition, member_id: str) -> bool:
-        """Whether ``tp`` can be given to this member: nobody else holds it."""
+        """Whether ``tp`` can be given to this member: no other holds it."""
         owner = self._owners.get(tp)
         return owner is None or owner[0] == member_id
 

@@ -18,7 +18,7 @@ class GroupPlace:
     """The place in the group that a heartbeat is for."""
 
     is_new: bool = False
-    """It gets a place that nobody has."""
+    """It gets a place that no member has."""
     replaces: str | None = None
     """The static member that left, whose place it takes."""
 

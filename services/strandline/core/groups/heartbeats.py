@@ -35,7 +35,7 @@ def refusal_of_epoch(given: int | None, coordinator_epoch: int) -> Refusal | Non
 
 
 def late_copy(sequence: int | None) -> Refusal:
-    """The answer to a request of which a later one was taken: nobody waits for it any more."""
+    """The answer to a request of which a later one was taken: its sender waits for it no more."""
     message = f"sequence {sequence} is not above that of a request of this member that was taken before"
     return Refusal(ErrorCode.REQUEST_TIMED_OUT, message, field="sequence")
 

@@ -76,7 +76,7 @@ class GroupMachine:
         self._next_fences_ms: int | None = None
         self._observer = observer
         self._happenings = Happenings(observer) if observer is not None else None
-        # Set when the log is loaded: what was before is news to nobody.
+        # Set when the log is loaded: what was before is no news.
         self._is_shown = False
 
     def group(self, group_id: str) -> Group:

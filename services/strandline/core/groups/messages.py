@@ -25,7 +25,7 @@ class OffsetToCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommit:
-    """OffsetCommit of one group. Without a ``member_epoch`` nobody's member commits: a tool, or `assign`."""
+    """OffsetCommit of one group. Without a ``member_epoch`` its sender is no member: a tool, or `assign`."""
 
     group_id: str
     offsets: tuple[OffsetToCommit, ...]

@@ -133,7 +133,7 @@ class CurrentValue:
 
     @property
     def held(self) -> tuple[AssignedPartition, ...]:
-        """All partitions that nobody else may be given."""
+        """All partitions that no other member may be given."""
         return self.assigned + self.revoking
 
 

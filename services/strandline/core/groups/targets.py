@@ -26,7 +26,7 @@ from strandline.core.types import TopicPartition
 # ---- reconciliation
 # How a member comes from what it has to what it is to have (G17), as Kafka's CurrentAssignmentBuilder does it.
 #
-# Invariant I28: a partition is given only once nobody else holds it, and a member passes to the target's epoch only
+# Invariant I28: a partition is given only once no other member holds it, and a member passes to the target's epoch only
 # once it has given up what it must.
 
 

@@ -1,6 +1,6 @@
 """Decides when a record is committed: how far the high watermark of a leader may move.
 
-Invariant: HW = min(own vote, remote LEO of everybody who could be elected or is about to be a member),
+Invariant: HW = min(own vote, remote LEO of all that could be elected or are about to be members),
 never above the leader's LEO, never back on a leader, never while the committed ISR is below min ISR.
 Sources: M6, M16-M19; KIP-497; KAFKA-15583.
 """
@@ -15,7 +15,7 @@ from strandline.core.types import Offset
 def candidate(
     own_vote: Offset, remote_leos: Iterable[Offset | None], *, committed_isr_size: int, min_isr: int
 ) -> Offset | None:
-    """The offset up to which everybody counted has the log; None while it must not move.
+    """The offset up to which all that count have the log; None while it must not move.
 
     Args:
         own_vote: the leader's LEO that counts (durable under ``fsync``).

@@ -134,7 +134,7 @@ class IsrState:
 
     @property
     def maximal(self) -> frozenset[NodeId]:
-        """Everybody who may be a member as far as the leader can know (M19)."""
+        """All replicas that may be members as far as the leader can know (M19)."""
         committed = frozenset(self.committed)
         return committed | self.pending.members if self.pending else committed
 

@@ -217,7 +217,7 @@ class LeaderReplica:
         return fetch.barrier_seen or 0
 
     def maybe_raise_hw(self, now_ms: int) -> bool:
-        """Move the HW as far as everybody counted has the log (M6, M16). Returns whether it rose."""
+        """Move the HW as far as all that count have the log (M6, M16). Returns whether it rose."""
         counted = isr.counted_for_hw(
             self.progress,
             maximal=self.isr.maximal,
@@ -244,7 +244,7 @@ class LeaderReplica:
 
     @property
     def low_watermark(self) -> Offset | None:
-        """The lowest log start among this leader and everybody who may be a member of the ISR (M19); None if one of
+        """The lowest log start among this leader and all that may be members of the ISR (M19); None if one of
         them has not reported its own in this epoch."""
         lowest = self.log.log_start_offset
         for node_id in self.isr.maximal - {self.node_id}:

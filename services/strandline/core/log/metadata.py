@@ -112,7 +112,7 @@ class MetadataFollower:
         self._reigns: tuple[messages.Reign, ...] = ()
         # Of that image; -1 before the first.
         self._metadata_offset = -1
-        # Who may do what, and how much of it, as far as somebody told.
+        # Who may do what, and how much of it, as far as it is known here.
         self._acls, self._quotas = (seen.acls, seen.quotas) if seen is not None else (None, None)
         # What an earlier process of this node stored; what this one is sent takes its place.
         self._seen = seen

@@ -361,7 +361,7 @@ class NodeCore:
                 self._opening.add(tp)
                 out.append(OpenLog(tp, self.state.topic_names[tp.topic_id]))
         if event.image.nodes:
-            # Somebody was fenced or returned: who is counted, and who may join, may have changed (M16, M44).
+            # A node was fenced or returned: who is counted, and who may join, may have changed (M16, M44).
             self._next_expand_ms = event.now_ms
             for leader in self.state.leaders.values():
                 self._try_hw(leader, "isr_change", (), event.now_ms, out)

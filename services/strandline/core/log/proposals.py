@@ -93,7 +93,7 @@ class IsrChannel:
             out += [self._emit("result", proposal, refusal, event.now_ms) for proposal in request.partitions]
             self._refused(event.answer.refusal, event.now_ms, out)
             if event.answer.last_sequence is not None:
-                # Somebody else used the number. The proposal was not looked at, so it goes out again at once, with a
+                # Another proposal used the number. This one was not looked at, so it goes out again at once, with a
                 # number above any that the controller has seen; every earlier copy of it stays refused (TR16).
                 self._sequence = max(self._sequence, event.answer.last_sequence)
                 self._retry_at_ms = event.now_ms

@@ -172,7 +172,7 @@ class CloseDoors:
 
 @dataclass(frozen=True, slots=True)
 class TellHint:
-    """Callers are to be sent to this controller from now on; None: nobody is known to decide."""
+    """Callers are to be sent to this controller from now on; None: no controller is known to decide."""
 
     holder: Holder | None
 

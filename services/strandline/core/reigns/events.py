@@ -163,7 +163,7 @@ class ActiveProbe(StrEnum):
     """What became of one look at the active controller, by connecting to both of its addresses (C19)."""
 
     REFUSED = "refused"
-    """Both addresses refused the connection: nobody listens, so the process is gone."""
+    """Both addresses refused the connection: nothing listens, so the process is gone."""
     REACHED = "reached"
     """One of them accepted."""
     SILENT = "silent"

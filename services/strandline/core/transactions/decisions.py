@@ -1,7 +1,7 @@
 """One step of a transactional id as a decision: the record, and what follows from it once it is written and committed.
 
 Invariant: markers of a decision are asked for when its record is committed, and no sooner: a coordinator that is
-deposed with an uncommitted decision has informed nobody of it.
+deposed with an uncommitted decision has sent it to no client.
 """
 
 from __future__ import annotations

@@ -129,6 +129,6 @@ class Markers:
             self._due_ms[tp] = again_ms
 
     def deleted(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are no more, so nobody will ever read them."""
+        """These are deleted, so they will never be read."""
         for tp in partitions:
             self._due_ms.pop(tp, None)

@@ -12,7 +12,7 @@ from strandline.core.control import messages as control_messages
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.rpc.convert.controller import read_epochs_seen, required_epoch
 from strandline.rpc.convert.errors import by_topic, read_error, write_error
-from strandline.rpc.convert.metadata import CONTROLLER_ID, read_position, write_image, write_node, write_topic
+from strandline.rpc.convert.metadata import CONTROLLER_ID, POSITION, write_image, write_node, write_topic
 from strandline.v1 import controller_service_pb2 as pb, partition_pb2
 
 _HasCluster = (
@@ -311,5 +311,5 @@ def read_watch(message: pb.WatchMetadataRequest) -> control_messages.WatchMetada
         cluster_id=_cluster(message),
         node_id=NodeId(message.node_id) if message.HasField("node_id") else None,
         node_epoch=NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None,
-        position=read_position(message.position) if message.HasField("position") else None,
+        position=POSITION.read(message.position) if message.HasField("position") else None,
     )

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, Rules, TopicPartition
+from strandline.core.types import EpochEntry, LeaderEpoch, NodeEpoch, PartitionEpoch, Rules, TopicPartition
 from strandline.rpc.convert import metadata
-from strandline.rpc.convert.errors import by_topic, invalid, read_error, write_error
+from strandline.rpc.convert.by_name import As, ByName
+from strandline.rpc.convert.errors import by_topic, invalid, write_error
 from strandline.v1 import controller_service_pb2 as pb
 
 NO_METADATA = -1
@@ -23,22 +25,58 @@ _HOST = re.compile(r"[a-zA-Z0-9._:%-]{1,253}")
 """Names, IPv4 and IPv6 with a zone; underscores too, which container networks put into names."""
 _MOST_CHARACTERS = 255
 
+_REGISTRATION = ByName(
+    messages.RegisterNode,
+    pb.RegisterNodeRequest,
+    roles=As("roles", metadata.write_roles, metadata.read_roles),
+    rules=None,
+    client_endpoint=None,
+    internal_endpoint=None,
+    feature_min=None,
+    feature_max=None,
+    controller_epoch_seen=None,
+    epochs_seen=None,
+    known_incarnations="known_incarnation_ids",
+    position=metadata.POSITION,
+    topics_position=metadata.PLACE,
+)
+_REGISTERED = ByName(messages.NodeRegistered, pb.RegisterNodeResponse, position=metadata.POSITION)
+_HEARTBEAT = ByName(
+    messages.Heartbeat,
+    pb.HeartbeatRequest,
+    metadata_offset=None,
+    position=metadata.POSITION,
+    topics_position=metadata.PLACE,
+)
+_HEARTBEAT_ANSWER = ByName(messages.HeartbeatAnswer, pb.HeartbeatResponse)
+_MEMBER = ByName(messages.IsrMember, pb.IsrMember)
+_RECOVERY = As("leader_recovery_state", metadata.write_recovery, metadata.read_recovery)
+_PROPOSAL = ByName(
+    messages.ProposedIsr,
+    pb.AlterPartitionProposal,
+    tp=None,
+    new_isr=As("new_isr_with_epochs", _MEMBER.write_all, _MEMBER.read_all),
+    recovering=_RECOVERY,
+)
+_PROPOSALS = ByName(
+    messages.AlterPartitionRequest, pb.AlterPartitionRequest, partitions=None, position=metadata.POSITION
+)
+_DECISION = ByName(messages.IsrDecision, pb.AlterPartitionResult, tp=None, leader="leader_id", recovering=_RECOVERY)
+_DECISIONS = ByName(
+    messages.AlterPartitionAnswer,
+    pb.AlterPartitionResponse,
+    partitions=None,
+    last_sequence="last_request_sequence",
+    position=metadata.POSITION,
+)
+
 
 def write_registration(request: messages.RegisterNode) -> pb.RegisterNodeRequest:
     """A registration as the node sends it."""
-    message = pb.RegisterNodeRequest(
-        node_id=request.node_id,
-        cluster_id=request.cluster_id,
-        incarnation_id=request.incarnation_id,
-        directory_id=request.directory_id,
+    message = _REGISTRATION.write(
+        request,
         endpoints=metadata.write_endpoints(request.client_endpoint, request.internal_endpoint),
-        rack=request.rack,
-        roles=metadata.write_roles(request.roles),
         rules=metadata.write_rules(request.rules),
-        unclean=request.unclean,
-        known_incarnation_ids=request.known_incarnations,
-        position=metadata.write_position(request.position),
-        topics_position=metadata.write_place(request.topics_position),
     )
     message.feature_levels.min_level = request.feature_min
     message.feature_levels.max_level = request.feature_max
@@ -62,35 +100,16 @@ def read_registration(message: pb.RegisterNodeRequest, rules: Rules) -> messages
     """
     _check_registration(message)
     seen = message.epochs_seen
-    return messages.RegisterNode(
-        node_id=NodeId(message.node_id),
-        cluster_id=message.cluster_id if message.HasField("cluster_id") else None,
-        incarnation_id=message.incarnation_id,
-        directory_id=message.directory_id,
-        roles=metadata.read_roles(message.roles),
+    return _REGISTRATION.read(
+        message,
         rules=metadata.read_rules(message.rules, rules),
         client_endpoint=metadata.read_endpoint(message.endpoints.client),
         internal_endpoint=metadata.read_endpoint(message.endpoints.internal),
-        rack=message.rack if message.HasField("rack") else None,
         feature_min=message.feature_levels.min_level,
         feature_max=message.feature_levels.max_level,
-        unclean=message.unclean,
         controller_epoch_seen=seen.controller_epoch if seen.HasField("controller_epoch") else None,
         epochs_seen=tuple(read_epochs_seen(partition) for partition in seen.partitions),
-        known_incarnations=tuple(message.known_incarnation_ids),
-        position=_position(message),
-        topics_position=_topics_position(message),
     )
-
-
-def _position(
-    message: pb.RegisterNodeRequest | pb.HeartbeatRequest | pb.AlterPartitionRequest | pb.AlterPartitionResponse,
-) -> messages.PositionProof | None:
-    return metadata.read_position(message.position) if message.HasField("position") else None
-
-
-def _topics_position(message: pb.RegisterNodeRequest | pb.HeartbeatRequest) -> messages.Position | None:
-    return metadata.read_place(message.topics_position) if message.HasField("topics_position") else None
 
 
 def _check_registration(message: pb.RegisterNodeRequest) -> None:
@@ -135,45 +154,19 @@ def read_epochs_seen(message: pb.PartitionEpochsSeen) -> messages.EpochsSeen:
 
 def write_registered(answer: messages.NodeRegistered) -> pb.RegisterNodeResponse:
     """What the controller answers to a registration."""
-    message = pb.RegisterNodeResponse(
-        node_epoch=answer.node_epoch,
-        controller_epoch=answer.controller_epoch,
-        cluster_id=answer.cluster_id,
-        feature_level=answer.feature_level,
-        position=metadata.write_position(answer.position),
-    )
-    write_error(message, answer.refusal)
-    return message
+    return _REGISTERED.write(answer)
 
 
 def read_registered(message: pb.RegisterNodeResponse) -> messages.NodeRegistered:
     """What the node learns from a registration."""
-    return messages.NodeRegistered(
-        refusal=read_error(message),
-        node_epoch=NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None,
-        controller_epoch=message.controller_epoch,
-        cluster_id=message.cluster_id,
-        feature_level=message.feature_level,
-        position=metadata.read_position(message.position) if message.HasField("position") else None,
-    )
+    return _REGISTERED.read(message)
 
 
 def write_heartbeat(request: messages.Heartbeat) -> pb.HeartbeatRequest:
     """A node's sign of life."""
     has_metadata = request.metadata_offset != NO_METADATA
-    return pb.HeartbeatRequest(
-        node_id=request.node_id,
-        node_epoch=request.node_epoch,
-        cluster_id=request.cluster_id,
-        current_metadata_offset=request.metadata_offset if has_metadata else None,
-        want_fence=request.want_fence,
-        want_shut_down=request.want_shut_down,
-        clock_offset_us=request.clock_offset_us,
-        clock_err_us=request.clock_err_us,
-        position=metadata.write_position(request.position),
-        topics_position=metadata.write_place(request.topics_position),
-        disk_nearly_full=request.disk_nearly_full,
-    )
+    offset = request.metadata_offset if has_metadata else None
+    return _HEARTBEAT.write(request, current_metadata_offset=offset)
 
 
 def read_heartbeat(message: pb.HeartbeatRequest) -> messages.Heartbeat:
@@ -182,20 +175,11 @@ def read_heartbeat(message: pb.HeartbeatRequest) -> messages.Heartbeat:
     Raises:
         Refused: STALE_BROKER_EPOCH when the node epoch is absent.
     """
-    return messages.Heartbeat(
-        cluster_id=message.cluster_id,
-        node_id=NodeId(message.node_id),
+    has_metadata = message.HasField("current_metadata_offset")
+    return _HEARTBEAT.read(
+        message,
         node_epoch=required_epoch(message),
-        metadata_offset=(
-            message.current_metadata_offset if message.HasField("current_metadata_offset") else NO_METADATA
-        ),
-        want_fence=message.want_fence,
-        want_shut_down=message.want_shut_down,
-        clock_offset_us=message.clock_offset_us if message.HasField("clock_offset_us") else None,
-        clock_err_us=message.clock_err_us if message.HasField("clock_err_us") else None,
-        position=_position(message),
-        topics_position=_topics_position(message),
-        disk_nearly_full=message.disk_nearly_full,
+        metadata_offset=message.current_metadata_offset if has_metadata else NO_METADATA,
     )
 
 
@@ -217,58 +201,21 @@ def required_epoch(
 
 def write_heartbeat_answer(answer: messages.HeartbeatAnswer) -> pb.HeartbeatResponse:
     """The controller's view of the node."""
-    message = pb.HeartbeatResponse(
-        is_caught_up=answer.is_caught_up,
-        is_fenced=answer.is_fenced,
-        should_shut_down=answer.should_shut_down,
-        controller_epoch=answer.controller_epoch,
-        session_timeout_ms=answer.session_timeout_ms,
-        heartbeat_interval_ms=answer.heartbeat_interval_ms,
-        controller_wall_us=answer.controller_wall_us,
-    )
-    write_error(message, answer.refusal)
-    return message
+    return _HEARTBEAT_ANSWER.write(answer)
 
 
 def read_heartbeat_answer(message: pb.HeartbeatResponse) -> messages.HeartbeatAnswer:
     """The controller's view of the node; fenced unless it says otherwise."""
-    return messages.HeartbeatAnswer(
-        refusal=read_error(message),
-        controller_epoch=message.controller_epoch,
-        is_caught_up=message.is_caught_up,
-        is_fenced=message.is_fenced if message.HasField("is_fenced") else True,
-        should_shut_down=message.should_shut_down,
-        session_timeout_ms=message.session_timeout_ms,
-        heartbeat_interval_ms=message.heartbeat_interval_ms,
-        controller_wall_us=message.controller_wall_us if message.HasField("controller_wall_us") else None,
-    )
+    return _HEARTBEAT_ANSWER.read(message, is_fenced=message.is_fenced if message.HasField("is_fenced") else True)
 
 
 def write_alter_partition(request: messages.AlterPartitionRequest) -> pb.AlterPartitionRequest:
     """A leader's proposals, grouped by topic."""
-    message = pb.AlterPartitionRequest(
-        node_id=request.node_id,
-        node_epoch=request.node_epoch,
-        cluster_id=request.cluster_id,
-        controller_epoch=request.controller_epoch,
-        request_sequence=request.request_sequence,
-        position=metadata.write_position(request.position),
-    )
+    message = _PROPOSALS.write(request)
     for topic_id, proposals in by_topic(request.partitions, lambda proposal: proposal.tp):
         topic = message.topics.add(topic_id=topic_id)
-        topic.partitions.extend(_write_proposal(proposal) for proposal in proposals)
+        topic.partitions.extend(_PROPOSAL.write(each, partition_index=each.tp.partition) for each in proposals)
     return message
-
-
-def _write_proposal(proposal: messages.ProposedIsr) -> pb.AlterPartitionProposal:
-    members = [pb.IsrMember(node_id=member.node_id, node_epoch=member.node_epoch) for member in proposal.new_isr]
-    return pb.AlterPartitionProposal(
-        partition_index=proposal.tp.partition,
-        leader_epoch=proposal.leader_epoch,
-        new_isr_with_epochs=members,
-        leader_recovery_state=metadata.write_recovery(proposal.recovering),
-        partition_epoch=proposal.partition_epoch,
-    )
 
 
 def read_alter_partition(message: pb.AlterPartitionRequest) -> messages.AlterPartitionRequest:
@@ -281,41 +228,18 @@ def read_alter_partition(message: pb.AlterPartitionRequest) -> messages.AlterPar
     proposals = tuple(_read_proposals(message))
     if len({proposal.tp for proposal in proposals}) < len(proposals):
         raise invalid("topics names a partition twice; propose one ISR for each")
-    return messages.AlterPartitionRequest(
-        cluster_id=message.cluster_id,
-        controller_epoch=message.controller_epoch,
-        node_id=NodeId(message.node_id),
-        node_epoch=required_epoch(message),
-        request_sequence=message.request_sequence,
-        partitions=proposals,
-        position=_position(message),
-    )
+    return _PROPOSALS.read(message, node_epoch=required_epoch(message), partitions=proposals)
 
 
 def _read_proposals(message: pb.AlterPartitionRequest) -> Iterator[messages.ProposedIsr]:
     for topic in message.topics:
         for proposal in topic.partitions:
-            yield messages.ProposedIsr(
-                tp=TopicPartition(topic.topic_id, proposal.partition_index),
-                leader_epoch=LeaderEpoch(proposal.leader_epoch),
-                partition_epoch=PartitionEpoch(proposal.partition_epoch),
-                new_isr=tuple(_read_member(member) for member in proposal.new_isr_with_epochs),
-                recovering=metadata.read_recovery(proposal.leader_recovery_state),
-            )
-
-
-def _read_member(message: pb.IsrMember) -> messages.IsrMember:
-    return messages.IsrMember(
-        NodeId(message.node_id), NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None
-    )
+            yield _PROPOSAL.read(proposal, tp=TopicPartition(topic.topic_id, proposal.partition_index))
 
 
 def write_alter_partition_answer(answer: messages.AlterPartitionAnswer) -> pb.AlterPartitionResponse:
     """The controller's decisions, grouped by topic."""
-    message = pb.AlterPartitionResponse(
-        last_request_sequence=answer.last_sequence, position=metadata.write_position(answer.position)
-    )
-    write_error(message, answer.refusal)
+    message = _DECISIONS.write(answer)
     for topic_id, decisions in by_topic(answer.partitions, lambda decision: decision.tp):
         topic = message.topics.add(topic_id=topic_id)
         topic.partitions.extend(_write_decision(decision) for decision in decisions)
@@ -323,40 +247,83 @@ def write_alter_partition_answer(answer: messages.AlterPartitionAnswer) -> pb.Al
 
 
 def _write_decision(decision: messages.IsrDecision) -> pb.AlterPartitionResult:
-    message = pb.AlterPartitionResult(partition_index=decision.tp.partition)
-    if decision.refusal is not None:
-        write_error(message, decision.refusal)
-        return message
-    if decision.leader is not None:
-        message.leader_id = decision.leader
-    message.leader_epoch = decision.leader_epoch
-    message.isr.extend(decision.isr)
-    message.unproven.extend(decision.unproven)
-    message.leader_recovery_state = metadata.write_recovery(decision.recovering)
-    message.partition_epoch = decision.partition_epoch
+    index = decision.tp.partition
+    if decision.refusal is None:
+        return _DECISION.write(decision, partition_index=index)
+    message = pb.AlterPartitionResult(partition_index=index)
+    write_error(message, decision.refusal)
     return message
 
 
 def read_alter_partition_answer(message: pb.AlterPartitionResponse) -> messages.AlterPartitionAnswer:
     """The controller's decisions."""
-    return messages.AlterPartitionAnswer(
-        refusal=read_error(message),
-        partitions=tuple(
-            _read_decision(topic.topic_id, result) for topic in message.topics for result in topic.partitions
-        ),
-        last_sequence=message.last_request_sequence if message.HasField("last_request_sequence") else None,
-        position=_position(message),
+    decisions = (
+        _DECISION.read(result, tp=TopicPartition(topic.topic_id, result.partition_index))
+        for topic in message.topics
+        for result in topic.partitions
     )
+    return _DECISIONS.read(message, partitions=tuple(decisions))
 
 
-def _read_decision(topic_id: str, message: pb.AlterPartitionResult) -> messages.IsrDecision:
-    return messages.IsrDecision(
-        tp=TopicPartition(topic_id, message.partition_index),
-        refusal=read_error(message),
-        leader=NodeId(message.leader_id) if message.HasField("leader_id") else None,
-        leader_epoch=LeaderEpoch(message.leader_epoch),
-        isr=tuple(NodeId(node_id) for node_id in message.isr),
-        partition_epoch=PartitionEpoch(message.partition_epoch),
-        recovering=metadata.read_recovery(message.leader_recovery_state),
-        unproven=tuple(NodeId(node_id) for node_id in message.unproven),
-    )
+# ---- reports
+# A node's report of its logs.
+
+_EPOCH = ByName(EpochEntry, pb.LogEpoch, epoch="leader_epoch")
+_LOG = ByName(
+    messages.ReplicaLogInfo,
+    pb.ReplicaLogInfo,
+    tp=None,
+    leo="log_end_offset",
+    epochs=As("epochs", _EPOCH.write_all, _EPOCH.read_all),
+)
+_REPORT = ByName(messages.ReportReplicaLogs, pb.ReportReplicaLogsRequest, logs=None)
+_REPORTED = ByName(messages.ReplicaLogsReported, pb.ReportReplicaLogsResponse)
+
+
+def write_report(request: messages.ReportReplicaLogs) -> pb.ReportReplicaLogsRequest:
+    """A report, grouped by topic."""
+    message = _REPORT.write(request)
+    for topic_id, logs in by_topic(request.logs, lambda log: log.tp):
+        partitions = [_LOG.write(log, partition_index=log.tp.partition) for log in logs]
+        message.topics.add(topic_id=topic_id, partitions=partitions)
+    return message
+
+
+def read_report(message: pb.ReportReplicaLogsRequest) -> messages.ReportReplicaLogs:
+    """A report as the controller takes it.
+
+    Raises:
+        Refused: STALE_BROKER_EPOCH without a node epoch, INVALID_REQUEST that names the impossible field.
+    """
+    epoch, logs = required_epoch(message), tuple(_read_logs(message))
+    return _REPORT.read(message, node_epoch=epoch, logs=logs)
+
+
+def _read_logs(message: pb.ReportReplicaLogsRequest) -> Iterator[messages.ReplicaLogInfo]:
+    for topic in message.topics:
+        for row in topic.partitions:
+            log = _LOG.read(row, tp=TopicPartition(topic.topic_id, row.partition_index))
+            _check_log(log)
+            yield log
+
+
+def _check_log(log: messages.ReplicaLogInfo) -> None:
+    where = f"partition {log.tp.partition} of topic {log.tp.topic_id}"
+    if not 0 <= log.log_start_offset <= log.leo:
+        raise invalid(
+            f"{where}: log_start_offset {log.log_start_offset} and log_end_offset {log.leo} "
+            "must be 0 or more, and in this order"
+        )
+    for earlier, later in pairwise(log.epochs):
+        if later.epoch <= earlier.epoch or later.start_offset <= earlier.start_offset:
+            raise invalid(f"{where}: epochs {earlier} and {later} must increase in epoch and in start offset")
+
+
+def write_reported(answer: messages.ReplicaLogsReported) -> pb.ReportReplicaLogsResponse:
+    """The controller's answer to a report."""
+    return _REPORTED.write(answer)
+
+
+def read_reported(message: pb.ReportReplicaLogsResponse) -> messages.ReplicaLogsReported:
+    """The controller's answer to a report."""
+    return _REPORTED.read(message)

@@ -5,7 +5,7 @@ Invariant: decoding what was encoded gives the same records; fields that a later
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -35,9 +35,10 @@ from strandline.core.groups.records import (
 )
 from strandline.core.transactions.messages import ProducerIdentity
 from strandline.core.transactions.records import TransactionalId, TransactionalIdKey, TxnState
-from strandline.core.types import LeaderEpoch, Offset, TopicPartition
+from strandline.core.types import Offset, TopicPartition
 from strandline.records.batch import parse_header, split_batches
 from strandline.records.codec import NewRecord, decode_batch, encode_batch
+from strandline.rpc.convert.by_name import As, ByName
 from strandline.v1 import coordinator_record_pb2 as pb
 
 _NO_LIMIT_BYTES = 1 << 30
@@ -70,116 +71,11 @@ class ProtoRecords:
 
 
 class _Form(NamedTuple):
-    """How one kind of record is written: the field of both messages, and four conversions."""
+    """How one kind of record is written: the field of both messages, and what is in it."""
 
     field: str
-    write_key: Callable[[Any], Any]
-    read_key: Callable[[Any], Any]
-    write_value: Callable[[Any], Any]
-    read_value: Callable[[Any], Any]
-
-
-def _write_group(key: GroupKey | TargetEpochKey) -> pb.GroupKey:
-    return pb.GroupKey(group_id=key.group_id)
-
-
-def _write_member(key: MemberKey | TargetKey | CurrentKey) -> pb.GroupMemberKey:
-    return pb.GroupMemberKey(group_id=key.group_id, member_id=key.member_id)
-
-
-def _write_offset_key(key: OffsetKey) -> pb.CommittedOffsetKey:
-    return pb.CommittedOffsetKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
-
-
-def _read_offset_key(key: pb.CommittedOffsetKey) -> OffsetKey:
-    return OffsetKey(key.group_id, key.topic_id, key.partition)
-
-
-def _write_offset(value: OffsetValue) -> pb.CommittedOffset:
-    return pb.CommittedOffset(
-        offset=value.offset,
-        leader_epoch=value.leader_epoch,
-        metadata=value.metadata,
-        commit_timestamp_ms=value.commit_ms,
-        order=value.order,
-    )
-
-
-def _read_offset(row: pb.CommittedOffset) -> OffsetValue:
-    epoch = LeaderEpoch(row.leader_epoch) if row.HasField("leader_epoch") else None
-    return OffsetValue(Offset(row.offset), epoch, row.metadata, row.commit_timestamp_ms, row.order)
-
-
-def _write_staged_key(key: StagedOffsetKey) -> pb.StagedOffsetKey:
-    return pb.StagedOffsetKey(
-        group_id=key.group_id, topic_id=key.topic_id, partition=key.partition, producer_id=key.producer_id
-    )
-
-
-def _read_staged_key(key: pb.StagedOffsetKey) -> StagedOffsetKey:
-    return StagedOffsetKey(key.group_id, key.topic_id, key.partition, key.producer_id)
-
-
-def _write_staged(value: StagedOffsetValue) -> pb.StagedOffset:
-    return pb.StagedOffset(producer_epoch=value.producer_epoch, offset=_write_offset(value.offset))
-
-
-def _read_staged(row: pb.StagedOffset) -> StagedOffsetValue:
-    return StagedOffsetValue(row.producer_epoch, _read_offset(row.offset))
-
-
-def _write_fence(value: ProducerFenceValue) -> pb.ProducerFence:
-    return pb.ProducerFence(
-        producer_epoch=value.producer_epoch, coordinator_epoch=value.coordinator_epoch, update_ms=value.update_ms
-    )
-
-
-def _read_fence(row: pb.ProducerFence) -> ProducerFenceValue:
-    return ProducerFenceValue(row.producer_epoch, row.coordinator_epoch, row.update_ms)
-
-
-def _write_group_value(value: GroupValue) -> pb.GroupRecord:
-    return pb.GroupRecord(group_epoch=value.group_epoch, order=value.order, empty_since_ms=value.empty_since_ms)
-
-
-def _read_group_value(row: pb.GroupRecord) -> GroupValue:
-    return GroupValue(row.group_epoch, row.order, row.empty_since_ms if row.HasField("empty_since_ms") else None)
-
-
-def _write_said(value: MemberValue) -> pb.GroupMemberRecord:
-    return pb.GroupMemberRecord(
-        session_timeout_ms=value.session_timeout_ms,
-        rebalance_timeout_ms=value.rebalance_timeout_ms,
-        instance_id=value.instance_id,
-        rack_id=value.rack_id,
-        client_id=value.client_id,
-        client_host=value.client_host,
-        topic_names=value.topic_names,
-        topic_regex=value.topic_regex,
-        assignor=value.assignor,
-    )
-
-
-def _read_said(row: pb.GroupMemberRecord) -> MemberValue:
-    return MemberValue(
-        session_timeout_ms=row.session_timeout_ms,
-        rebalance_timeout_ms=row.rebalance_timeout_ms,
-        instance_id=row.instance_id if row.HasField("instance_id") else None,
-        rack_id=row.rack_id if row.HasField("rack_id") else None,
-        client_id=row.client_id,
-        client_host=row.client_host,
-        topic_names=tuple(row.topic_names),
-        topic_regex=row.topic_regex if row.HasField("topic_regex") else None,
-        assignor=row.assignor if row.HasField("assignor") else None,
-    )
-
-
-def _write_target_epoch(value: TargetEpochValue) -> pb.TargetEpochRecord:
-    return pb.TargetEpochRecord(epoch=value.epoch, assignor=value.assignor, topics_digest=value.topics_digest)
-
-
-def _read_target_epoch(row: pb.TargetEpochRecord) -> TargetEpochValue:
-    return TargetEpochValue(row.epoch, row.assignor, row.topics_digest)
+    key: ByName[Any, Any]
+    value: ByName[Any, Any]
 
 
 def _write_topics(partitions: Iterable[TopicPartition]) -> list[pb.TargetTopic]:
@@ -191,14 +87,6 @@ def _write_topics(partitions: Iterable[TopicPartition]) -> list[pb.TargetTopic]:
 
 def _read_topics(topics: Iterable[pb.TargetTopic]) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(topic.topic_id, index) for topic in topics for index in topic.partitions)
-
-
-def _write_target(value: TargetValue) -> pb.TargetRecord:
-    return pb.TargetRecord(epoch=value.epoch, topics=_write_topics(value.partitions))
-
-
-def _read_target(row: pb.TargetRecord) -> TargetValue:
-    return TargetValue(row.epoch, _read_topics(row.topics))
 
 
 _STATES: Mapping[MemberState, pb.GroupMemberState.ValueType] = {
@@ -228,28 +116,6 @@ def _read_held(topics: Iterable[pb.AssignedTopic]) -> tuple[AssignedPartition, .
     )
 
 
-def _write_current(value: CurrentValue) -> pb.CurrentRecord:
-    return pb.CurrentRecord(
-        member_epoch=value.member_epoch,
-        previous_epoch=value.previous_epoch,
-        state=_STATES[value.state],
-        assigned=_write_held(value.assigned),
-        revoking=_write_held(value.revoking),
-        lease_ms=value.lease_ms,
-    )
-
-
-def _read_current(row: pb.CurrentRecord) -> CurrentValue:
-    return CurrentValue(
-        row.member_epoch,
-        row.previous_epoch,
-        _STATE_OF[row.state],
-        _read_held(row.assigned),
-        _read_held(row.revoking),
-        row.lease_ms if row.HasField("lease_ms") else None,
-    )
-
-
 _TXN_STATES: Mapping[TxnState, pb.TransactionState.ValueType] = {
     TxnState.EMPTY: pb.TRANSACTION_STATE_EMPTY,
     TxnState.ONGOING: pb.TRANSACTION_STATE_ONGOING,
@@ -261,75 +127,50 @@ _TXN_STATES: Mapping[TxnState, pb.TransactionState.ValueType] = {
 _TXN_STATE_OF = {number: state for state, number in _TXN_STATES.items()}
 
 
-def _write_identity(identity: ProducerIdentity | None) -> pb.ProducerIdentity | None:
-    if identity is None:
-        return None
-    return pb.ProducerIdentity(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch)
-
-
-def _write_transactional_id(value: TransactionalId) -> pb.TransactionalIdRecord:
-    return pb.TransactionalIdRecord(
-        producer=_write_identity(value.identity),
-        previous=_write_identity(value.previous),
-        next_producer_id=value.next_producer_id,
-        timeout_ms=value.timeout_ms,
-        state=_TXN_STATES[value.state],
-        topics=_write_topics(value.partitions),
-        start_ms=value.start_ms,
-        update_ms=value.update_ms,
-    )
-
-
-def _read_identity(row: pb.ProducerIdentity) -> ProducerIdentity:
-    return ProducerIdentity(row.producer_id, row.producer_epoch)
-
-
-def _read_transactional_id(row: pb.TransactionalIdRecord) -> TransactionalId:
-    return TransactionalId(
-        identity=_read_identity(row.producer),
-        previous=_read_identity(row.previous) if row.HasField("previous") else None,
-        next_producer_id=row.next_producer_id if row.HasField("next_producer_id") else None,
-        timeout_ms=row.timeout_ms,
-        state=_TXN_STATE_OF[row.state],
-        partitions=_read_topics(row.topics),
-        start_ms=row.start_ms if row.HasField("start_ms") else None,
-        update_ms=row.update_ms,
-    )
-
+_OFFSET = ByName(OffsetValue, pb.CommittedOffset, commit_ms="commit_timestamp_ms")
+_IDENTITY = ByName(ProducerIdentity, pb.ProducerIdentity)
+_TOPICS = As("topics", _write_topics, _read_topics)
 
 _FORMS: Mapping[type[Any], _Form] = {
-    OffsetKey: _Form("committed_offset", _write_offset_key, _read_offset_key, _write_offset, _read_offset),
-    GroupKey: _Form("group", _write_group, lambda key: GroupKey(key.group_id), _write_group_value, _read_group_value),
-    MemberKey: _Form(
-        "member", _write_member, lambda key: MemberKey(key.group_id, key.member_id), _write_said, _read_said
-    ),
+    OffsetKey: _Form("committed_offset", ByName(OffsetKey, pb.CommittedOffsetKey), _OFFSET),
+    GroupKey: _Form("group", ByName(GroupKey, pb.GroupKey), ByName(GroupValue, pb.GroupRecord)),
+    MemberKey: _Form("member", ByName(MemberKey, pb.GroupMemberKey), ByName(MemberValue, pb.GroupMemberRecord)),
     TargetEpochKey: _Form(
-        "target_epoch",
-        _write_group,
-        lambda key: TargetEpochKey(key.group_id),
-        _write_target_epoch,
-        _read_target_epoch,
+        "target_epoch", ByName(TargetEpochKey, pb.GroupKey), ByName(TargetEpochValue, pb.TargetEpochRecord)
     ),
     TargetKey: _Form(
-        "target", _write_member, lambda key: TargetKey(key.group_id, key.member_id), _write_target, _read_target
+        "target", ByName(TargetKey, pb.GroupMemberKey), ByName(TargetValue, pb.TargetRecord, partitions=_TOPICS)
     ),
     CurrentKey: _Form(
-        "current", _write_member, lambda key: CurrentKey(key.group_id, key.member_id), _write_current, _read_current
+        "current",
+        ByName(CurrentKey, pb.GroupMemberKey),
+        ByName(
+            CurrentValue,
+            pb.CurrentRecord,
+            state=As("state", _STATES.__getitem__, _STATE_OF.__getitem__),
+            assigned=As("assigned", _write_held, _read_held),
+            revoking=As("revoking", _write_held, _read_held),
+        ),
     ),
-    StagedOffsetKey: _Form("staged_offset", _write_staged_key, _read_staged_key, _write_staged, _read_staged),
+    StagedOffsetKey: _Form(
+        "staged_offset",
+        ByName(StagedOffsetKey, pb.StagedOffsetKey),
+        ByName(StagedOffsetValue, pb.StagedOffset, offset=_OFFSET),
+    ),
     ProducerFenceKey: _Form(
-        "producer_fence",
-        lambda key: pb.ProducerFenceKey(producer_id=key.producer_id),
-        lambda key: ProducerFenceKey(key.producer_id),
-        _write_fence,
-        _read_fence,
+        "producer_fence", ByName(ProducerFenceKey, pb.ProducerFenceKey), ByName(ProducerFenceValue, pb.ProducerFence)
     ),
     TransactionalIdKey: _Form(
         "transactional_id",
-        lambda key: pb.TransactionalIdKey(transactional_id=key.transactional_id),
-        lambda key: TransactionalIdKey(key.transactional_id),
-        _write_transactional_id,
-        _read_transactional_id,
+        ByName(TransactionalIdKey, pb.TransactionalIdKey),
+        ByName(
+            TransactionalId,
+            pb.TransactionalIdRecord,
+            identity=As("producer", _IDENTITY.write, _IDENTITY.read),
+            previous=_IDENTITY,
+            state=As("state", _TXN_STATES.__getitem__, _TXN_STATE_OF.__getitem__),
+            partitions=_TOPICS,
+        ),
     ),
 }
 _FORM_OF = {form.field: form for form in _FORMS.values()}
@@ -337,10 +178,10 @@ _FORM_OF = {form.field: form for form in _FORMS.values()}
 
 def _encoded(record: Record) -> tuple[bytes, bytes | None]:
     form = _FORMS[type(record.key)]
-    key = pb.CoordinatorRecordKey(**{form.field: form.write_key(record.key)}).SerializeToString(deterministic=True)
+    key = pb.CoordinatorRecordKey(**{form.field: form.key.write(record.key)}).SerializeToString(deterministic=True)
     if record.value is None:
         return key, None
-    value = pb.CoordinatorRecordValue(**{form.field: form.write_value(record.value)})
+    value = pb.CoordinatorRecordValue(**{form.field: form.value.write(record.value)})
     return key, value.SerializeToString(deterministic=True)
 
 
@@ -357,7 +198,7 @@ def _decoded(key: bytes, value: bytes | None, offset: Offset) -> Record:
     form = _FORM_OF[kind]
     try:
         return Record(
-            form.read_key(getattr(read, kind)), None if given is None else form.read_value(getattr(given, kind))
+            form.key.read(getattr(read, kind)), None if given is None else form.value.read(getattr(given, kind))
         )
     except (KeyError, ValueError) as error:
         raise Refused(ErrorCode.INVALID_RECORD, f"the record at {offset} has a value that cannot be") from error

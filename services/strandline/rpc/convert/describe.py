@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import Endpoint, LeaderHint, PartitionView, ReplicaStateView, ReplicaView
-from strandline.core.types import NodeId, Offset, TopicPartition
+from strandline.core.types import NodeId, TopicPartition
+from strandline.rpc.convert.by_name import As, ByName
 from strandline.rpc.convert.errors import Topics, Unresolved, write_error, write_leader
 from strandline.v1 import controller_service_pb2 as pb, follower_service_pb2, leader_service_pb2, partition_pb2
 
@@ -22,6 +23,35 @@ _STATES = {
     "leading": follower_service_pb2.FETCH_STATE_LEADING,
     "waiting": follower_service_pb2.FETCH_STATE_WAITING,
 }
+
+
+_REPLICA = ByName(
+    ReplicaView,
+    leader_service_pb2.DescribedRemoteReplica,
+    node_id="replica_id",
+    remote_leo="log_end_offset",
+    is_observer="observer",
+)
+_LEAD = ByName(
+    PartitionView,
+    leader_service_pb2.DescribedPartition,
+    tp=None,
+    leo="log_end_offset",
+    durable_leo="durable_log_end_offset",
+    min_isr="min_insync_replicas",
+    replicas=None,
+)
+_SELF = ByName(
+    ReplicaStateView,
+    follower_service_pb2.DescribedReplica,
+    tp=None,
+    leo="log_end_offset",
+    durable_leo="durable_log_end_offset",
+    fetch_state=As("fetch_state", lambda state: _STATES.get(state, follower_service_pb2.FETCH_STATE_UNSPECIFIED)),
+    reason="failed_reason",
+    leader="leader_id",
+    epochs=As("epoch_entries", lambda epochs: [partition_pb2.EpochEntry(epoch=e, start_offset=o) for e, o in epochs]),
+)
 
 
 class DescribedLead(NamedTuple):
@@ -86,10 +116,10 @@ def partitions_response(
         topic = rows.get(tp.topic_id)
         if topic is None:
             topic = rows[tp.topic_id] = response.topics.add(topic=topics.name_of(tp.topic_id), topic_id=tp.topic_id)
-        row = topic.partitions.add(partition_index=tp.partition)
         if isinstance(item, DescribedLead):
-            _write_lead(row, item)
+            topic.partitions.append(_write_lead(item))
         else:
+            row = topic.partitions.add(partition_index=tp.partition)
             write_error(row, item.refusal)
             if item.hint is not None:
                 write_leader(row.current_leader, item.hint, topics)
@@ -99,42 +129,23 @@ def partitions_response(
     return response
 
 
-def _write_lead(row: leader_service_pb2.DescribedPartition, item: DescribedLead) -> None:
+def _write_lead(item: DescribedLead) -> leader_service_pb2.DescribedPartition:
     view = item.view
-    row.leader_epoch, row.partition_epoch = view.leader_epoch, view.partition_epoch
-    row.log_end_offset, row.durable_log_end_offset = view.leo, view.durable_leo
-    row.high_watermark, row.log_start_offset = view.high_watermark, view.log_start_offset
-    row.epoch_start_offset = view.epoch_start_offset
-    row.last_stable_offset = view.last_stable_offset
-    if view.oldest_open_producer_id is not None:
-        row.oldest_open_producer_id = view.oldest_open_producer_id
-    row.log_size_bytes = item.size_bytes
-    if item.retention_waits_until_ms is not None:
-        row.retention_waits_until_ms = item.retention_waits_until_ms
-    row.isr.extend(view.isr)
-    row.maximal_isr.extend(view.maximal_isr)
-    row.elr.extend(view.elr)
-    row.min_insync_replicas = view.min_isr
-    for replica in view.replicas:
-        _write_replica(row.replicas.add(), replica, view.leo, item.lag_bytes.get(replica.node_id))
-
-
-def _write_replica(
-    row: leader_service_pb2.DescribedRemoteReplica, replica: ReplicaView, leo: Offset, lag_bytes: int | None
-) -> None:
-    row.replica_id = replica.node_id
-    row.in_isr, row.observer = replica.in_isr, replica.is_observer
-    if replica.node_epoch is not None:
-        row.node_epoch = replica.node_epoch
-    if replica.remote_leo is not None:
-        row.log_end_offset = replica.remote_leo
-        row.lag_records = max(leo - replica.remote_leo, 0)
-    if lag_bytes is not None:
-        row.lag_bytes = lag_bytes
-    if replica.last_fetch_age_ms is not None:
-        row.last_fetch_age_ms = replica.last_fetch_age_ms
-    if replica.last_caught_up_age_ms is not None:
-        row.last_caught_up_age_ms = replica.last_caught_up_age_ms
+    replicas = [
+        _REPLICA.write(
+            replica,
+            lag_records=None if replica.remote_leo is None else max(view.leo - replica.remote_leo, 0),
+            lag_bytes=item.lag_bytes.get(replica.node_id),
+        )
+        for replica in view.replicas
+    ]
+    return _LEAD.write(
+        view,
+        partition_index=view.tp.partition,
+        log_size_bytes=item.size_bytes,
+        retention_waits_until_ms=item.retention_waits_until_ms,
+        replicas=replicas,
+    )
 
 
 def replicas_response(
@@ -153,30 +164,16 @@ def replicas_response(
         topic = rows.get(tp.topic_id)
         if topic is None:
             topic = rows[tp.topic_id] = response.topics.add(topic=topics.name_of(tp.topic_id), topic_id=tp.topic_id)
-        row = topic.partitions.add(partition_index=tp.partition)
         if isinstance(item, DescribedSelf):
-            _write_self(row, item)
+            row = _SELF.write(item.view, partition_index=tp.partition, log_size_bytes=item.size_bytes)
+            topic.partitions.append(row)
         else:
+            row = topic.partitions.add(partition_index=tp.partition)
             write_error(row, item.refusal)
     for lost in unresolved:
         topic = response.topics.add(topic=lost.name, topic_id=lost.topic_id)
         write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
     return response
-
-
-def _write_self(row: follower_service_pb2.DescribedReplica, item: DescribedSelf) -> None:
-    view = item.view
-    row.log_end_offset, row.durable_log_end_offset = view.leo, view.durable_leo
-    row.high_watermark, row.log_start_offset = view.high_watermark, view.log_start_offset
-    row.log_size_bytes = item.size_bytes
-    row.fetch_state = _STATES.get(view.fetch_state, follower_service_pb2.FETCH_STATE_UNSPECIFIED)
-    row.failed_reason = view.reason
-    if view.leader is not None:
-        row.leader_id = view.leader
-    row.leader_epoch = view.leader_epoch
-    row.last_stable_offset = view.last_stable_offset
-    for epoch, start in view.epochs:
-        row.epoch_entries.add(epoch=epoch, start_offset=start)
 
 
 def not_held(tp: TopicPartition) -> NotDescribed:

@@ -26,6 +26,7 @@ from strandline.core.types import (
     Truncation,
 )
 from strandline.rpc.convert.acls import read_acl, write_rules_message
+from strandline.rpc.convert.by_name import As, ByName
 from strandline.rpc.convert.errors import invalid
 from strandline.rpc.convert.quotas import read_entries, write_entries
 from strandline.v1 import controller_service_pb2, metadata_pb2, partition_pb2
@@ -63,6 +64,12 @@ _FETCH_HW_BACK: dict[int, FetchHw] = {int(number): value for value, number in _F
 _ISR_JOIN_BACK: dict[int, IsrJoin] = {int(number): value for value, number in _ISR_JOIN.items()}
 _DURABILITY_BACK: dict[int, Durability] = {int(number): value for value, number in _DURABILITY.items()}
 _ROLE_BACK: dict[int, Role] = {int(number): value for value, number in _ROLE.items()}
+
+_REIGN = ByName(messages.Reign, metadata_pb2.Reign)
+PLACE = ByName(messages.Position, metadata_pb2.Position)
+"""A position as its sender claims it."""
+POSITION = ByName(messages.PositionProof, controller_service_pb2.PositionProof)
+"""A proof that a node gives back, true or not."""
 
 
 def write_rules(rules: Rules) -> metadata_pb2.Rules:
@@ -107,6 +114,15 @@ def read_roles(numbers: Iterable[int]) -> frozenset[Role]:
     return frozenset(_ROLE_BACK[number] for number in numbers if number in _ROLE_BACK)
 
 
+_NODE = ByName(
+    messages.NodeImage,
+    metadata_pb2.NodeMetadata,
+    roles=As("roles", write_roles, read_roles),
+    client_endpoint=None,
+    internal_endpoint=None,
+)
+
+
 def write_endpoints(client: messages.Endpoint | None, internal: messages.Endpoint | None) -> metadata_pb2.NodeEndpoints:
     """Where a node is reached."""
     message = metadata_pb2.NodeEndpoints()
@@ -124,33 +140,16 @@ def read_endpoint(message: partition_pb2.Endpoint) -> messages.Endpoint:
 
 def write_node(node: messages.NodeImage) -> metadata_pb2.NodeMetadata:
     """One node, whole."""
-    return metadata_pb2.NodeMetadata(
-        node_id=node.node_id,
-        node_epoch=node.node_epoch,
-        roles=write_roles(node.roles),
-        endpoints=write_endpoints(node.client_endpoint, node.internal_endpoint),
-        rack=node.rack,
-        fenced=node.fenced,
-        shutting_down=node.shutting_down,
-        disk_nearly_full=node.disk_nearly_full,
-        draining=node.draining,
-    )
+    return _NODE.write(node, endpoints=write_endpoints(node.client_endpoint, node.internal_endpoint))
 
 
 def read_node(message: metadata_pb2.NodeMetadata) -> messages.NodeImage:
     """One node, whole."""
     endpoints = message.endpoints
-    return messages.NodeImage(
-        node_id=NodeId(message.node_id),
-        node_epoch=NodeEpoch(message.node_epoch),
-        roles=read_roles(message.roles),
+    return _NODE.read(
+        message,
         client_endpoint=read_endpoint(endpoints.client) if endpoints.HasField("client") else None,
         internal_endpoint=read_endpoint(endpoints.internal) if endpoints.HasField("internal") else None,
-        rack=message.rack if message.HasField("rack") else None,
-        fenced=message.fenced,
-        shutting_down=message.shutting_down,
-        disk_nearly_full=message.disk_nearly_full,
-        draining=message.draining,
     )
 
 
@@ -253,25 +252,12 @@ def write_image(image: messages.MetadataImage) -> metadata_pb2.ClusterMetadata:
     for topic_id in image.deleted_topic_ids:
         message.topics.add(topic_id=topic_id, deleted=True)
     message.removed_node_ids.extend(image.removed_node_ids)
-    message.reigns.extend(map(_write_reign, image.reigns))
+    message.reigns.extend(_REIGN.write_all(image.reigns))
     if image.acls is not None:
         message.acls.CopyFrom(write_rules_message(image.acls))
     if image.quotas is not None:
         message.quotas.CopyFrom(metadata_pb2.ClientQuotas(entries=write_entries(image.quotas)))
     return message
-
-
-def _write_reign(reign: messages.Reign) -> metadata_pb2.Reign:
-    return metadata_pb2.Reign(
-        reign_id=reign.reign_id,
-        controller_epoch=reign.controller_epoch,
-        first_offset=reign.first_offset,
-        previous_reign_id=reign.previous_reign_id,
-    )
-
-
-def _read_reign(message: metadata_pb2.Reign) -> messages.Reign:
-    return messages.Reign(message.reign_id, message.controller_epoch, message.first_offset, message.previous_reign_id)
 
 
 def read_image(
@@ -294,7 +280,7 @@ def read_image(
         deleted_topic_ids=tuple(topic.topic_id for topic in message.topics if topic.deleted),
         removed_node_ids=_nodes(message.removed_node_ids),
         to_node_epoch=to_node_epoch,
-        reigns=tuple(map(_read_reign, message.reigns)),
+        reigns=_REIGN.read_all(message.reigns),
         acls=tuple(map(read_acl, message.acls.acls)) if message.HasField("acls") else None,
         quotas=read_entries(message.quotas.entries) if message.HasField("quotas") else None,
     )
@@ -340,39 +326,3 @@ def read_watch_answer(message: controller_service_pb2.WatchMetadataResponse) -> 
         epoch, image.controller_epoch, image.metadata_offset, message.position_mac, reign_id
     )
     return replace(image, position=position)
-
-
-def write_position(position: messages.PositionProof | None) -> controller_service_pb2.PositionProof | None:
-    """A proof that a node gives back; None for none."""
-    if position is None:
-        return None
-    return controller_service_pb2.PositionProof(
-        node_epoch=position.node_epoch,
-        controller_epoch=position.controller_epoch,
-        metadata_offset=position.metadata_offset,
-        mac=position.mac,
-        reign_id=position.reign_id,
-    )
-
-
-def read_position(message: controller_service_pb2.PositionProof) -> messages.PositionProof:
-    """A proof that a node gave back, true or not."""
-    return messages.PositionProof(
-        NodeEpoch(message.node_epoch),
-        message.controller_epoch,
-        message.metadata_offset,
-        message.mac,
-        message.reign_id,
-    )
-
-
-def write_place(position: messages.Position | None) -> metadata_pb2.Position | None:
-    """A position without a proof; None for none."""
-    if position is None:
-        return None
-    return metadata_pb2.Position(reign_id=position.reign_id, metadata_offset=position.metadata_offset)
-
-
-def read_place(message: metadata_pb2.Position) -> messages.Position:
-    """A position as somebody claims it."""
-    return messages.Position(message.reign_id, message.metadata_offset)

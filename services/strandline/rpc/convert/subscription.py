@@ -246,12 +246,9 @@ def _around(image: core_messages.MetadataImage) -> controller_service_pb2.WatchM
         None, is_snapshot=image.is_snapshot, to_node_epoch=image.to_node_epoch, position=own
     )
     if image.position is not None and own is None:
-        later = metadata.write_position(image.position)
-        assert later is not None
-        message.later_position.CopyFrom(later)
-    registered = metadata.write_position(image.registered)
-    if registered is not None:
-        message.registered_position.CopyFrom(registered)
+        message.later_position.CopyFrom(metadata.POSITION.write(image.position))
+    if image.registered is not None:
+        message.registered_position.CopyFrom(metadata.POSITION.write(image.registered))
     return message
 
 
@@ -269,9 +266,9 @@ def image_from_bytes(content: bytes) -> core_messages.MetadataImage | None:
         message = controller_service_pb2.WatchMetadataResponse.FromString(body)
         image = metadata.read_watch_answer(message)
         if image is not None and message.HasField("later_position"):
-            image = replace(image, position=metadata.read_position(message.later_position))
+            image = replace(image, position=metadata.POSITION.read(message.later_position))
         if image is not None and message.HasField("registered_position"):
-            image = replace(image, registered=metadata.read_position(message.registered_position))
+            image = replace(image, registered=metadata.POSITION.read(message.registered_position))
         return image
     except (DecodeError, Refused):
         # The second: rules of a later release. Their snapshot says nothing to this one, but stops no node.
