@@ -107,9 +107,7 @@ class Rule:
 
     def matches(self, name: str) -> bool:
         """Whether the rule speaks of this name."""
-        if self.pattern is Pattern.PREFIXED:
-            return name.startswith(self.name)
-        return self.name in (name, EVERY_NAME)
+        return name.startswith(self.name) if self.pattern is Pattern.PREFIXED else self.name in (name, EVERY_NAME)
 
     def decides(self, operation: Operation) -> bool:
         """Whether the rule speaks of this operation: what allows more, allows to look; what denies, denies itself."""
@@ -162,8 +160,6 @@ def rule_refusal(rule: Rule) -> Refusal | None:
 
 class _Names:
     """The names that rules of one operation and one permission match."""
-
-    __slots__ = ("_literals", "_prefixes", "_rules")
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._literals: dict[str, Rule] = {}

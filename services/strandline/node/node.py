@@ -12,6 +12,7 @@ import os
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 import grpc
@@ -153,7 +154,7 @@ class ReplicaNode:
             self.feed,
             self.throttle.meters,
             https_of(self._tls, wanted=self.settings.metrics_tls),
-            self._may_scrape if self._acls is not None and self.settings.metrics_per_partition else None,
+            partial(sees_every_topic, self._acls) if self._acls and self.settings.metrics_per_partition else None,
         )
         for server in self._servers:
             await server.start()
@@ -385,9 +386,6 @@ class ReplicaNode:
     def _acls(self) -> Callable[[], Acls] | None:
         """The rules of now, as this process keeps to them; None: it keeps to none."""
         return (lambda: self.feed.history.acls) if self.settings.authorization is Authorization.ACL else None
-
-    def _may_scrape(self, peer: bytes | None) -> bool:
-        return sees_every_topic(peer, self.feed.history.acls)
 
     def _open_tls(self) -> Tls | None:
         settings, identity = self.settings, self.directory.identity

@@ -152,9 +152,9 @@ def _not_every_topic(permit: Permit, why: str) -> Refusal:
     return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message, Outcome.NOT_APPENDED)
 
 
-def sees_every_topic(peer: bytes | None, acls: Acls) -> bool:
+def sees_every_topic(acls: Callable[[], Acls], peer: bytes | None) -> bool:
     """Whether the holder of this certificate, DER, may know of every topic; None: there is no certificate."""
     identity = None if peer is None else identity_of_peer(peer_properties(peer)["peer_uri"])
     if identity is None or identity.role is not CallerRole.CLIENT:
         return identity is not None
-    return acls.of(identity.principal).may_to_all(Operation.DESCRIBE, ResourceType.TOPIC)
+    return acls().of(identity.principal).may_to_all(Operation.DESCRIBE, ResourceType.TOPIC)

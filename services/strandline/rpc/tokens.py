@@ -211,14 +211,14 @@ def _refused(rule: str, why: str) -> Refused:
 
 def _end_with(context: Any, expires_s: float) -> None:
     """End a stream when its token does, by this machine's clock; what came within the leeway, at its end."""
-
-    def expired() -> None:
-        # What the handler has not sent is lost, as with a connection: who sent it sends it again.
-        refusal = _refused("TOKEN_EXPIRED", "the stream's token has expired; open it again with a new one").refusal
-        context.set_trailing_metadata(trailing_details(refusal))
-        context.broken(status_code(refusal), str(refusal))
-
     left_s = expires_s - time.time()
     ending_s = min(left_s if left_s > 0 else left_s + LEEWAY_S, _LONGEST_STREAM_S)
-    timer = asyncio.get_running_loop().call_later(max(0.0, ending_s), expired)
+    timer = asyncio.get_running_loop().call_later(max(0.0, ending_s), _expired, context)
     context.add_done_callback(lambda _: timer.cancel())
+
+
+def _expired(context: Any) -> None:
+    # What the handler has not sent is lost, as with a connection: who sent it sends it again.
+    refusal = _refused("TOKEN_EXPIRED", "the stream's token has expired; open it again with a new one").refusal
+    context.set_trailing_metadata(trailing_details(refusal))
+    context.broken(status_code(refusal), str(refusal))
