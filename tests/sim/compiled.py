@@ -31,7 +31,7 @@ SOURCES_OF = {
     "strandline/runtime": "calls",
     "strandline_sim": "checks/checks checks/committed checks/history clients/clients clients/committers "
     "clients/copiers clients/group_members clients/transactors "
-    "runs/historic_rules world/clock world/cluster world/draws world/environment world/machine "
+    "runs/historic_rules runs/trace world/clock world/cluster world/draws world/environment world/machine "
     "world/memory_logs world/network world/node world/process world/virtual_loop world/world",
 }
 MODULES = tuple(f"{package}/{name}.py" for package, names in SOURCES_OF.items() for name in names.split())

@@ -111,7 +111,8 @@ def test_no_interpreted_class_of_the_simulator_inherits_from_a_translated_one() 
     """mypyc refuses such a class when it is imported, and then nothing of the copy can be used."""
     translated = {name.removesuffix(".py").replace("/", ".") for name in compiled.MODULES}
     script = (
-        "import strandline_sim.runs.run, sys; print(*(name for name in sys.modules if name.startswith('strandline.')))"
+        "import strandline_sim.runs.run, strandline_sim.runs.trace, sys; "
+        "print(*(name for name in sys.modules if name.startswith('strandline')))"
     )
     ran = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
     wrong = [

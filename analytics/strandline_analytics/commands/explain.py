@@ -157,30 +157,15 @@ def _asked_of(
 
 
 def _tell_answer(answer: pb.ExplainResponse, output: Shown, stall: bool) -> None:
-    from strandline_analytics.timeline.event import Stall
+    from strandline_analytics.service.values import CHAIN, STALL
 
     if not answer.HasField("explanation"):
         if stall:
-            stalls = [
-                Stall(
-                    cluster_id=one.cluster_id,
-                    topic_id=one.topic_id,
-                    topic=one.topic,
-                    partition=one.partition,
-                    t0=one.start_us,
-                    t1=one.end_us,
-                    hw=one.hw,
-                    ended_by=one.ended_by,
-                    blockers=tuple(one.blockers),
-                    is_under_min=one.under_min,
-                )
-                for one in answer.stalls
-            ]
-            _tell_stall(stalls, output)
+            _tell_stall(list(STALL.read_all(answer.stalls)), output)
         else:
             _tell_decision(remote.events_of(answer.decisions), output)
         return
-    _show(remote.chain_of(answer.explanation), output)
+    _show(CHAIN.read(answer.explanation), output)
 
 
 def _tell_decision(found: Chain | list[Event], output: Shown) -> None:

@@ -18,7 +18,7 @@ from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 from strandline.cli.output import Column, Format, print_document, show
 from strandline_analytics.commands.options import moment_us
 from strandline_analytics.commands.progress import spark_session
-from strandline_analytics.commands.remote import DEADLINE_S, ask as ask_service, held_back_of, standstill_of
+from strandline_analytics.commands.remote import DEADLINE_S, ask as ask_service
 
 if TYPE_CHECKING:
     from strandline_analytics.explain.chain import Chain
@@ -68,8 +68,10 @@ def explain_group(
         return standstill(silver, AskedGroup(group_id=group_id, at_us=at_us, cluster_id=cluster))
 
     if isinstance(source, str):
+        from strandline_analytics.service.values import STANDSTILL
+
         answer = ask_service(source, served)
-        found = standstill_of(answer.standstill) if answer.HasField("standstill") else list(answer.cluster_ids)
+        found = STANDSTILL.read(answer.standstill) if answer.HasField("standstill") else list(answer.cluster_ids)
     else:
         found = _computed(source, cluster, memory, computed)
     if isinstance(found, list):
@@ -106,8 +108,10 @@ def explain_held(
         return held_back(silver, AskedPartition(topic=topic, partition=partition, at_us=at_us, cluster_id=cluster))
 
     if isinstance(source, str):
+        from strandline_analytics.service.values import HELD_BACK
+
         answer = ask_service(source, served)
-        found = held_back_of(answer.held_back) if answer.HasField("held_back") else list(answer.cluster_ids)
+        found = HELD_BACK.read(answer.held_back) if answer.HasField("held_back") else list(answer.cluster_ids)
     else:
         found = _computed(source, cluster, memory, computed)
     if isinstance(found, list):

@@ -17,71 +17,9 @@ from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFaile
 
 if TYPE_CHECKING:
     from strandline.v1 import analytics_service_pb2 as pb
-    from strandline_analytics.explain.chain import CauseLink, Chain
-    from strandline_analytics.explain.stall import HeldBack
-    from strandline_analytics.explain.standstill import Standstill
     from strandline_analytics.jobs.ask import Question
     from strandline_analytics.jobs.coverage import HourCoverage
     from strandline_analytics.timeline.event import Event
-
-
-# ---- analytics_explained
-# Explanations that a service sent, as the analytics themselves have them.
-#
-# Invariant: what is shown of an explanation does not depend on who made it.
-
-
-def chain_of(sent: pb.Explanation) -> Chain:
-    """Of one decision or one stall."""
-    from strandline_analytics.explain.chain import Chain
-
-    return Chain(
-        topic=sent.topic,
-        partition=sent.partition,
-        partition_epoch=sent.partition_epoch if sent.HasField("partition_epoch") else None,
-        reported=sent.reported,
-        links=_links_of(sent.links),
-        missing=tuple(sent.missing),
-        cost=tuple(sent.cost),
-    )
-
-
-def standstill_of(sent: pb.GroupStandstill) -> Standstill:
-    """Of a consumer group."""
-    from strandline_analytics.explain.standstill import Standstill
-
-    return Standstill(
-        cluster_id=sent.cluster_id,
-        group_id=sent.group_id,
-        at_us=sent.at_us,
-        reasons=tuple(sent.reasons),
-        links=_links_of(sent.links),
-        missing=tuple(sent.missing),
-        stalls=tuple(map(chain_of, sent.stalls)),
-    )
-
-
-def held_back_of(sent: pb.LsoHeldBack) -> HeldBack:
-    """Of readers of committed records."""
-    from strandline_analytics.explain.stall import HeldBack
-
-    return HeldBack(
-        cluster_id=sent.cluster_id,
-        partition=sent.partition,
-        at_us=sent.at_us,
-        reasons=tuple(sent.reasons),
-        links=_links_of(sent.links),
-        missing=tuple(sent.missing),
-    )
-
-
-def _links_of(sent: Iterable[pb.ExplainedLink]) -> tuple[CauseLink, ...]:
-    from strandline_analytics.explain.chain import CauseLink
-
-    return tuple(
-        CauseLink(name=link.name, t_us=link.time_us, who=link.who, reported=link.reported, cause=link.cause)
-        for link in sent
-    )
 
 
 Service = Annotated[
@@ -100,7 +38,6 @@ MaybeInputs = Annotated[
 DEADLINE_S = 300.0
 """A first question over a large export takes minutes, as it does without a service."""
 
-_HOUR_US = 3_600_000_000
 _Answer = TypeVar("_Answer")
 
 
@@ -288,26 +225,10 @@ def _type_of(event: Any) -> str:
 
 def hours_of(answer: pb.GetCoverageResponse) -> list[HourCoverage]:
     """The hours of a coverage, with what `require` asks of them."""
-    from strandline_analytics.jobs.coverage import HourCoverage, HourState
+    from strandline_analytics.jobs.coverage import HourState
+    from strandline_analytics.service.values import HOUR
 
-    return [
-        HourCoverage(
-            cluster_id=hour.cluster_id,
-            hour=hour.hour.ToMicroseconds() // _HOUR_US,
-            emitters=hour.emitters,
-            events=hour.events,
-            missing=hour.missing,
-            told_lost=hour.told_lost,
-            copies=hour.copies,
-            unknown=hour.unknown,
-            unknown_types=set(hour.unknown_types),
-            newer=hour.newer,
-            unproven=set(hour.unproven_nodes),
-            restarted=set(hour.restarted_nodes),
-            is_past_grace=hour.state != HourState.OPEN,
-        )
-        for hour in answer.hours
-    ]
+    return [HOUR.read(hour, is_past_grace=hour.state != HourState.OPEN) for hour in answer.hours]
 
 
 def coverage_of(service: str, start_us: int | None, end_us: int | None, cluster: str | None) -> pb.GetCoverageResponse:

@@ -23,9 +23,9 @@ from typing import Any
 from strandline.v1 import analytics_service_pb2 as pb
 from strandline_analytics.jobs.coverage import HourCoverage
 from strandline_analytics.jobs.run import Written
-from strandline_analytics.scope import HOUR_US, Grouping
+from strandline_analytics.scope import Grouping
 from strandline_analytics.service import questions
-from strandline_analytics.service.values import moment
+from strandline_analytics.service.values import HOUR, moment
 
 INTERRUPT_EVERY_S = 0.5
 """How often cancelled work is interrupted until it ends: it may just have been between two interruptible parts."""
@@ -278,21 +278,10 @@ class Runs:
 
 def hour_reported(hour: HourCoverage, input_hash: str = "") -> pb.HourCoverage:
     """The coverage of an hour as its message; ``input_hash`` names the files that its results are computed from."""
-    return pb.HourCoverage(
-        cluster_id=hour.cluster_id,
-        hour=moment(hour.hour * HOUR_US),
+    return HOUR.write(
+        hour,
         state=hour.state.value,
         coverage=hour.coverage if hour.emitters else None,
-        emitters=hour.emitters,
-        events=hour.events,
-        missing=hour.missing,
-        told_lost=hour.told_lost,
-        unproven_nodes=sorted(hour.unproven),
-        restarted_nodes=sorted(hour.restarted),
-        copies=hour.copies,
-        unknown=hour.unknown,
-        newer=hour.newer,
-        unknown_types=sorted(hour.unknown_types),
         input_manifest_hash=input_hash,
     )
 

@@ -13,12 +13,13 @@ import grpc
 import structlog
 from google.protobuf.message import Message
 
+from strandline.rpc.convert.by_name import As, ByName
 from strandline.v1 import analytics_service_pb2 as pb, analytics_service_pb2_grpc as pb_grpc
 from strandline_analytics.jobs.ask import Question
 from strandline_analytics.service import pages, questions, values
 from strandline_analytics.service.engine import Engine
 from strandline_analytics.service.jobs import Cancelled, Job, JobQueue, Run, Runs, noting
-from strandline_analytics.service.live import LivePartition, Watches
+from strandline_analytics.service.live import LivePartition, ReplicaSample, Watches
 from strandline_analytics.service.settings import AnalyticsSettings
 from strandline_analytics.stats import ALL
 
@@ -26,6 +27,15 @@ SERVICE = pb.DESCRIPTOR.services_by_name["AnalyticsService"].full_name
 Context = grpc.aio.ServicerContext[Any, Any]
 _Reported = TypeVar("_Reported")
 
+_REPLICA = ByName(ReplicaSample, pb.ReplicaNow)
+_PARTITION = ByName(
+    LivePartition,
+    pb.PartitionNow,
+    adding=None,
+    looks=None,
+    is_deleted="deleted",
+    as_of_us=As("as_of", values.moment),
+)
 _ALL = tuple(ALL.values())
 _log = structlog.get_logger("strandline.analytics")
 
@@ -189,32 +199,8 @@ class AnalyticsServicer:
 
 
 def _partition_now(one: LivePartition) -> pb.PartitionNow:
-    return pb.PartitionNow(
-        cluster_id=one.cluster_id,
-        topic=one.topic,
-        topic_id=one.topic_id,
-        partition=one.partition,
-        leader=one.leader,
-        leader_epoch=one.leader_epoch,
-        partition_epoch=one.partition_epoch,
-        replicas=one.replicas,
-        isr=one.isr,
-        out_of_sync=one.out_of_sync,
-        min_isr=one.min_isr,
-        hw=one.hw,
-        leo=one.leo,
-        replica_states=[
-            pb.ReplicaNow(
-                node_id=node,
-                leo=look.leo,
-                expected_state=look.expected_state,
-                last_caught_up_us=look.last_caught_up_us,
-            )
-            for node, look in sorted(one.looks.items())
-        ],
-        as_of=values.moment(one.as_of_us),
-        deleted=one.is_deleted,
-    )
+    states = [_REPLICA.write(sample, node_id=node) for node, sample in sorted(one.looks.items())]
+    return _PARTITION.write(one, out_of_sync=one.out_of_sync, replica_states=states)
 
 
 def _log_failure(job: Job, outcome: asyncio.Future[Any]) -> None:

@@ -11,11 +11,13 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from strandline.export.schema import COLUMNS, ColumnType
+from strandline.rpc.convert.by_name import As, ByName
 from strandline.v1 import analytics_service_pb2 as pb, state_event_pb2
 from strandline_analytics.explain.chain import CauseLink, Chain
 from strandline_analytics.explain.stall import HeldBack
 from strandline_analytics.explain.standstill import Standstill
-from strandline_analytics.scope import Grouping
+from strandline_analytics.jobs.coverage import HourCoverage
+from strandline_analytics.scope import HOUR_US, Grouping, Scope
 from strandline_analytics.stats.definition import Statistic
 from strandline_analytics.timeline.event import Event, Stall
 from strandline_analytics.timeline.inferred import with_inferences
@@ -38,6 +40,22 @@ _COMMON: dict[str, tuple[str, str, str]] = {
 }
 """Type, unit and meaning of the columns that stand in every result."""
 
+LINK = ByName(CauseLink, pb.ExplainedLink, t_us="time_us")
+_LINKS = As("links", LINK.write_all, LINK.read_all)
+CHAIN = ByName(Chain, pb.Explanation, topic=As("topic", None, str), partition=As("partition", None, int), links=_LINKS)
+STANDSTILL = ByName(Standstill, pb.GroupStandstill, links=_LINKS, stalls=As("stalls", CHAIN.write_all, CHAIN.read_all))
+HELD_BACK = ByName(HeldBack, pb.LsoHeldBack, links=_LINKS)
+STALL = ByName(Stall, pb.HwStall, t0="start_us", t1="end_us", is_under_min="under_min")
+HOUR = ByName(
+    HourCoverage,
+    pb.HourCoverage,
+    hour=As("hour", lambda hour: moment(hour * HOUR_US), lambda at: at.ToMicroseconds() // HOUR_US),
+    unknown_types=As("unknown_types", sorted, set),
+    unproven=As("unproven_nodes", sorted, set),
+    restarted=As("restarted_nodes", sorted, set),
+    is_past_grace=None,
+)
+
 _LISTS = (ColumnType.INTS, ColumnType.STRINGS, ColumnType.MEMBERS, ColumnType.STRINGS_BY_NAME, ColumnType.LONGS_BY_NAME)
 
 
@@ -47,8 +65,6 @@ def columns_of(statistic: Statistic, grouping: Grouping) -> list[pb.StatColumn]:
     declared |= {value.name: (value.type, value.unit, value.meaning) for value in (*statistic.extra, *statistic.values)}
     if statistic.only_cluster:
         grouping = Grouping.CLUSTER
-    from strandline_analytics.scope import Scope
-
     names = statistic.columns(Scope(start_us=0, end_us=1, grouping=grouping))
     reported = ((name, *declared.get(name, ("string", "", ""))) for name in names)
     return [pb.StatColumn(name=name, type=kind, unit=unit, meaning=meaning) for name, kind, unit, meaning in reported]
@@ -147,62 +163,29 @@ def timeline_event(row: Mapping[str, Any], reported: str) -> pb.TimelineEvent:
 def of_decision(found: Chain | Sequence[Event]) -> pb.ExplainResponse:
     """The answer about a decision."""
     if isinstance(found, Chain):
-        return pb.ExplainResponse(explanation=_explanation(found))
+        return pb.ExplainResponse(explanation=CHAIN.write(found))
     return pb.ExplainResponse(decisions=[_candidate(event) for event in found])
 
 
 def of_stall(found: Chain | Sequence[Stall]) -> pb.ExplainResponse:
     """The answer about a stall of the high watermark."""
     if isinstance(found, Chain):
-        return pb.ExplainResponse(explanation=_explanation(found))
-    return pb.ExplainResponse(stalls=[_stall(each) for each in found])
+        return pb.ExplainResponse(explanation=CHAIN.write(found))
+    return pb.ExplainResponse(stalls=STALL.write_all(found))
 
 
 def of_group(found: Standstill | Sequence[str]) -> pb.ExplainGroupResponse:
     """The answer about a consumer group; of several clusters, which they are."""
     if not isinstance(found, Standstill):
         return pb.ExplainGroupResponse(cluster_ids=found)
-    standstill = pb.GroupStandstill(
-        cluster_id=found.cluster_id,
-        group_id=found.group_id,
-        at_us=found.at_us,
-        reasons=found.reasons,
-        links=map(_link, found.links),
-        missing=found.missing,
-        stalls=map(_explanation, found.stalls),
-    )
-    return pb.ExplainGroupResponse(standstill=standstill)
+    return pb.ExplainGroupResponse(standstill=STANDSTILL.write(found))
 
 
 def of_held_back(found: HeldBack | Sequence[str]) -> pb.ExplainHeldBackResponse:
     """The answer about who held the LSO of a partition back; of several clusters, which they are."""
     if not isinstance(found, HeldBack):
         return pb.ExplainHeldBackResponse(cluster_ids=found)
-    held_back = pb.LsoHeldBack(
-        cluster_id=found.cluster_id,
-        partition=found.partition,
-        at_us=found.at_us,
-        reasons=found.reasons,
-        links=map(_link, found.links),
-        missing=found.missing,
-    )
-    return pb.ExplainHeldBackResponse(held_back=held_back)
-
-
-def _explanation(chain: Chain) -> pb.Explanation:
-    return pb.Explanation(
-        topic=chain.topic or "",
-        partition=chain.partition or 0,
-        partition_epoch=chain.partition_epoch,
-        reported=chain.reported,
-        links=map(_link, chain.links),
-        missing=chain.missing,
-        cost=chain.cost,
-    )
-
-
-def _link(link: CauseLink) -> pb.ExplainedLink:
-    return pb.ExplainedLink(name=link.name, time_us=link.t_us, who=link.who, reported=link.reported, cause=link.cause)
+    return pb.ExplainHeldBackResponse(held_back=HELD_BACK.write(found))
 
 
 def _candidate(event: Event) -> pb.TimelineEvent:
@@ -224,18 +207,3 @@ def _candidate(event: Event) -> pb.TimelineEvent:
         "anchor_epoch": None,
     }
     return timeline_event(row | dict(event.fields), with_inferences(event))
-
-
-def _stall(stall: Stall) -> pb.HwStall:
-    return pb.HwStall(
-        cluster_id=stall.cluster_id,
-        topic_id=stall.topic_id,
-        topic=stall.topic,
-        partition=stall.partition,
-        start_us=stall.t0,
-        end_us=stall.t1,
-        hw=stall.hw,
-        ended_by=stall.ended_by,
-        blockers=stall.blockers,
-        under_min=stall.is_under_min,
-    )

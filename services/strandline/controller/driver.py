@@ -17,6 +17,7 @@ from strandline.core.control import events
 from strandline.core.control.messages import ControllerRequest, WatchMetadata
 from strandline.core.control.state import ClusterState, Transaction
 from strandline.core.errors import ControllerHint, ErrorCode, Refusal, Refused
+from strandline.core.log.effects import Emit
 from strandline.core.messages import MetadataImage
 from strandline.core.permissions import Caller
 from strandline.core.state_events import StateEvent
@@ -115,7 +116,7 @@ class ControllerDriver(Driver[Core]):
                 events.RefuseCall: lambda effect: self.calls.answer(effect.request_id, effect.refusal),
                 events.OpenWatch: self._open_watch,
                 events.Publish: self._publish,
-                events.Emit: lambda effect: sink.take(effect.tp, effect.event),
+                Emit: lambda effect: sink.take(effect.tp, effect.event),
                 events.ContinueStep: lambda _: self._continue_soon(),
                 events.StopServing: self._stop_serving,
             }

@@ -11,11 +11,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from strandline.controller.watches import Watch, Watches
-from strandline.core.control.events import ControllerStarted, ControllerTicked, DoorsOpened, Emit
+from strandline.core.control.events import ControllerStarted, ControllerTicked, DoorsOpened
 from strandline.core.control.messages import ControllerRequest, WatchMetadata
 from strandline.core.control.recovery import position_sent
 from strandline.core.control.state import ClusterState, Standing, Transaction, standing
 from strandline.core.errors import Refusal, Refused
+from strandline.core.log.effects import Emit
 from strandline.core.messages import MetadataImage, Position, PositionProof
 from strandline.core.reigns.effects import AppendSettled, Settled
 from strandline.core.reigns.events import AppendAsked, Head, ReignEvent

@@ -15,6 +15,7 @@ from strandline.core.control.recovery import GivenNode, position_sent, recover
 from strandline.core.control.state import ClusterState, latest
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log import events
+from strandline.core.log.effects import Emit
 from strandline.core.types import NodeEpoch
 from strandline_sim.checks.reassignments import reassignment_fault
 from strandline_sim.scenario import telling
@@ -227,7 +228,7 @@ class Control:
                 self._open_watch(effect)
             case want.StopServing():
                 self._stage.tell(f"{CONTROLLER}: serves no more: {effect.reason}")
-            case want.Emit():
+            case Emit():
                 self._stage.report(CONTROLLER, None, effect.tp, effect.event)
 
     def ask(self, request: messages.ControllerRequest, kind: type[A]) -> A:

@@ -129,11 +129,6 @@ class Member:
         """Whether the partitions may be worked on (G22)."""
         return now_ms < self._lease_end_ms
 
-    @property
-    def lease_end_ms(self) -> float:
-        """When the lease ends unless another heartbeat is answered."""
-        return self._lease_end_ms
-
     def subscribe(self, subscription: Subscription) -> None:
         """Want something else; the next heartbeat says so."""
         self.subscription = subscription

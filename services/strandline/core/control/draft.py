@@ -15,11 +15,12 @@ from typing import NamedTuple
 from strandline.core import types
 from strandline.core.control import state
 from strandline.core.control.election import ElectionType, Reports, eligible_set
-from strandline.core.control.events import Commit, ControllerEffect, Emit, Publish
+from strandline.core.control.events import Commit, ControllerEffect, Publish
 from strandline.core.control.messages import TopicRef
 from strandline.core.control.positions import Doubt
 from strandline.core.control.step_parts import LeftOver, ReplicaReports, StepRoom, partition_snapshot
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log.effects import Emit
 from strandline.core.log.truncation import rule_for
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
 from strandline.core.permissions import EVERYTHING, Permit, ResourceType

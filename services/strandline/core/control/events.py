@@ -177,15 +177,3 @@ class StopServing:
 
 
 ControllerEffect = Commit | Publish | Answer | RefuseCall | OpenWatch | ContinueStep | StopServing | Emit
-
-__all__ = [
-    "Answer",
-    "Commit",
-    "ContinueStep",
-    "ControllerEffect",
-    "Emit",
-    "OpenWatch",
-    "Publish",
-    "RefuseCall",
-    "StopServing",
-]
