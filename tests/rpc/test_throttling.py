@@ -10,6 +10,8 @@ import pytest
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.quotas import Meters, Quota, QuotaKey
 from strandline.rpc import throttling
+from strandline.rpc.permissions import parse_identity
+from strandline.rpc.permitted import IDENTITY, principal_of_call
 from strandline.rpc.throttling import METERED, Metered, Throttle
 from strandline.v1 import leader_service_pb2 as pb
 
@@ -88,3 +90,13 @@ def test_a_call_that_nobody_counts_is_off() -> None:
     """What a handler finds by default, and for nodes and administrators, while others have quotas."""
     assert not METERED.get().is_on
     assert throttle(1, 1_000).meters.quotas
+
+
+@pytest.mark.parametrize("role", ["client", "admin", "replica", "controller"])
+def test_quotas_are_about_clients_alone(role: str) -> None:
+    """Of what calls, administrators, nodes and controllers have no principal that a quota could be of."""
+    token = IDENTITY.set(parse_identity(f"strandline://c1/{role}/1"))
+    principal = principal_of_call()
+    IDENTITY.reset(token)
+
+    assert principal == ("client/1" if role == "client" else None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -63,6 +64,7 @@ def ask(service: str, question: Callable[[Any], Awaitable[_Answer]]) -> _Answer:
     """
     import grpc
 
+    from strandline.client.token import NoToken
     from strandline.rpc.channels import parse_endpoint
     from strandline.rpc.tls import TlsWrong
 
@@ -72,19 +74,27 @@ def ask(service: str, question: Callable[[Any], Awaitable[_Answer]]) -> _Answer:
         raise typer.BadParameter(f"--service: {error}") from None
     try:
         return asyncio.run(_asked(endpoint, question))
-    except TlsWrong as error:
+    except (TlsWrong, NoToken) as error:
         raise fail(CommandFailed(str(error), EXIT_UNREACHABLE)) from error
     except grpc.aio.AioRpcError as error:
         raise fail(_failure(service, error)) from error
 
 
 async def _asked(endpoint: Any, question: Callable[[Any], Awaitable[_Answer]]) -> _Answer:
+    from strandline.client.token import Token
     from strandline.rpc.channels import open_channel
     from strandline.rpc.tls import open_tls
     from strandline.v1 import analytics_service_pb2_grpc as pb_grpc
 
     given = tls_options()
-    async with open_channel(endpoint, tls=open_tls(given["tls_cert"], given["tls_key"], given["tls_ca"])) as channel:
+    files = given["tls_cert"], given["tls_key"], given["tls_ca"]
+    token = Token(given["token"]) if "token" in given else None
+    async with AsyncExitStack() as stack:
+        if token is not None:
+            await token.renew()
+            stack.callback(asyncio.create_task(token.keep_forever()).cancel)
+        tls = open_tls(*files) if token is None else token.tls(*files)
+        channel = await stack.enter_async_context(open_channel(endpoint, tls=tls))
         return await question(pb_grpc.AnalyticsServiceStub(channel))
 
 

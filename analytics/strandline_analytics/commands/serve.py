@@ -96,6 +96,15 @@ RulesOf = Annotated[
         help="Cluster whose rules (strandline acl) say which clients may ask; needs TLS.",
     ),
 ]
+TokenIssuers = Annotated[
+    str,
+    typer.Option(
+        "--token-issuers",
+        envvar="STRANDLINE_TOKEN_ISSUERS",
+        metavar="FILE",
+        help="Issuers whose tokens clients may show instead of a certificate, YAML; needs TLS.",
+    ),
+]
 Reflection = Annotated[bool, typer.Option("--reflection/--no-reflection", help="Serve gRPC reflection.")]
 
 
@@ -112,6 +121,7 @@ def serve(
     tls_ca: TlsCa = "",
     insecure: Insecure = False,
     rules_of: RulesOf = "",
+    token_issuers: TokenIssuers = "",
     results: Results = None,
     kind: FormatOption = ResultFormat.PARQUET,
     catalog: Catalog = None,
@@ -131,11 +141,10 @@ def serve(
         lines = LogFormat(log_format), LogLevel(log_level)
     except ValueError as error:
         raise typer.BadParameter(f"--log-format or --log-level: {error}") from None
-    if metrics_tls and not tls_cert:
-        raise typer.BadParameter("--metrics-tls needs --tls-cert, --tls-key and --tls-ca")
-    if rules_of and not tls_cert:
-        raise typer.BadParameter("--rules-of needs --tls-cert, --tls-key and --tls-ca")
-    endpoint = _endpoint_of(bind, tls_cert, tls_key, tls_ca, insecure=insecure)
+    of_tls = {"--metrics-tls": metrics_tls, "--rules-of": rules_of, "--token-issuers": token_issuers}
+    for name in (name for name, given in of_tls.items() if given and not tls_cert):
+        raise typer.BadParameter(f"{name} needs --tls-cert, --tls-key and --tls-ca")
+    endpoint = _endpoint_of(bind, tls_cert, tls_key, tls_ca, token_issuers, insecure=insecure)
     existing(inputs)
     destination = server_destination(kind, results, catalog, namespace)
     with spark_session(memory, progress=False, settings=destination.settings) as spark:
@@ -153,6 +162,7 @@ def serve(
             tls_ca=tls_ca,
             insecure=insecure,
             rules_of=rules_of,
+            token_issuers=token_issuers,
             reflection=reflection,
             queue_length=queue_length,
             page_rows=page_rows,
@@ -164,9 +174,12 @@ def serve(
     raise typer.Exit(int(code))
 
 
-def _endpoint_of(bind: str, tls_cert: str, tls_key: str, tls_ca: str, *, insecure: bool) -> Endpoint:
+def _endpoint_of(
+    bind: str, tls_cert: str, tls_key: str, tls_ca: str, token_issuers: str, *, insecure: bool
+) -> Endpoint:
     """Where to serve; whatever is wrong with it or with TLS is reported before Spark starts, which takes a while."""
     from strandline.rpc.channels import parse_endpoint
+    from strandline.rpc.server import open_tokens
     from strandline.rpc.tls import TlsWrong, open_tls
     from strandline.runtime.settings import is_loopback
 
@@ -179,7 +192,7 @@ def _endpoint_of(bind: str, tls_cert: str, tls_key: str, tls_ca: str, *, insecur
             f"--bind {bind} is not loopback and TLS is off; give --tls-cert, --tls-key and --tls-ca, or --insecure"
         )
     try:
-        open_tls(tls_cert, tls_key, tls_ca)
+        open_tokens(token_issuers, open_tls(tls_cert, tls_key, tls_ca))
     except TlsWrong as error:
         raise fail(CommandFailed(str(error), EXIT_UNREACHABLE)) from error
     return endpoint

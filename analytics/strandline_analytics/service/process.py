@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 import grpc
 import structlog
@@ -19,7 +20,7 @@ from strandline.metrics.families import QUESTIONS, QUESTIONS_WAITING, Role
 from strandline.metrics.figures import Figure
 from strandline.metrics.port import MetricsPort
 from strandline.rpc.channels import parse_endpoint, target
-from strandline.rpc.server import HealthPort, PortTaken, RoleHealth, ServerSettings, bind, build_server
+from strandline.rpc.server import HealthPort, PortTaken, RoleHealth, ServerSettings, bind, build_server, start_tokens
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
 from strandline_analytics.service.engine import Engine
 from strandline_analytics.service.jobs import JobQueue, JobState
@@ -45,7 +46,7 @@ class AnalyticsServer:
         self._health_port = HealthPort("analytics", self._health)
         self._metrics = MetricsPort(Role.ANALYTICS, lambda: queue_figures(self.queue))
         self.metrics_address = ""
-        self._following: asyncio.Task[None] | None = None
+        self._owned: list[asyncio.Task[None]] = []
 
     async def start(self) -> Endpoint:
         """Serve; returns the address with its port.
@@ -53,7 +54,7 @@ class AnalyticsServer:
         Raises:
             PortTaken: the address cannot be bound.
             NothingThere: an input is no directory and no URI.
-            TlsWrong: the files of TLS cannot be used.
+            TlsWrong: the files of TLS or of tokens cannot be used.
         """
         settings = self._settings
         tls = open_tls(settings.tls_cert, settings.tls_key, settings.tls_ca)
@@ -61,8 +62,12 @@ class AnalyticsServer:
             _log.info(TLS_OFF)
         self.health_endpoint = await self._health_port.open(settings.health_bind)
         rules = self._follow_rules() if settings.rules_of else None
+        tokens = await start_tokens(settings.token_issuers, tls, self._own)
         self._server: grpc.aio.Server = build_server(
-            ServerSettings(name="analytics", reflection=settings.reflection), tls=tls, acls=rules.now if rules else None
+            ServerSettings(name="analytics", reflection=settings.reflection),
+            tls=tls,
+            acls=rules.now if rules else None,
+            tokens=tokens,
         )
         self._health.attach(self._server, with_reflection=settings.reflection)
         engine = Engine(self._spark, most_rows=settings.most_rows)
@@ -71,7 +76,7 @@ class AnalyticsServer:
         self.queue = JobQueue(settings.queue_length, interrupt=engine.interrupt, prefix=prefix)
         watches = Watches(arrivals_of(self._spark, settings), poll_s=settings.poll_s)
         AnalyticsServicer(settings, engine, self.queue, watches).add_to(self._server)
-        self.endpoint = bind(self._server, settings.bind, tls=tls)
+        self.endpoint = bind(self._server, settings.bind, tls=tls, takes_tokens=tokens is not None)
         self.metrics_address = self._open_metrics(tls)
         self._owner = asyncio.create_task(self.queue.run_forever())
         await self._server.start()
@@ -86,8 +91,11 @@ class AnalyticsServer:
         settings = self._settings
         tls = {"tls_cert": settings.tls_cert, "tls_key": settings.tls_key, "tls_ca": settings.tls_ca}
         followed = FollowedRules(settings.rules_of, **tls)
-        self._following = asyncio.create_task(followed.follow_forever())
+        self._own(followed.follow_forever())
         return followed
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        self._owned.append(asyncio.create_task(work))
 
     def _open_metrics(self, tls: Tls | None) -> str:
         https = https_of(tls, wanted=self._settings.metrics_tls)
@@ -106,7 +114,7 @@ class AnalyticsServer:
         await self._health.set_serving(False)
         self.queue.close()
         await self._server.stop(_GRACE_S)
-        owned = [task for task in (self._owner, self._following) if task is not None]
+        owned = [self._owner, *self._owned]
         for task in owned:
             task.cancel()
         await asyncio.gather(*owned, return_exceptions=True)

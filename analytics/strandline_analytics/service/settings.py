@@ -37,6 +37,8 @@ class AnalyticsSettings:
     tls_ca: str = ""
     rules_of: str = ""
     """Bootstrap addresses of the cluster whose rules say what clients may ask; empty: each its role (C105)."""
+    token_issuers: str = ""
+    """File of the issuers whose tokens clients may show instead of a certificate; empty: no tokens."""
     insecure: bool = False
     """Whether addresses beyond loopback may be served without TLS."""
     reflection: bool = True

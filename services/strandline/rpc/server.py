@@ -227,6 +227,8 @@ def open_tokens(path: str, tls: Tls | None) -> Tokens | None:
         if error.name != "jwt":
             raise
         raise TlsWrong("token_issuers needs PyJWT, which is not installed; install the extra 'tokens'") from None
+    if aio() is grpc.aio:
+        raise TlsWrong("token_issuers needs grpc_transport asyncio: grpcio requires a certificate of every caller")
     return Tokens(read_issuers(path), tls.identity.cluster)
 
 

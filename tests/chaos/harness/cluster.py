@@ -16,6 +16,8 @@ from pathlib import Path
 
 from harness.namespaces import ADDRESSES, CONTROLLERS, MEMBERS, Namespaces
 
+from strandline.cli.connect import TlsOptions
+from strandline.cli.local.certificate_folder import ensure_certificates, tls_of
 from strandline.cli.local.local_cluster import flags
 from strandline.cli.local.processes import Address, Exit, Service, read_address
 from strandline.core.messages import Endpoint
@@ -79,8 +81,11 @@ class Cluster:
         has_several: bool = False,
         etcd_arguments: Sequence[str] = (),
         node_ids: Sequence[int] = (1, 2, 3),
+        has_tls: bool = False,
     ) -> None:
         self.directory = directory.resolve()
+        hosts = list(ADDRESSES.values())
+        self.certificates = ensure_certificates(self.directory, node_ids, hosts) if has_tls else None
         self.namespaces = namespaces
         self.controller_settings = CONTROLLER_SETTINGS | dict(controller_settings or {})
         self.node_settings = NODE_SETTINGS | dict(node_settings or {})
@@ -130,6 +135,15 @@ class Cluster:
         if isinstance(place, str):
             return self.members[place] if place in self.members else self.controllers[place]
         return self.nodes[place] if place else self.controller
+
+    def client_tls(self, holder: str = "admin") -> TlsOptions:
+        """What clients pass beside the bootstrap, as the administrator or another holder; empty without TLS."""
+        if self.certificates is None:
+            return TlsOptions(tls_cert="", tls_key="", tls_ca="")
+        return tls_of(self.certificates, holder)
+
+    def _own_tls(self, holder: str) -> dict[str, str]:
+        return {name: str(value) for name, value in self.client_tls(holder).items() if value}
 
     def address(self, node_id: int) -> Address | None:
         """A node's last reported address."""
@@ -216,6 +230,7 @@ class Cluster:
                 "data_dir": data_dir,
                 "bind": f"{host}:{_CONTROLLER_PORT}",
                 "insecure": "true",
+                **self._own_tls("controller"),
                 **self._store_settings(place),
                 **self.controller_settings,
             }
@@ -228,6 +243,7 @@ class Cluster:
             "internal_bind": f"{host}:{_INTERNAL_PORT}",
             # Its network exists only among the namespaces of one test.
             "insecure": "true",
+            **self._own_tls(f"node-{place}"),
             **self.node_settings,
         }
         return [sys.executable, "-m", "strandline.node", *flags(settings)]

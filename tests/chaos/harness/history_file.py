@@ -8,6 +8,8 @@ one after it ended, and one without the second is still open.
     ["read", at, consumer, topic, partition, [[offset, client, seq], ...]]
     ["seek", consumer, topic, partition, offset]
     ["end", topic, partition, offset, invoked, completed]
+    ["refused", at, client]        a rule, or its token, did not let it read or write
+    ["token", at]                  a client was given a token
 """
 
 from __future__ import annotations
@@ -71,6 +73,14 @@ class HistoryWriter:
     def end(self, topic: str, partition: int, offset: int, invoked_s: float) -> None:
         """A leader returned a partition's end."""
         self._line(["end", topic, partition, int(offset), invoked_s, time.monotonic()])
+
+    def refused(self, client: str) -> None:
+        """A rule, or its token, did not let a client read or write."""
+        self._line(["refused", time.monotonic(), client])
+
+    def token(self) -> None:
+        """A client was given a token."""
+        self._line(["token", time.monotonic()])
 
     def flush(self) -> None:
         """Writes everything to the kernel."""

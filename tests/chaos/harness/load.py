@@ -58,6 +58,8 @@ class Load:
     strict: str = STRICT
     loose: str = LOOSE
     """Names of the topics, where several loads meet one cluster."""
+    shown: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What the clients of a process show the cluster, if not the certificate of `client`."""
     sends: list[Sent] = field(default_factory=list)
     """Every send of every client, in the order in which the driver learned of it."""
     deaths: list[str] = field(default_factory=list)
@@ -82,7 +84,8 @@ class Load:
         met = self.cluster.address(await self.probe.leader(self.strict, 0))
         assert met is not None
         strict = {"topic": self.strict, "acks": -1, "pause_s": self.pause_s}
-        await self._start_worker(
+        await self.start_worker(
+            "cli0",
             "cli0",
             producers={"p0": strict, "p1": strict},
             consumers=["c0"],
@@ -90,7 +93,8 @@ class Load:
             stale=None,
             asks_ends=True,
         )
-        await self._start_worker(
+        await self.start_worker(
+            "cli1",
             "cli1",
             producers={"p2": strict, "p3": strict, "a0": strict | {"topic": self.loose, "acks": 1}},
             consumers=["c1"],
@@ -100,7 +104,8 @@ class Load:
         )
         self._watching = asyncio.create_task(self._watch())
 
-    async def _start_worker(self, name: str, **wanted: Any) -> None:
+    async def start_worker(self, name: str, place: str, **wanted: Any) -> None:
+        """Starts a process with clients in a namespace; returns when they have begun."""
         history = self.directory / f"history-{name}.jsonl"
         history.touch()
         self._read_up_to[history] = 0
@@ -109,10 +114,10 @@ class Load:
             "topics": self.topics,
             "history": str(history),
             "seed": self.seed,
-            "tls": self._tls(),
+            "tls": self.shown.get(name) or self._tls(),
         }
         self._processes[name] = process = ClientProcess(name, self.directory / f"{name}.log")
-        await process.start(self.cluster.namespaces, name, "load_worker.py", wanted)
+        await process.start(self.cluster.namespaces, place, "load_worker.py", wanted)
         await process.hear("running", _STARTED_S)
 
     def _tls(self) -> dict[str, str]:

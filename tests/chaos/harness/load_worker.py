@@ -27,10 +27,11 @@ from typing import Any
 import grpc
 from harness.history_file import HistoryWriter, decode, encode
 from harness.stale_client import StaleClient
+from harness.tokens import shown
 
 from strandline.client import Admin, Consumer, Delivery, Producer, SendFailed
 from strandline.client.offsets import LATEST
-from strandline.core.errors import Refused
+from strandline.core.errors import ErrorCode, Refused
 from strandline_sim.checks.history import RecordValue, SendOutcome
 
 REQUEST_MS = 5_000
@@ -39,6 +40,7 @@ _SEEKER_PAUSE_S = 0.1
 _SEEK_EVERY_S = 1.0
 _ASK_END_EVERY_S = 0.2
 _POLL_MS = 200
+_NOT_PERMITTED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.SASL_AUTHENTICATION_FAILED})
 _SETTLING_S = 0.3
 
 
@@ -48,9 +50,9 @@ class Worker:
     def __init__(self, wanted: dict[str, Any]) -> None:
         self.wanted = wanted
         self.bootstrap: str = wanted["bootstrap"]
-        self.tls: dict[str, str] = wanted["tls"]
         self.topics: dict[str, int] = wanted["topics"]
         self.history = HistoryWriter(Path(wanted["history"]))
+        self.tls = shown(wanted["tls"], self.history.token)
         self.stopping = asyncio.Event()
         self.going = asyncio.Event()
         self.going.set()
@@ -120,7 +122,7 @@ class Worker:
         work = [self._produce(name, **settings) for name, settings in self.wanted["producers"].items()]
         stale = self.wanted["stale"]
         if stale:
-            work.append(StaleClient(self.history, self.going, self.stopping, tls=self.tls, **stale).run())
+            work.append(StaleClient(self.history, self.going, self.stopping, tls=self.wanted["tls"], **stale).run())
         return work
 
     def _readers(self) -> list[Coroutine[Any, Any, None]]:
@@ -157,7 +159,8 @@ class Worker:
         self.history.send(value, topic, partition)
         try:
             delivery = await producer.send(topic, encode(value), partition=partition)
-        except Refused:
+        except Refused as refused:
+            self._note_refused(value.client, refused)
             self.history.sent(value, SendOutcome.DEFINITE)
             return
         task = asyncio.create_task(self._await(delivery, value))
@@ -168,6 +171,7 @@ class Worker:
         try:
             lies = await delivery
         except SendFailed as failed:
+            self._note_refused(value.client, failed)
             self.history.sent(value, SendOutcome.DEFINITE if failed.is_definite else SendOutcome.INDEFINITE)
         else:
             self.history.sent(value, SendOutcome.OK, lies.offset)
@@ -183,9 +187,22 @@ class Worker:
                 await self._take(name, consumer)
 
     async def _take(self, name: str, consumer: Consumer) -> None:
-        for batch in await consumer.fetch_batches(timeout_ms=_POLL_MS):
+        try:
+            batches = await consumer.fetch_batches(timeout_ms=_POLL_MS)
+        except Refused as refused:
+            if not self._note_refused(name, refused):
+                raise
+            return
+        for batch in batches:
             found = [(record.offset, decode(record.value)) for record in batch.records]
             self.history.read(name, batch.topic, batch.partition, found)
+
+    def _note_refused(self, client: str, refused: Refused) -> bool:
+        """Writes down that a client may not do what it did, if that is why it was refused."""
+        is_about_who = refused.refusal.code in _NOT_PERMITTED
+        if is_about_who:
+            self.history.refused(client)
+        return is_about_who
 
     async def _seek_about(self, name: str) -> None:
         """Seeks to a random committed offset of a random partition now and then, and reads a little from there.

@@ -64,6 +64,7 @@ async def play(wanted: Wanted, namespaces: Namespaces) -> tuple[Run, Verdict]:
         has_several=scenario.has_several,
         etcd_arguments=scenario.etcd_arguments,
         node_ids=scenario.node_ids,
+        has_tls=scenario.has_tls,
     )
     async with AsyncExitStack() as stack:
         probe = await stack.enter_async_context(Probe(cluster))
@@ -117,6 +118,7 @@ async def _live(run: Run) -> tuple[list[str], dict[str, criteria.Footprint], dic
     if run.controllers is not None:
         run.stack.push_async_callback(run.controllers.close)
         await run.controllers.begin()
+    await run.scenario.ready(run)
     await run.load.create_topics()
     await run.load.start()
     await run.load.acked(10)

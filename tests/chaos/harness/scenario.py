@@ -94,6 +94,8 @@ class Scenario:
     """Words of log lines of level error that this scenario provokes: no failure under V3."""
     has_short_form: bool = False
     node_ids: tuple[int, ...] = (1, 2, 3)
+    has_tls: bool = False
+    """Whether the processes have certificates, and the clients too."""
     etcd_arguments: tuple[str, ...] = ()
     """Passed to each member as they are."""
     pause_s: float = 0.02
@@ -105,6 +107,9 @@ class Scenario:
 
     async def prepare(self, run: Run) -> None:
         """Runs before any process starts: mounts, wrappings, proxies. What it makes goes onto ``run.stack``."""
+
+    async def ready(self, run: Run) -> None:
+        """Runs when every process serves, before the load."""
 
     async def play(self, run: Run) -> None:
         """Plays ``run.plan`` while the load goes on, and leaves the cluster healed. May raise AssertionError."""

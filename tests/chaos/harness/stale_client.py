@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping
 
 import grpc
 from harness.history_file import HistoryWriter, decode, encode
+from harness.tokens import tls_of_channel
 
 from strandline.records.codec import NewRecord, decode_batch, encode_batch
 from strandline.rpc.channels import open_channel, parse_endpoint
-from strandline.rpc.tls import open_tls
 from strandline.v1 import leader_service_pb2 as leader_pb, partition_pb2
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 from strandline_sim.checks.history import RecordValue, SendOutcome
@@ -38,7 +37,7 @@ class StaleClient:
         address: str,
         topic: str,
         pause_s: float,
-        tls: Mapping[str, str],
+        tls: dict[str, str],
     ) -> None:
         self._history = history
         self._going = going
@@ -46,7 +45,7 @@ class StaleClient:
         self._address = address
         self._topic = topic
         self._pause_s = pause_s
-        self._tls = open_tls(**tls) if tls else None
+        self._tls = tls_of_channel(tls)
         self._position = 0
 
     async def run(self) -> None:

@@ -24,7 +24,7 @@ TOPIC, PARTITIONS, REPLICATION = "tides", 3, 3
 _HISTORY = "/histories/clients.jsonl"
 _ROOT = Path(__file__).resolve().parents[3]
 _FILES = (
-    *(f"tests/chaos/harness/{name}.py" for name in ("load_worker", "history_file", "stale_client")),
+    *(f"tests/chaos/harness/{name}.py" for name in ("load_worker", "history_file", "stale_client", "tokens")),
     "services/strandline_sim/checks/history.py",
 )
 _PAUSE_S = 0.02

@@ -77,8 +77,9 @@ class Verdict:
 # ---- mutant
 
 
-ROOMS = ("strandline.core", "strandline_sim")
-"""Where rules are decided and where they are doubted; a function is exchanged under every name it has in here."""
+ROOMS = ("strandline.core", "strandline.rpc", "strandline_sim")
+"""Where rules are decided, where clients meet them, and where they are doubted; a function is exchanged under every
+name it has in here."""
 
 
 class Real:

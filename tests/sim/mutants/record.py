@@ -16,7 +16,9 @@ from mutants import mutant
 from mutants.examination import Examined
 from mutants.mutant import Mutant
 
-for _subject in "elections fetches groups isr moves offsets reigns stores transactions truncation watermarks".split():
+for (
+    _subject
+) in "elections fetches groups isr moves offsets permissions reigns stores transactions truncation watermarks".split():
     import_module(f"mutants.{_subject}")
 _ORDER = """
     R1 R2 R3 R4 R5 R6a R6b R7a R7b R8 R9a R9b R10 R11 R12a R12b R51 R52 R53 R54 R55 R56 R83 R57 R58 R59 R63 R64
@@ -25,13 +27,14 @@ _ORDER = """
     35b 36 37 38 39 43a 43b 44 45 47 47b 47c 50 73 74 75 76 77 81a 81b 87 88 89 90 91 92 93 101 102 103 104 105a
     105b 106 107a 107b 108 109 110a 110b 111 112a 112b 113a 113b 114 115 116 120 121 122
     130 131 132 133 134 135 136 137 138 139 140
+    141 142 143 144 145 146 147 148 149
 """.split()
 """The numbers as `docs/mutants.json` lists them; a mutant without a place here is an error."""
 
 MUTANTS = tuple(sorted(mutant.MUTANTS, key=lambda each: _ORDER.index(each.number)))
 """``R1`` to ``R12``, then 13 to 26 and 47; 27 to 39, 48 and 50 of several controllers and of stores that forget, and 43
 to 45 of what is given twice, or believed; R51 to R56, R83 to R85 and 73 to 77 of consumer groups; R57 to R64, R86 and
-78 to 81 and 87 to 93 of transactions; 46 and 94 to R99 of reassignments;
+78 to 81 and 87 to 93 of transactions; 46 and 94 to R99 of reassignments; 141 to 149 of what clients may do and use;
 from 101 on those of elections by reports and of wrong peers, and from 120 on
 those that others invented.
 

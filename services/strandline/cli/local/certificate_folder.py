@@ -164,8 +164,8 @@ _AUTHORITY_DAYS = 3650
 _META_NAME = "meta.properties"
 
 
-def ensure_certificates(directory: Path, node_ids: Iterable[int]) -> Path:
-    """The folder with a certificate for every process and client, the absent ones made.
+def ensure_certificates(directory: Path, node_ids: Iterable[int], hosts: Sequence[str] = LOOPBACK_HOSTS) -> Path:
+    """The folder with a certificate for every process and client, the absent ones made; those of services for ``hosts``.
 
     Raises:
         NoCertificates: the folder's authority cannot be used.
@@ -185,7 +185,7 @@ def ensure_certificates(directory: Path, node_ids: Iterable[int]) -> Path:
     for identity in wanted:
         is_server = identity.role in (CallerRole.CONTROLLER, CallerRole.REPLICA)
         if not (folder / folder_name(identity) / CERT).exists():
-            add(folder, authority, identity, LOOPBACK_HOSTS if is_server else (), _DAYS)
+            add(folder, authority, identity, hosts if is_server else (), _DAYS)
     return folder
 
 
