@@ -165,7 +165,7 @@ _META_NAME = "meta.properties"
 
 
 def ensure_certificates(directory: Path, node_ids: Iterable[int], hosts: Sequence[str] = LOOPBACK_HOSTS) -> Path:
-    """The folder with a certificate for every process and client, the absent ones made; those of services for ``hosts``.
+    """The folder with a certificate for every process and client, the absent ones made; services have ``hosts``.
 
     Raises:
         NoCertificates: the folder's authority cannot be used.
