@@ -50,21 +50,6 @@ def rule(words: str) -> Rule:
     return Rule(principal, Permission(permission), Operation(operation), ResourceType(resource), Pattern(pattern), name)
 
 
-def deciding_rule(
-    rules: Iterable[Rule], principal: str, operation: Operation, resource: ResourceType, name: str
-) -> Rule | None:
-    """The rule that decides, by looking at every one; None: no rule does, so it is not permitted."""
-    found = [
-        rule
-        for rule in rules
-        if rule.principal in (principal, EVERY_CLIENT)
-        and rule.resource is resource
-        and rule.decides(operation)
-        and rule.matches(name)
-    ]
-    return min(found, key=lambda rule: (rule.permission is not Permission.DENY, rule), default=None)
-
-
 @given(st.lists(rules, max_size=12), st.sampled_from(["client/x", "client/z"]), resources, names)
 def test_the_matcher_answers_as_one_that_looks_at_every_rule(
     given_rules: list[Rule], principal: str, resource: ResourceType, name: str
@@ -73,7 +58,9 @@ def test_the_matcher_answers_as_one_that_looks_at_every_rule(
     rule that is named for it one that decides the same."""
     matcher = Acls(tuple(given_rules)).of(principal)
     for operation in Operation:
-        decides = deciding_rule(given_rules, principal, operation, resource, name)
+        of = [each for each in given_rules if each.principal in (principal, EVERY_CLIENT) and each.resource is resource]
+        found = [each for each in of if each.decides(operation) and each.matches(name)]
+        decides = min(found, key=lambda each: each.permission is Permission.ALLOW, default=None)
         named = matcher.rule_for(operation, resource, name)
 
         assert (named and named.permission) == (decides and decides.permission)

@@ -411,7 +411,8 @@ class Admin:
         self, rules: Iterable[Rule], *, validate_only: bool = False, force: bool = False
     ) -> list[Refusal | None]:
         """Take rules back; for each why it was refused, None where it was not. ``force`` as in `create_acls`."""
-        request = acls.delete_request(self._cluster.cluster_id, rules, validate_only=validate_only, force=force)
+        filters, cluster_id = map(acls.write_exactly, rules), self._cluster.cluster_id
+        request = pb.DeleteAclsRequest(cluster_id=cluster_id, filters=filters, validate_only=validate_only, force=force)
         answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.DeleteAcls, request)
         found = [read_error(row) for row in answer.filter_results]
         gone = ErrorCode.RESOURCE_NOT_FOUND

@@ -203,28 +203,28 @@ class ControllerServicer:
 
     async def CreateAcls(self, request: pb.CreateAclsRequest, context: Context) -> pb.CreateAclsResponse:
         """Adds rules."""
-        return acls.write_created(await self._ask(acls.read_alter(request), messages.EntriesAltered))
+        return acls.write_created(await self._ask(acls.CREATE.read(request), messages.EntriesAltered))
 
     async def DeleteAcls(self, request: pb.DeleteAclsRequest, context: Context) -> pb.DeleteAclsResponse:
         """Takes rules back."""
-        return acls.write_deleted(await self._ask(acls.read_alter(request), messages.EntriesAltered))
+        return acls.write_deleted(await self._ask(acls.DELETE.read(request), messages.EntriesAltered))
 
     async def DescribeAcls(self, request: pb.DescribeAclsRequest, context: Context) -> pb.DescribeAclsResponse:
         """Lists rules."""
-        answer = await self._ask(acls.read_describe(request), messages.AclsDescribed)
+        answer = await self._ask(acls.DESCRIBE.read(request), messages.AclsDescribed)
         return pb.DescribeAclsResponse(acls=map(acls.write_acl, answer.rules))
 
     async def AlterClientQuotas(
         self, request: pb.AlterClientQuotasRequest, context: Context
     ) -> pb.AlterClientQuotasResponse:
         """Sets and removes quotas."""
-        return quotas.write_altered(request, await self._ask(quotas.read_alter(request), messages.EntriesAltered))
+        return quotas.write_altered(request, await self._ask(quotas.ALTER.read(request), messages.EntriesAltered))
 
     async def DescribeClientQuotas(
         self, request: pb.DescribeClientQuotasRequest, context: Context
     ) -> pb.DescribeClientQuotasResponse:
         """Lists quotas."""
-        answer = await self._ask(quotas.read_describe(request), messages.ClientQuotasDescribed)
+        answer = await self._ask(quotas.DESCRIBE.read(request), messages.ClientQuotasDescribed)
         return pb.DescribeClientQuotasResponse(entries=quotas.write_entries(answer.quotas))
 
     async def DescribeControllers(

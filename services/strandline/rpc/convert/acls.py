@@ -7,11 +7,12 @@ rule is not believed at all: a node keeps to the rules that it knew.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from strandline.core.control import messages
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.permissions import CLUSTER_NAME, Operation, Pattern, Permission, ResourceType, Rule
+from strandline.rpc.convert.by_name import As, ByName
 from strandline.rpc.convert.errors import write_error
 from strandline.v1 import controller_service_pb2 as pb, metadata_pb2
 
@@ -21,38 +22,65 @@ _OPERATIONS = {each: metadata_pb2.AclOperation.Value(f"ACL_OPERATION_{each.name}
 _PERMISSIONS = {each: metadata_pb2.AclPermissionType.Value(f"ACL_PERMISSION_TYPE_{each.name}") for each in Permission}
 _ANY = (0, 1)
 """In a filter, in every one of the four enumerations."""
+_SPEAKS = metadata_pb2.ACL_PATTERN_TYPE_MATCH
 
 _Value = TypeVar("_Value")
 _Message = TypeVar("_Message")
 
 
-def _read(known: Mapping[_Value, int], number: int, field: str) -> _Value:
-    for value, its in known.items():
-        if its == number:
-            return value
-    numbers = ", ".join(f"{value} ({its})" for value, its in known.items())
-    raise Refused(ErrorCode.INVALID_REQUEST, f"{field} {number} is none of {numbers}; give one of them", field=field)
+def _one_of(known: Mapping[Any, int], field: str, none: tuple[int, ...] = (), default: int = 0) -> As:
+    """A field of an enumeration; ``none`` are the numbers that are read as None, and 0 is read as ``default``."""
+
+    def read(number: int) -> Any:
+        if number in none:
+            return None
+        for value, its in known.items():
+            if its == (number or default):
+                return value
+        numbers = ", ".join(f"{value} ({its})" for value, its in known.items())
+        why = f"{field} {number} is none of {numbers}; give one of them"
+        raise Refused(ErrorCode.INVALID_REQUEST, why, field=field)
+
+    return As(field, known.__getitem__, read)
 
 
-def or_refusal(read: Callable[[_Message], _Value], message: _Message) -> _Value | Refusal:
-    """What is read, or why it cannot be."""
-    try:
-        return read(message)
-    except Refused as error:
-        return error.refusal
+def each_or_refusal(read: Callable[[_Message], _Value]) -> Callable[[Iterable[_Message]], tuple[_Value | Refusal, ...]]:
+    """What is read of each message, or why it cannot be: an entry that cannot be read is answered by itself."""
+
+    def one(message: _Message) -> _Value | Refusal:
+        try:
+            return read(message)
+        except Refused as error:
+            return error.refusal
+
+    return lambda given: tuple(map(one, given))
+
+
+_RULE = ByName(
+    Rule,
+    metadata_pb2.Acl,
+    resource=_one_of(_RESOURCES, "resource_type"),
+    name="resource_name",
+    pattern=_one_of(_PATTERNS, "resource_pattern_type", default=metadata_pb2.ACL_PATTERN_TYPE_LITERAL),
+    operation=_one_of(_OPERATIONS, "operation"),
+    permission=_one_of(_PERMISSIONS, "permission_type"),
+)
+_FILTER = ByName(
+    messages.AclFilter,
+    pb.AclFilter,
+    resource=_one_of(_RESOURCES, "resource_type_filter", _ANY),
+    name="resource_name_filter",
+    pattern=_one_of(_PATTERNS, "pattern_type_filter", (*_ANY, _SPEAKS)),
+    principal="principal_filter",
+    operation=_one_of(_OPERATIONS, "operation", _ANY),
+    permission=_one_of(_PERMISSIONS, "permission_type", _ANY),
+    speaks_of_name=None,
+)
 
 
 def write_acl(rule: Rule) -> metadata_pb2.Acl:
     """One rule."""
-    return metadata_pb2.Acl(
-        resource_type=_RESOURCES[rule.resource],
-        resource_name=rule.name,
-        resource_pattern_type=_PATTERNS[rule.pattern],
-        principal=rule.principal,
-        host="*",
-        operation=_OPERATIONS[rule.operation],
-        permission_type=_PERMISSIONS[rule.permission],
-    )
+    return _RULE.write(rule, host="*")
 
 
 def read_acl(message: metadata_pb2.Acl) -> Rule:
@@ -64,17 +92,17 @@ def read_acl(message: metadata_pb2.Acl) -> Rule:
     if message.host not in ("", "*"):
         why = f"host {message.host[:60]!r}: rules do not depend on addresses, which certificates do not name; give *"
         raise Refused(ErrorCode.INVALID_REQUEST, why, field="host")
-    resource = _read(_RESOURCES, message.resource_type, "resource_type")
-    pattern = message.resource_pattern_type or metadata_pb2.ACL_PATTERN_TYPE_LITERAL
-    return Rule(
-        principal=message.principal,
-        permission=_read(_PERMISSIONS, message.permission_type, "permission_type"),
-        operation=_read(_OPERATIONS, message.operation, "operation"),
-        resource=resource,
-        pattern=_read(_PATTERNS, pattern, "resource_pattern_type"),
-        name=message.resource_name or (CLUSTER_NAME if resource is ResourceType.CLUSTER else ""),
-    )
+    is_cluster = message.resource_type == metadata_pb2.ACL_RESOURCE_TYPE_CLUSTER
+    return _RULE.read(message, name=message.resource_name or (CLUSTER_NAME if is_cluster else ""))
 
+
+def _read_filter(message: pb.AclFilter) -> messages.AclFilter:
+    return _FILTER.read(message, speaks_of_name=message.pattern_type_filter == _SPEAKS)
+
+
+CREATE = ByName(messages.AlterAcls, pb.CreateAclsRequest, entries=As("creations", read=each_or_refusal(read_acl)))
+DELETE = ByName(messages.AlterAcls, pb.DeleteAclsRequest, entries=As("filters", read=each_or_refusal(_read_filter)))
+DESCRIBE = ByName(messages.DescribeAcls, pb.DescribeAclsRequest, filter=As("filter", read=_read_filter))
 
 _written: tuple[tuple[Rule, ...], metadata_pb2.AclRules] | None = None
 
@@ -85,21 +113,6 @@ def write_rules_message(rules: tuple[Rule, ...]) -> metadata_pb2.AclRules:
     if _written is None or _written[0] is not rules:
         _written = (rules, metadata_pb2.AclRules(acls=map(write_acl, rules)))
     return _written[1]
-
-
-def read_alter(message: pb.CreateAclsRequest | pb.DeleteAclsRequest) -> messages.AlterAcls:
-    """Rules to add, or to take back; an entry that cannot be read is answered by itself."""
-    entries: list[Rule | messages.AclFilter | Refusal] = []
-    if isinstance(message, pb.CreateAclsRequest):
-        entries += (or_refusal(read_acl, one) for one in message.creations)
-    else:
-        entries += (or_refusal(_read_filter, one) for one in message.filters)
-    return messages.AlterAcls(
-        cluster_id=message.cluster_id if message.HasField("cluster_id") else None,
-        entries=tuple(entries),
-        validate_only=message.validate_only,
-        force=message.force,
-    )
 
 
 def write_created(answer: messages.EntriesAltered) -> pb.CreateAclsResponse:
@@ -119,47 +132,7 @@ def write_deleted(answer: messages.EntriesAltered) -> pb.DeleteAclsResponse:
     return response
 
 
-def _read_filter(message: pb.AclFilter) -> messages.AclFilter:
-    pattern = message.pattern_type_filter
-    speaks = pattern == metadata_pb2.ACL_PATTERN_TYPE_MATCH
-    return messages.AclFilter(
-        resource=_read_any(_RESOURCES, message.resource_type_filter, "resource_type_filter"),
-        name=message.resource_name_filter if message.HasField("resource_name_filter") else None,
-        pattern=None if speaks else _read_any(_PATTERNS, pattern, "pattern_type_filter"),
-        principal=message.principal_filter if message.HasField("principal_filter") else None,
-        operation=_read_any(_OPERATIONS, message.operation, "operation"),
-        permission=_read_any(_PERMISSIONS, message.permission_type, "permission_type"),
-        speaks_of_name=speaks,
-    )
-
-
-def _read_any(known: Mapping[_Value, int], number: int, field: str) -> _Value | None:
-    return None if number in _ANY else _read(known, number, field)
-
-
-def read_describe(message: pb.DescribeAclsRequest) -> messages.DescribeAcls:
-    """Rules to list.
-
-    Raises:
-        Refused: INVALID_REQUEST: the filter has a number that is not known.
-    """
-    cluster_id = message.cluster_id if message.HasField("cluster_id") else None
-    return messages.DescribeAcls(cluster_id=cluster_id, filter=_read_filter(message.filter))
-
-
-def delete_request(
-    cluster_id: str | None, rules: Iterable[Rule], *, validate_only: bool, force: bool
-) -> pb.DeleteAclsRequest:
-    """Rules that a client takes back, each by all that it says."""
-    filters = [
-        pb.AclFilter(
-            resource_type_filter=_RESOURCES[rule.resource],
-            resource_name_filter=rule.name,
-            pattern_type_filter=_PATTERNS[rule.pattern],
-            principal_filter=rule.principal,
-            operation=_OPERATIONS[rule.operation],
-            permission_type=_PERMISSIONS[rule.permission],
-        )
-        for rule in rules
-    ]
-    return pb.DeleteAclsRequest(cluster_id=cluster_id, filters=filters, validate_only=validate_only, force=force)
+def write_exactly(rule: Rule) -> pb.AclFilter:
+    """A filter that finds this rule alone."""
+    wanted = (rule.resource, rule.name, rule.pattern, rule.principal, rule.operation, rule.permission)
+    return _FILTER.write(messages.AclFilter(*wanted))

@@ -13,7 +13,8 @@ from strandline.core.control import messages
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.permissions import EVERY_CLIENT
 from strandline.core.quotas import Quota, QuotaChange, QuotaKey, quota_refusal
-from strandline.rpc.convert.acls import or_refusal
+from strandline.rpc.convert.acls import each_or_refusal
+from strandline.rpc.convert.by_name import As, ByName
 from strandline.rpc.convert.errors import write_error
 from strandline.v1 import controller_service_pb2 as pb, metadata_pb2
 
@@ -59,18 +60,21 @@ def read_entries(entries: Iterable[metadata_pb2.ClientQuotaEntry]) -> tuple[Quot
     return tuple(found)
 
 
-def read_alter(message: pb.AlterClientQuotasRequest) -> messages.AlterClientQuotas:
-    """Quotas to change; an entry that cannot be read is answered by itself."""
-    return messages.AlterClientQuotas(
-        cluster_id=message.cluster_id if message.HasField("cluster_id") else None,
-        entries=tuple(or_refusal(_read_alteration, entry) for entry in message.entries),
-        validate_only=message.validate_only,
-    )
-
-
 def _read_alteration(entry: pb.ClientQuotaAlteration) -> tuple[QuotaChange, ...]:
     principal = _principal(entry.entity)
     return tuple(QuotaChange(principal, op.key, None if op.remove else op.value) for op in entry.ops)
+
+
+ALTER = ByName(
+    messages.AlterClientQuotas,
+    pb.AlterClientQuotasRequest,
+    entries=As("entries", read=each_or_refusal(_read_alteration)),
+)
+DESCRIBE = ByName(
+    messages.DescribeClientQuotas,
+    pb.DescribeClientQuotasRequest,
+    principals=As("components", read=lambda given: tuple(_principal([each]) for each in given)),
+)
 
 
 def write_altered(
@@ -81,17 +85,6 @@ def write_altered(
     for entry, refusal in zip(message.entries, answer.refusals, strict=True):
         write_error(response.entries.add(entity=entry.entity), refusal)
     return response
-
-
-def read_describe(message: pb.DescribeClientQuotasRequest) -> messages.DescribeClientQuotas:
-    """Quotas to list.
-
-    Raises:
-        Refused: INVALID_REQUEST: an entity is no principal.
-    """
-    principals = tuple(_principal([each]) for each in message.components)
-    cluster_id = message.cluster_id if message.HasField("cluster_id") else None
-    return messages.DescribeClientQuotas(cluster_id=cluster_id, principals=principals)
 
 
 def alter_request(
