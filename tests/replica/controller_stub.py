@@ -93,7 +93,7 @@ class ControllerStub:
 
     async def RegisterNode(self, message: pb.RegisterNodeRequest, _: object) -> pb.RegisterNodeResponse:
         if self.refuse_registration is not None:
-            return convert.write_registered(NodeRegistered(refusal=self.refuse_registration))
+            return convert.REGISTERED.write(NodeRegistered(refusal=self.refuse_registration))
         request = convert.read_registration(message, Rules())
         self.registered[request.node_id] = request
         self._changed.set()
@@ -102,13 +102,13 @@ class ControllerStub:
         answer = NodeRegistered(
             node_epoch=epoch, controller_epoch=1, cluster_id=CLUSTER_ID, feature_level=1, position=self.position
         )
-        return convert.write_registered(answer)
+        return convert.REGISTERED.write(answer)
 
     async def Heartbeat(self, message: pb.HeartbeatRequest, _: object) -> pb.HeartbeatResponse:
         self.heartbeats.append(message)
         self._heard.set()
         if message.node_id in self.stale:
-            return convert.write_heartbeat_answer(HeartbeatAnswer(refusal=Refusal(ErrorCode.STALE_BROKER_EPOCH)))
+            return convert.HEARTBEAT_ANSWER.write(HeartbeatAnswer(refusal=Refusal(ErrorCode.STALE_BROKER_EPOCH)))
         answer = HeartbeatAnswer(
             controller_epoch=1,
             is_fenced=False,
@@ -116,7 +116,7 @@ class ControllerStub:
             session_timeout_ms=2_000,
             heartbeat_interval_ms=50,
         )
-        return convert.write_heartbeat_answer(answer)
+        return convert.HEARTBEAT_ANSWER.write(answer)
 
     async def WatchMetadata(self, message: pb.WatchMetadataRequest, context: Any) -> None:
         while True:

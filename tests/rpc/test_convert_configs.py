@@ -163,13 +163,13 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any, Any, tuple[str, ...]]] = {
         ("cluster_id", "request_id"),
     ),
     "InitProducerId": (
-        admin.read_init_producer_id,
+        admin.INIT_PRODUCER_ID.read,
         controller.InitProducerIdRequest(),
         controller.InitProducerIdRequest(producer_id=0, producer_epoch=0),
         ("producer_id", "producer_epoch"),
     ),
     "ShutdownNode": (
-        admin.read_shutdown_node,
+        admin.SHUTDOWN_NODE.read,
         controller.ShutdownNodeRequest(),
         controller.ShutdownNodeRequest(node_epoch=0),
         ("node_epoch",),

@@ -192,13 +192,13 @@ def test_answers_round_trip() -> None:
         node_epoch=NodeEpoch(0), controller_epoch=2, cluster_id="c", feature_level=1, position=position
     )
 
-    assert convert.read_heartbeat_answer(convert.write_heartbeat_answer(beat)) == beat
+    assert convert.read_heartbeat_answer(convert.HEARTBEAT_ANSWER.write(beat)) == beat
     assert convert.read_heartbeat_answer(pb.HeartbeatResponse()).is_fenced
-    assert convert.read_registered(convert.write_registered(registered)) == registered
+    assert convert.REGISTERED.read(convert.REGISTERED.write(registered)) == registered
     for reported in (messages.ReplicaLogsReported(), messages.ReplicaLogsReported(refusal=refusal)):
-        assert convert.read_reported(convert.write_reported(reported)) == reported
+        assert convert.REPORTED.read(convert.REPORTED.write(reported)) == reported
     assert (
-        convert.read_registered(convert.write_registered(messages.NodeRegistered(refusal=refusal))).node_epoch is None
+        convert.REGISTERED.read(convert.REGISTERED.write(messages.NodeRegistered(refusal=refusal))).node_epoch is None
     )
 
 

@@ -65,12 +65,12 @@ class ControllerServicer:
         registration = convert.read_registration(request, self._driver.core.state.header.rules)
         answer = await self._ask(registration, NodeRegistered)
         _refuse_other_rules(answer)
-        return convert.write_registered(answer)
+        return convert.REGISTERED.write(answer)
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatResponse:
         """Keeps a session alive."""
         answer = await self._ask(convert.read_heartbeat(request), HeartbeatAnswer)
-        return convert.write_heartbeat_answer(replace(answer, controller_wall_us=wall_us()))
+        return convert.HEARTBEAT_ANSWER.write(replace(answer, controller_wall_us=wall_us()))
 
     async def AlterPartition(self, request: pb.AlterPartitionRequest, context: Context) -> pb.AlterPartitionResponse:
         """Changes ISRs."""
@@ -81,21 +81,21 @@ class ControllerServicer:
         self, request: pb.ReportReplicaLogsRequest, context: Context
     ) -> pb.ReportReplicaLogsResponse:
         """Takes what a node reports of its logs."""
-        return convert.write_reported(await self._ask(convert.read_report(request), ReplicaLogsReported))
+        return convert.REPORTED.write(await self._ask(convert.read_report(request), ReplicaLogsReported))
 
     async def ShutdownNode(self, request: pb.ShutdownNodeRequest, context: Context) -> pb.ShutdownNodeResponse:
         """Begins a controlled shutdown."""
-        answer = await self._ask(admin.read_shutdown_node(request), messages.NodeShutdownBegun)
+        answer = await self._ask(admin.SHUTDOWN_NODE.read(request), messages.NodeShutdownBegun)
         return admin.write_shutdown_begun(answer)
 
     async def UnregisterNode(self, request: pb.UnregisterNodeRequest, context: Context) -> pb.UnregisterNodeResponse:
         """Removes a node that is gone for good."""
-        answer = await self._ask(admin.read_unregister_node(request), messages.NodeUnregistered)
-        return admin.write_unregistered(answer)
+        answer = await self._ask(admin.UNREGISTER_NODE.read(request), messages.NodeUnregistered)
+        return admin.UNREGISTERED.write(answer)
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Context) -> pb.ListNodesResponse:
         """Lists the nodes."""
-        return admin.write_nodes_listed(await self._ask(admin.read_list_nodes(request), messages.NodesListed))
+        return admin.write_nodes_listed(await self._ask(admin.LIST_NODES.read(request), messages.NodesListed))
 
     async def GetMetadata(self, request: pb.GetMetadataRequest, context: Context) -> pb.GetMetadataResponse:
         """Return the state once."""
@@ -175,12 +175,12 @@ class ControllerServicer:
     ) -> pb.AllocateProducerIdsResponse:
         """Reserves producer ids for a node."""
         answer = await self._ask(admin.read_allocate_producer_ids(request), messages.ProducerIdsAllocated)
-        return admin.write_producer_ids(answer)
+        return admin.PRODUCER_IDS.write(answer)
 
     async def InitProducerId(self, request: pb.InitProducerIdRequest, context: Context) -> pb.InitProducerIdResponse:
         """Gives a producer its identity."""
-        answer = await self._ask(admin.read_init_producer_id(request), messages.ProducerIdGiven)
-        return admin.write_producer_id(answer)
+        answer = await self._ask(admin.INIT_PRODUCER_ID.read(request), messages.ProducerIdGiven)
+        return admin.PRODUCER_ID.write(answer)
 
     async def AlterPartitionReassignments(
         self, request: pb.AlterPartitionReassignmentsRequest, context: Context
@@ -198,8 +198,8 @@ class ControllerServicer:
 
     async def DrainNode(self, request: pb.DrainNodeRequest, context: Context) -> pb.DrainNodeResponse:
         """Drains a node, or ends that."""
-        answer = await self._ask(reassignments.read_drain(request), messages.NodeDrained)
-        return reassignments.write_drained(answer)
+        answer = await self._ask(reassignments.DRAIN.read(request), messages.NodeDrained)
+        return reassignments.DRAINED.write(answer)
 
     async def CreateAcls(self, request: pb.CreateAclsRequest, context: Context) -> pb.CreateAclsResponse:
         """Adds rules."""

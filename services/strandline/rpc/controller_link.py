@@ -62,7 +62,7 @@ class ControllerLink:
     async def register(self, request: messages.RegisterNode) -> messages.NodeRegistered:
         """RegisterNode; a refusal of the registration comes back inside the answer or is raised."""
         message = convert.write_registration(request)
-        return convert.read_registered(await self._call(self._stub().RegisterNode, message, self._register_deadline_ms))
+        return convert.REGISTERED.read(await self._call(self._stub().RegisterNode, message, self._register_deadline_ms))
 
     async def heartbeat(self, request: messages.Heartbeat, deadline_ms: int) -> messages.HeartbeatAnswer:
         """Heartbeat."""
@@ -79,12 +79,12 @@ class ControllerLink:
     async def report_logs(self, request: messages.ReportReplicaLogs) -> messages.ReplicaLogsReported:
         """ReportReplicaLogs."""
         message = convert.write_report(request)
-        return convert.read_reported(await self._call(self._stub().ReportReplicaLogs, message, self._alter_deadline_ms))
+        return convert.REPORTED.read(await self._call(self._stub().ReportReplicaLogs, message, self._alter_deadline_ms))
 
     async def allocate_producer_ids(self, request: AllocateProducerIds) -> ProducerIdsAllocated:
         """AllocateProducerIds."""
         message = admin.write_allocate_producer_ids(request)
-        return admin.read_producer_ids(
+        return admin.PRODUCER_IDS.read(
             await self._call(self._stub().AllocateProducerIds, message, self._alter_deadline_ms)
         )
 

@@ -20,7 +20,7 @@ from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import AsOf, MetadataImage, TopicImage
 from strandline.core.types import NodeId
 from strandline.rpc.channels import target
-from strandline.rpc.convert.admin import read_init_producer_id, write_producer_id
+from strandline.rpc.convert.admin import INIT_PRODUCER_ID, PRODUCER_ID
 from strandline.rpc.convert.metadata import write_node, write_partition, write_rules, write_topic
 from strandline.rpc.convert.subscription import KnownController, write_as_of, write_controllers
 from strandline.rpc.wire_fields import tag, varint
@@ -65,7 +65,7 @@ class ControllerElsewhere:
     async def _init_producer_id(
         self, request: controller_service_pb2.InitProducerIdRequest, _context: object
     ) -> controller_service_pb2.InitProducerIdResponse:
-        return write_producer_id(await self._give(read_init_producer_id(request)))
+        return PRODUCER_ID.write(await self._give(INIT_PRODUCER_ID.read(request)))
 
     async def _refuse(self, _request: object, _context: object) -> None:
         raise Refused(ErrorCode.NOT_CONTROLLER, sentence(self._controllers()))

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from strandline.core.control import messages as control_messages
-from strandline.core.types import NodeEpoch, NodeId
+from strandline.core.types import NodeId
+from strandline.rpc.convert.by_name import ByName
 from strandline.rpc.convert.controller import read_epochs_seen, required_epoch
-from strandline.rpc.convert.errors import by_topic, read_error, write_error
+from strandline.rpc.convert.errors import by_topic, write_error
 from strandline.rpc.convert.metadata import CONTROLLER_ID, POSITION, write_image, write_node, write_topic
 from strandline.v1 import controller_service_pb2 as pb, partition_pb2
 
@@ -22,14 +23,25 @@ _HasCluster = (
     | pb.AlterTopicConfigsRequest
     | pb.CreatePartitionsRequest
     | pb.ElectLeadersRequest
-    | pb.InitProducerIdRequest
-    | pb.AllocateProducerIdsRequest
-    | pb.ListNodesRequest
-    | pb.ShutdownNodeRequest
-    | pb.UnregisterNodeRequest
     | pb.GetMetadataRequest
-    | pb.WatchMetadataRequest
 )
+
+
+# What is the same on both sides, but for names.
+INIT_PRODUCER_ID = ByName(control_messages.InitProducerId, pb.InitProducerIdRequest)
+PRODUCER_ID = ByName(control_messages.ProducerIdGiven, pb.InitProducerIdResponse)
+_ALLOCATE = ByName(control_messages.AllocateProducerIds, pb.AllocateProducerIdsRequest)
+PRODUCER_IDS = ByName(
+    control_messages.ProducerIdsAllocated,
+    pb.AllocateProducerIdsResponse,
+    start="producer_id_start",
+    length="producer_id_len",
+)
+LIST_NODES = ByName(control_messages.ListNodes, pb.ListNodesRequest)
+SHUTDOWN_NODE = ByName(control_messages.ShutdownNode, pb.ShutdownNodeRequest)
+UNREGISTER_NODE = ByName(control_messages.UnregisterNode, pb.UnregisterNodeRequest)
+UNREGISTERED = ByName(control_messages.NodeUnregistered, pb.UnregisterNodeResponse)
+_WATCH = ByName(control_messages.WatchMetadata, pb.WatchMetadataRequest, position=POSITION)
 
 
 def _cluster(message: _HasCluster) -> str | None:
@@ -192,27 +204,9 @@ def write_leaders_elected(answer: control_messages.LeadersElected) -> pb.ElectLe
     return message
 
 
-def read_init_producer_id(message: pb.InitProducerIdRequest) -> control_messages.InitProducerId:
-    """A producer's request for an identity."""
-    return control_messages.InitProducerId(
-        cluster_id=_cluster(message),
-        producer_id=message.producer_id if message.HasField("producer_id") else None,
-        producer_epoch=message.producer_epoch if message.HasField("producer_epoch") else None,
-    )
-
-
-def write_producer_id(answer: control_messages.ProducerIdGiven) -> pb.InitProducerIdResponse:
-    """A producer's identity."""
-    message = pb.InitProducerIdResponse(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
-    write_error(message, answer.refusal)
-    return message
-
-
 def write_allocate_producer_ids(request: control_messages.AllocateProducerIds) -> pb.AllocateProducerIdsRequest:
     """A node's request for producer ids."""
-    return pb.AllocateProducerIdsRequest(
-        node_id=request.node_id, node_epoch=request.node_epoch, cluster_id=request.cluster_id
-    )
+    return _ALLOCATE.write(request)
 
 
 def read_allocate_producer_ids(message: pb.AllocateProducerIdsRequest) -> control_messages.AllocateProducerIds:
@@ -221,30 +215,7 @@ def read_allocate_producer_ids(message: pb.AllocateProducerIdsRequest) -> contro
     Raises:
         Refused: STALE_BROKER_EPOCH without a node epoch.
     """
-    return control_messages.AllocateProducerIds(
-        node_id=NodeId(message.node_id),
-        node_epoch=required_epoch(message),
-        cluster_id=_cluster(message),
-    )
-
-
-def write_producer_ids(answer: control_messages.ProducerIdsAllocated) -> pb.AllocateProducerIdsResponse:
-    """Producer ids for a node."""
-    message = pb.AllocateProducerIdsResponse(producer_id_start=answer.start, producer_id_len=answer.length)
-    write_error(message, answer.refusal)
-    return message
-
-
-def read_producer_ids(message: pb.AllocateProducerIdsResponse) -> control_messages.ProducerIdsAllocated:
-    """Producer ids for a node."""
-    return control_messages.ProducerIdsAllocated(
-        refusal=read_error(message), start=message.producer_id_start, length=message.producer_id_len
-    )
-
-
-def read_list_nodes(message: pb.ListNodesRequest) -> control_messages.ListNodes:
-    """A question for the nodes."""
-    return control_messages.ListNodes(cluster_id=_cluster(message))
+    return _ALLOCATE.read(message, node_epoch=required_epoch(message))
 
 
 def write_nodes_listed(answer: control_messages.NodesListed) -> pb.ListNodesResponse:
@@ -264,33 +235,12 @@ def write_nodes_listed(answer: control_messages.NodesListed) -> pb.ListNodesResp
     return message
 
 
-def read_shutdown_node(message: pb.ShutdownNodeRequest) -> control_messages.ShutdownNode:
-    """A controlled shutdown to begin."""
-    return control_messages.ShutdownNode(
-        cluster_id=_cluster(message),
-        node_id=NodeId(message.node_id),
-        node_epoch=NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None,
-    )
-
-
 def write_shutdown_begun(answer: control_messages.NodeShutdownBegun) -> pb.ShutdownNodeResponse:
     """How far the shutdown is."""
     message = pb.ShutdownNodeResponse()
     write_error(message, answer.refusal)
     for topic_id, partitions in by_topic(answer.remaining, lambda tp: tp):
         message.remaining_partitions.add(topic_id=topic_id, partitions=[tp.partition for tp in partitions])
-    return message
-
-
-def read_unregister_node(message: pb.UnregisterNodeRequest) -> control_messages.UnregisterNode:
-    """A node to remove."""
-    return control_messages.UnregisterNode(cluster_id=_cluster(message), node_id=NodeId(message.node_id))
-
-
-def write_unregistered(answer: control_messages.NodeUnregistered) -> pb.UnregisterNodeResponse:
-    """Whether it was removed."""
-    message = pb.UnregisterNodeResponse()
-    write_error(message, answer.refusal)
     return message
 
 
@@ -307,9 +257,4 @@ def write_metadata(answer: control_messages.MetadataListed) -> pb.GetMetadataRes
 
 def read_watch(message: pb.WatchMetadataRequest) -> control_messages.WatchMetadata:
     """A subscription."""
-    return control_messages.WatchMetadata(
-        cluster_id=_cluster(message),
-        node_id=NodeId(message.node_id) if message.HasField("node_id") else None,
-        node_epoch=NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None,
-        position=POSITION.read(message.position) if message.HasField("position") else None,
-    )
+    return _WATCH.read(message)

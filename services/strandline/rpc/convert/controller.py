@@ -40,7 +40,7 @@ _REGISTRATION = ByName(
     position=metadata.POSITION,
     topics_position=metadata.PLACE,
 )
-_REGISTERED = ByName(messages.NodeRegistered, pb.RegisterNodeResponse, position=metadata.POSITION)
+REGISTERED = ByName(messages.NodeRegistered, pb.RegisterNodeResponse, position=metadata.POSITION)
 _HEARTBEAT = ByName(
     messages.Heartbeat,
     pb.HeartbeatRequest,
@@ -48,7 +48,7 @@ _HEARTBEAT = ByName(
     position=metadata.POSITION,
     topics_position=metadata.PLACE,
 )
-_HEARTBEAT_ANSWER = ByName(messages.HeartbeatAnswer, pb.HeartbeatResponse)
+HEARTBEAT_ANSWER = ByName(messages.HeartbeatAnswer, pb.HeartbeatResponse)
 _MEMBER = ByName(messages.IsrMember, pb.IsrMember)
 _RECOVERY = As("leader_recovery_state", metadata.write_recovery, metadata.read_recovery)
 _PROPOSAL = ByName(
@@ -152,16 +152,6 @@ def read_epochs_seen(message: pb.PartitionEpochsSeen) -> messages.EpochsSeen:
     return messages.EpochsSeen(tp, LeaderEpoch(message.leader_epoch), PartitionEpoch(message.partition_epoch))
 
 
-def write_registered(answer: messages.NodeRegistered) -> pb.RegisterNodeResponse:
-    """What the controller answers to a registration."""
-    return _REGISTERED.write(answer)
-
-
-def read_registered(message: pb.RegisterNodeResponse) -> messages.NodeRegistered:
-    """What the node learns from a registration."""
-    return _REGISTERED.read(message)
-
-
 def write_heartbeat(request: messages.Heartbeat) -> pb.HeartbeatRequest:
     """A node's sign of life."""
     has_metadata = request.metadata_offset != NO_METADATA
@@ -199,14 +189,9 @@ def required_epoch(
     return NodeEpoch(message.node_epoch)
 
 
-def write_heartbeat_answer(answer: messages.HeartbeatAnswer) -> pb.HeartbeatResponse:
-    """The controller's view of the node."""
-    return _HEARTBEAT_ANSWER.write(answer)
-
-
 def read_heartbeat_answer(message: pb.HeartbeatResponse) -> messages.HeartbeatAnswer:
     """The controller's view of the node; fenced unless it says otherwise."""
-    return _HEARTBEAT_ANSWER.read(message, is_fenced=message.is_fenced if message.HasField("is_fenced") else True)
+    return HEARTBEAT_ANSWER.read(message, is_fenced=message.is_fenced if message.HasField("is_fenced") else True)
 
 
 def write_alter_partition(request: messages.AlterPartitionRequest) -> pb.AlterPartitionRequest:
@@ -277,7 +262,7 @@ _LOG = ByName(
     epochs=As("epochs", _EPOCH.write_all, _EPOCH.read_all),
 )
 _REPORT = ByName(messages.ReportReplicaLogs, pb.ReportReplicaLogsRequest, logs=None)
-_REPORTED = ByName(messages.ReplicaLogsReported, pb.ReportReplicaLogsResponse)
+REPORTED = ByName(messages.ReplicaLogsReported, pb.ReportReplicaLogsResponse)
 
 
 def write_report(request: messages.ReportReplicaLogs) -> pb.ReportReplicaLogsRequest:
@@ -317,13 +302,3 @@ def _check_log(log: messages.ReplicaLogInfo) -> None:
     for earlier, later in pairwise(log.epochs):
         if later.epoch <= earlier.epoch or later.start_offset <= earlier.start_offset:
             raise invalid(f"{where}: epochs {earlier} and {later} must increase in epoch and in start offset")
-
-
-def write_reported(answer: messages.ReplicaLogsReported) -> pb.ReportReplicaLogsResponse:
-    """The controller's answer to a report."""
-    return _REPORTED.write(answer)
-
-
-def read_reported(message: pb.ReportReplicaLogsResponse) -> messages.ReplicaLogsReported:
-    """The controller's answer to a report."""
-    return _REPORTED.read(message)

@@ -21,7 +21,15 @@ from strandline.core.types import (
     TransactionState,
 )
 from strandline.rpc.convert import errors
+from strandline.rpc.convert.by_name import ByName
 from strandline.v1 import leader_service_pb2 as pb
+
+_BATCH = ByName(ProducerBatch, pb.ProducerBatchEntry)
+_OPEN = ByName(OpenTransaction, pb.OpenTransactionEntry)
+_MARKER = ByName(LastMarker, pb.LastMarkerEntry)
+_ACTIVE = ByName(
+    ActiveProducer, pb.ActiveProducer, last_timestamp_ms="last_timestamp", open_since="current_txn_start_offset"
+)
 
 
 def read_producer_question(message: pb.FetchProducerSnapshotRequest, topics: errors.Topics) -> ProducerSnapshotQuestion:
@@ -45,12 +53,9 @@ def write_producer_snapshot(answer: ProducerSnapshotAnswer) -> pb.FetchProducerS
     """A leader's answer."""
     response = pb.FetchProducerSnapshotResponse(log_start_offset=answer.log_start_offset)
     errors.write_error(response, answer.refusal)
-    for row in answer.producers:
-        response.batches.add(**row._asdict())
-    for transaction in answer.transactions.open:
-        response.open_transactions.add(**transaction._asdict())
-    for marker in answer.transactions.markers:
-        response.markers.add(**marker._asdict())
+    response.batches.extend(_BATCH.write_all(answer.producers))
+    response.open_transactions.extend(_OPEN.write_all(answer.transactions.open))
+    response.markers.extend(_MARKER.write_all(answer.transactions.markers))
     return response
 
 
@@ -73,34 +78,9 @@ def read_producer_snapshot(response: pb.FetchProducerSnapshotResponse, tp: Topic
     return ProducerSnapshotAnswer(
         tp,
         Offset(response.log_start_offset) if response.HasField("log_start_offset") else None,
-        tuple(
-            ProducerBatch(
-                row.producer_id,
-                row.producer_epoch,
-                row.first_sequence,
-                row.last_sequence,
-                Offset(row.first_offset),
-                Offset(row.last_offset),
-                row.timestamp_ms,
-            )
-            for row in response.batches
-        ),
+        _BATCH.read_all(response.batches),
         errors.read_error(response),
-        TransactionState(
-            open=tuple(
-                OpenTransaction(row.producer_id, Offset(row.first_offset)) for row in response.open_transactions
-            ),
-            markers=tuple(
-                LastMarker(
-                    row.producer_id,
-                    row.producer_epoch,
-                    row.coordinator_epoch,
-                    Offset(row.offset),
-                    row.timestamp_ms,
-                )
-                for row in response.markers
-            ),
-        ),
+        TransactionState(open=_OPEN.read_all(response.open_transactions), markers=_MARKER.read_all(response.markers)),
     )
 
 
@@ -145,20 +125,9 @@ def producers_response(
             if isinstance(producers, Refusal):
                 errors.write_error(row, producers)
             else:
-                row.active_producers.extend(map(_write, producers[:MOST_PRODUCERS]))
+                row.active_producers.extend(_ACTIVE.write_all(producers[:MOST_PRODUCERS]))
     for (name, topic_id), not_found in errors.unresolved_by_topic(unresolved):
         topic = response.topics.add(name=name, topic_id=topic_id)
         for lost in not_found:
             errors.write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
     return response
-
-
-def _write(producer: ActiveProducer) -> pb.ActiveProducer:
-    return pb.ActiveProducer(
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        last_sequence=producer.last_sequence,
-        last_timestamp=producer.last_timestamp_ms,
-        coordinator_epoch=producer.coordinator_epoch,
-        current_txn_start_offset=producer.open_since,
-    )

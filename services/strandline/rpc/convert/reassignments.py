@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from strandline.core.control import messages
 from strandline.core.control.messages import ReassignmentState, TopicRef
 from strandline.core.types import NodeId
+from strandline.rpc.convert.by_name import ByName
 from strandline.rpc.convert.errors import write_error
 from strandline.v1 import controller_service_pb2 as pb
 
@@ -19,6 +20,8 @@ _STATE = {
     ReassignmentState.QUEUED: pb.REASSIGNMENT_STATE_QUEUED,
     ReassignmentState.RUNNING: pb.REASSIGNMENT_STATE_RUNNING,
 }
+DRAIN = ByName(messages.DrainNode, pb.DrainNodeRequest)
+DRAINED = ByName(messages.NodeDrained, pb.DrainNodeResponse)
 
 
 class _OfTopic(Protocol):
@@ -104,22 +107,4 @@ def write_listed(answer: messages.ReassignmentsListed) -> pb.ListPartitionReassi
         )
         for wait in one.waits:
             row.waiting_for.add(node_id=wait.node_id, why=wait.why)
-    return message
-
-
-def read_drain(message: pb.DrainNodeRequest) -> messages.DrainNode:
-    """A node to drain, or to take back."""
-    return messages.DrainNode(
-        cluster_id=message.cluster_id if message.HasField("cluster_id") else None,
-        node_id=NodeId(message.node_id),
-        draining=message.draining,
-    )
-
-
-def write_drained(answer: messages.NodeDrained) -> pb.DrainNodeResponse:
-    """How far it is."""
-    message = pb.DrainNodeResponse(
-        remaining_replicas=answer.remaining_replicas, remaining_leaders=answer.remaining_leaders
-    )
-    write_error(message, answer.refusal)
     return message
