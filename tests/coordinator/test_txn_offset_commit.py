@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -206,7 +207,8 @@ async def test_an_open_transaction_is_seen_aborted_and_fenced(tmp_path: Path) ->
     assert seen["fenced"] == (listed.producer_id, 2)
     assert [each.open_since_offset for each in after] == [None, None]
     causes = [event["cause"] for event in _events(tmp_path / "node-1", "TRANSACTION_CHANGE")]
-    assert causes == ["init", "fenced", "completed", "init"]
+    # A request whose answer is late is sent again, and is an event each time.
+    assert [cause for cause, _ in groupby(causes)] == ["init", "fenced", "completed", "init"]
 
 
 async def _write_while_somebody_ends_it(admin: Admin, producer: Producer[Any, Any], seen: dict[str, Any]) -> None:
