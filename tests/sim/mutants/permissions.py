@@ -5,7 +5,6 @@ No history of a simulated cluster has clients with rules, so each is for the uni
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -15,10 +14,11 @@ from mutants.mutant import Real, mutant
 
 from strandline.core.audit import MOST_KINDS, MergedRefusals
 from strandline.core.errors import Refused
-from strandline.core.permissions import Acls, Caller, Matcher, Operation, ResourceType, Rule, _Names
+from strandline.core.permissions import Acls, Matcher, Operation, ResourceType, Rule, _Names
 from strandline.core.state_events import Audit
 from strandline.core.token_bucket import TokenBucket
 from strandline.rpc import permitted, tokens
+from strandline.rpc.authorization import PermissionInterceptor
 
 _MATCHER = "tests/core/test_permissions.py::test_the_matcher_answers_as_one_that_looks_at_every_rule"
 _T66 = "tests/core/test_permissions.py::test_t66"
@@ -65,12 +65,17 @@ def _of_any_kind(real: Real, matcher: Matcher, operation: Operation, resource: R
     return matcher._names[operation, resource]
 
 
-@mutant(permitted, "permits_of", tests=_OPEN_STREAM, layers="tests", pure=False)
-def _as_at_its_beginning(real: Real, caller: Caller, acls: Callable[[], Acls], tell: Any) -> Any:
+@mutant(PermissionInterceptor, "_begin", tests=_OPEN_STREAM, layers="tests", pure=False)
+def _as_at_its_beginning(
+    real: Real, interceptor: PermissionInterceptor, method: str, context: Any, *, is_stream: bool
+) -> Any:
     """144: an open stream keeps what was taken back (C106).
 
     A stream is checked by the rules that there were when it began, for as long as it lasts.
     """
+    acls = interceptor._acls
+    if acls is None:
+        return real(interceptor, method, context, is_stream=is_stream)
     before = acls()
 
     def still() -> Acls:
@@ -78,7 +83,8 @@ def _as_at_its_beginning(real: Real, caller: Caller, acls: Callable[[], Acls], t
             real.differs()
         return before
 
-    return real(caller, still, tell)
+    with patch.object(interceptor, "_acls", still):
+        return real(interceptor, method, context, is_stream=is_stream)
 
 
 @mutant(TokenBucket, "_refill", tests=_T62, layers="tests", pure=False)
