@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import make_dataclass
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -23,6 +25,7 @@ from strandline.core.types import (
     Truncation,
 )
 from strandline.rpc.convert import controller as convert, metadata
+from strandline.rpc.convert.by_name import ByName
 from strandline.v1 import controller_service_pb2 as pb, metadata_pb2
 
 ids = st.integers(0, 2**31 - 1)
@@ -317,3 +320,11 @@ def test_an_impossible_log_is_refused(log: pb.ReplicaLogInfo, named: str) -> Non
         convert.read_report(message)
 
     assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST
+
+
+def test_a_field_without_counterpart_makes_no_pair() -> None:
+    """One of a name that the message lacks, and one that may be None where the message cannot say so."""
+    with pytest.raises(KeyError, match="lost"):
+        ByName(make_dataclass("Unknown", [("lost", int)]), pb.HeartbeatRequest)
+    with pytest.raises(AssertionError, match="node_id cannot be absent"):
+        ByName(make_dataclass("MayLack", [("node_id", int | None)]), pb.HeartbeatRequest)

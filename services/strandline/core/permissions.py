@@ -128,7 +128,7 @@ def is_principal(text: str) -> bool:
 
 
 def principal_refusal(principal: str) -> Refusal | None:
-    """Why nobody who needs rules, or has quotas, can be called so."""
+    """Why no principal of rules or quotas can have this name."""
     if is_principal(principal):
         return None
     said = f"principal {principal[:60]!r} is not client/ID, {EVERY_CLIENT} or ALIAS:SUBJECT"
@@ -260,13 +260,13 @@ Needs = Mapping[ResourceType, Operation]
 
 
 ANONYMOUS = "anonymous"
-"""The principal of who shows no identity."""
+"""The principal of a caller that shows no identity."""
 BY_ROLE = "role"
 """What an audit names where no rule decided: the table of what roles may call."""
 
 
 class Caller(NamedTuple):
-    """Who calls a method, and from where; ``needs``: what rules must allow, None to who needs no rules."""
+    """Who calls a method, and from where; ``needs``: what rules must allow, None if it needs none."""
 
     principal: str
     needs: Needs | None

@@ -33,7 +33,7 @@ Permits = Callable[[], Permit]
 
 
 def everything() -> Permit:
-    """Nothing is checked: of who calls without rules, or in a process without them."""
+    """Nothing is checked: for callers that need no rules, and in a process without them."""
     return EVERYTHING
 
 
@@ -44,7 +44,7 @@ IDENTITY: ContextVar[Identity | None] = ContextVar("identity", default=None)
 
 
 def principal_of_call() -> str | None:
-    """Whose quotas hold for the call that is being served; None: nobody's, as of nodes and administrators (C102)."""
+    """Whose quotas hold for the call that is served; None: no quota does, as for nodes and administrators (C102)."""
     identity = IDENTITY.get()
     if identity is None:
         return ANONYMOUS
@@ -52,7 +52,7 @@ def principal_of_call() -> str | None:
 
 
 def caller_of_call() -> Caller | None:
-    """Whose rules apply to the call, or who changes something by it; None: no rules do, and nobody does."""
+    """Whose rules apply to the call, or who changes something by it; None: no rules do, and nothing is changed."""
     permits = CALL.get()
     return None if permits is everything else permits().caller
 

@@ -59,7 +59,7 @@ class Throttle:
             self._wake()
 
     def close(self) -> None:
-        """Nobody waits any more: the process stops."""
+        """No call waits any more: the process stops."""
         self._is_closed = True
         self._wake()
 
@@ -101,7 +101,7 @@ class Metered:
 
     @property
     def is_on(self) -> bool:
-        """Whether anybody has a quota."""
+        """Whether there is any quota."""
         return bool(self._meters.quotas)
 
     @property

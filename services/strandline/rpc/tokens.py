@@ -69,7 +69,8 @@ class Keys:
         if self._is_away:
             _log.info("an issuer's keys are back", issuer=self.issuer.alias)
         self._is_away = False
-        self.known = found if found.content != self.known.content else self.known
+        if found.content != self.known.content:
+            self.known = found
 
     async def keep_forever(self) -> None:
         """Read them again as long as the process lives."""

@@ -6,6 +6,7 @@ Invariant: an unknown method stays UNIMPLEMENTED, and what wraps a handler is of
 from __future__ import annotations
 
 import inspect
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -38,9 +39,9 @@ class Wrapping(grpc.aio.ServerInterceptor):
             self._wrapped[method] = self.wrap(method, handler)
         return self._wrapped[method]
 
+    @abstractmethod
     def wrap(self, method: str, handler: Handler) -> Handler:
         """The handler, wrapped or as it is."""
-        raise NotImplementedError
 
 
 def before(inner: Callable[..., Any], check: Callable[[Any, Context], tuple[Any, Context]]) -> Callable[..., Any]:

@@ -41,7 +41,8 @@ class FollowedRules:
                     while True:
                         rules = tuple(await admin.describe_acls())
                         self._retries.worked()
-                        self._acls = self._acls if rules == self._acls.rules else Acls(rules)
+                        if rules != self._acls.rules:
+                            self._acls = Acls(rules)
                         await asyncio.sleep(_EVERY_S)
             except (ClusterUnreachable, Refused) as error:
                 self._retries.failed(time.monotonic() * 1000, str(error))
