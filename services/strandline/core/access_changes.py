@@ -1,8 +1,8 @@
-"""Changing rules of who may do what (KIP-140) and quotas of clients (KIP-546), listing both, and who must wait before
-topics change (KIP-599).
+"""Changes and listings of access rules (KIP-140) and client quotas (KIP-546), and the throttle on changes of topics
+(KIP-599).
 
-Invariants: an entry is done whole or refused, beside its neighbours; no two rules say the contrary of exactly the same;
-no principal loses the permission to change rules by a change of its own, unless it insists.
+Invariants: each entry is applied whole or refused, independently of the others; no ALLOW and DENY rule agree in
+everything else; no principal removes its own permission to change rules, unless it gives ``force``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from strandline.core.types import ACLS, QUOTAS
 
 
 def alter_acls(draft: Draft, request: messages.AlterAcls) -> messages.EntriesAltered:
-    """Add each rule that may be one, and take back what each filter finds."""
+    """Add each valid rule, and remove the rules that each filter matches."""
     after = set(draft.base.acls)
     results = [_altered(draft, after, entry) for entry in request.entries]
     if not request.force and (refusal := _locked_out(draft, after)) is not None:
@@ -61,7 +61,7 @@ def _altered(draft: Draft, rules: set[Rule], entry: Rule | messages.AclFilter | 
 
 
 def _locked_out(draft: Draft, after: Iterable[Rule]) -> Refusal | None:
-    """Why the caller, who may change rules now, could not take the change back."""
+    """The refusal if this change would leave the caller, who may change rules now, unable to undo it."""
     caller, needs = draft.permit.caller.principal, draft.permit.caller.needs
     if needs is None or Acls(tuple(after)).of(caller).may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return None
@@ -70,7 +70,7 @@ def _locked_out(draft: Draft, after: Iterable[Rule]) -> Refusal | None:
 
 
 def describe_acls(draft: Draft, request: messages.DescribeAcls) -> messages.AclsDescribed:
-    """The rules that a filter finds."""
+    """The rules that a filter matches."""
     return messages.AclsDescribed(rules=tuple(filter(request.filter.takes, draft.base.acls)))
 
 
@@ -80,7 +80,7 @@ _Rates = dict[tuple[str, str], Quota]
 
 
 def alter_quotas(draft: Draft, request: messages.AlterClientQuotas) -> messages.EntriesAltered:
-    """Change what each entry says, all of it or nothing. What is not there is removed already."""
+    """Apply each entry whole or not at all. Removing a quota that does not exist succeeds."""
     rates: _Rates = {(quota.principal, quota.key): quota for quota in draft.base.quotas}
     results: list[Refusal | tuple[Rule, ...]] = []
     for changes in request.entries:
@@ -106,21 +106,21 @@ def _changed(rates: _Rates, changes: tuple[QuotaChange, ...]) -> _Rates | Refusa
 
 
 def describe_quotas(draft: Draft, request: messages.DescribeClientQuotas) -> messages.ClientQuotasDescribed:
-    """The quotas of those who were asked for, in order."""
+    """The quotas of the principals asked for, in order."""
     wanted = request.principals
     found = (quota for quota in draft.base.quotas if not wanted or quota.principal in wanted)
     return messages.ClientQuotasDescribed(quotas=tuple(found))
 
 
 def mutation_refusal(meters: Meters, quotas: tuple[Quota, ...], event: events.RequestArrived) -> Refusal | None:
-    """Why a client's topics or partitions are not created or deleted now; nothing of them is (C104)."""
+    """The refusal of a client's whole request to change topics or partitions while it is over its quota (C104)."""
     request = event.request
     meters.know(quotas)
     mutations = messages.CreateTopics | messages.DeleteTopics | messages.CreatePartitions
     if event.principal is None or not isinstance(request, mutations):
         return None
     if isinstance(request, messages.CreateTopics) and all(is_internal(new.name) for new in request.topics):
-        # Nodes ask for these, and without TLS it is not known that a node asks.
+        # Nodes create these, and without TLS a node cannot be told from a client.
         return None
     wait_ms = meters.muted_ms(event.principal, (QuotaKey.CONTROLLER_MUTATION_RATE,), event.now_ms)
     if not wait_ms:

@@ -1,7 +1,7 @@
-"""What a request changed, as the audit records it: the few fields of each kind of resource that its method is about.
+"""What a request changed, as the audit records it: the few fields of each resource that its method changes.
 
-Invariant: an audit holds what is named here and nothing else of a request or of the state (C109), so that no secret can
-be in it.
+Invariant: an audit event contains the fields named here and nothing else of the request or the state (C109), so it
+cannot contain a secret.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from strandline.core.permissions import ANONYMOUS, BY_ROLE, CLUSTER_NAME, Permit
 from strandline.core.state_events import Audit
 
 NODE = "node"
-"""A kind of resource that no rule is about."""
+"""A type of resource that rules do not cover."""
 
 _Texts = Mapping[str, str]
 Change = tuple[str, str, _Texts, _Texts]
-"""Kind and name of a resource, and what there is to say of it before and after."""
+"""Type and name of a resource, and its audited fields before and after."""
 _Find = Callable[[ClusterState, ClusterState, Transaction], Iterator[Change]]
 
 
@@ -96,13 +96,13 @@ _FIND: Mapping[type[Any], _Find] = {
     messages.AlterAcls: _rules,
     messages.AlterClientQuotas: _quotas,
 }
-"""By the kind of request. A change that comes in the same step without having been asked for is not recorded."""
+"""By type of request. Other changes of the same step, which the request did not ask for, are not recorded."""
 
 
 def changes(
     request: object, permit: Permit, before: ClusterState, after: ClusterState, by: Transaction
 ) -> Iterator[Audit]:
-    """An event for each resource that the request changed; what nothing came of has none."""
+    """An event for each resource that the request changed; none if it changed nothing."""
     find = _FIND.get(type(request))
     for resource, name, old, new in find(before, after, by) if find else ():
         gone = {key: value for key, value in old.items() if new.get(key) != value}
@@ -112,28 +112,28 @@ def changes(
 
 
 def allowed(permit: Permit, resource: str, name: str, before: _Texts, after: _Texts) -> Audit:
-    """A caller changed a resource."""
+    """The event of a caller that changed a resource."""
     by_role = None if permit.caller.principal == ANONYMOUS else BY_ROLE
     rule = by_role if permit.caller.needs is None else permit.rule_of_change(resource, name)
     return audit_of(permit.caller, resource, name, "ALLOWED", rule)._replace(before=before, after=after)
 
 
 # ---- refusals
-# Refusals of one kind as one event, so that a flood of them is neither a flood of events nor of memory.
+# Merges refusals of one kind into one event, so that a flood of refusals floods neither the export nor memory.
 #
-# Invariant: at most `MOST_KINDS` and one more are held; none is dropped without being counted in one of them.
+# Invariant: at most `MOST_KINDS` + 1 events are held, and every refusal is counted in one of them.
 
 MOST_KINDS = 100
 
 
 class MergedRefusals:
-    """What was refused since it was drained last: who, what method, by which rule; and how often."""
+    """Refusals since the last drain, counted by principal, method, type of resource and rule."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[str | None, ...], Audit] = {}
 
     def take(self, event: Audit) -> None:
-        """Count one more, or as many as it joins."""
+        """Add one refusal, or one that already stands for several."""
         kind = (event.principal, event.method, event.resource_type, event.rule)
         if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
             kind = (None, None, None, None)
@@ -145,6 +145,6 @@ class MergedRefusals:
         self._kinds[kind] = event
 
     def drain(self) -> list[Audit]:
-        """All of them, and begin again."""
+        """Return all events and start empty."""
         found, self._kinds = list(self._kinds.values()), {}
         return found

@@ -1,4 +1,4 @@
-"""Every refusal there is: Kafka's number and name, whether our clients try again, and what to do about it.
+"""All refusals: Kafka's number and name, whether our clients retry, and what to do about each.
 
 Invariant: a refusal is a value from this closed table, never an exception that crosses a role's border;
 a broken invariant is an ``AssertionError`` and ends the process. Names and numbers are Kafka's
@@ -235,15 +235,15 @@ understands OPERATION_NOT_ATTEMPTED and NEW_LEADER_ELECTED as Kafka's does."""
 
 
 class ControllerHint(NamedTuple):
-    """What a controller that decides nothing says of the one that does (C31); None and 0: it knows none."""
+    """What an inactive controller knows of the active one (C31); None and 0 if it knows none."""
 
     why: str
-    """STANDBY, STORE_AWAY, STORE_FULL, or UNHEARD: it decides, and waits for a node's word before it answers (C37)."""
+    """STANDBY, STORE_AWAY, STORE_FULL, or UNHEARD: it is active, and must hear from a node before it answers (C37)."""
     active_id: str | None = None
     endpoint: str | None = None
     internal_endpoint: str | None = None
     controller_epoch: int = 0
-    """Of two hints the one of the higher epoch holds."""
+    """Of two hints the one with the higher epoch is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,15 +255,15 @@ class Refusal:
     message: str = ""
     outcome: Outcome | None = None
     field: str | None = None
-    """The field or setting that is wrong, where programs need it apart from the sentence."""
+    """The field or setting that is wrong, where programs need it separately from the sentence."""
     rule: str | None = None
-    """The rule that the field breaks, likewise."""
+    """The rule that the field breaks, where programs need it separately."""
     remedy: str | None = None
-    """What to do, where it is more than what the code's rule says."""
+    """What to do, where that is more specific than the advice for the code."""
     hint: ControllerHint | None = None
-    """Which controller decides, in NOT_CONTROLLER."""
+    """The active controller, in NOT_CONTROLLER."""
     throttle_time_ms: int = 0
-    """How long a quota has its caller wait before it asks again (C104)."""
+    """How long the caller must wait before its next request because of a quota (C104)."""
 
     @property
     def retriable(self) -> bool:
@@ -285,7 +285,7 @@ class Refused(Exception):
 
     @classmethod
     def of(cls, refusal: Refusal) -> Refused:
-        """The exception that carries just this refusal."""
+        """The exception that carries this refusal."""
         refused = cls(refusal.code, refusal.message, refusal.outcome, refusal.field)
         refused.refusal = refusal
         return refused

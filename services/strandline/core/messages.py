@@ -1,4 +1,4 @@
-"""What nodes, controller and clients say to each other, free of any wire: the protocol as frozen values.
+"""The protocol between nodes, controller and clients as frozen values, independent of the wire format.
 
 `rpc/convert.py` is the only place that turns them into protobuf and back. Names are Kafka's
 (PROTOCOL.md#the-wire), absence is ``None``. The hot ones are NamedTuples because they are built per batch.
@@ -36,21 +36,21 @@ from strandline.core.types import (
 
 
 class ReplicaState(NamedTuple):
-    """The asking replica and its incarnation (KIP-903); absent on a request means: a client asks."""
+    """The requesting replica and its incarnation (KIP-903); absent on a client's request."""
 
     node_id: NodeId
     node_epoch: NodeEpoch
 
 
 class LeaderHint(NamedTuple):
-    """The leader a refusing node knows, so that the caller need not search (KIP-951)."""
+    """The leader that a refusing node knows of, so that the caller need not search for it (KIP-951)."""
 
     leader: NodeId | None
     leader_epoch: LeaderEpoch
 
 
 class PartitionAnswer(Protocol):
-    """What a call is answered for one partition: a refusal, or else the rest of it."""
+    """The answer for one partition: a refusal, or else the fields of the subclass."""
 
     @property
     def tp(self) -> TopicPartition:
@@ -59,15 +59,15 @@ class PartitionAnswer(Protocol):
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why there is no answer, None if there is."""
+        """Why the partition was refused; None if it was not."""
         ...
 
 
 class ProducePartition(NamedTuple):
     """One partition's part of a produce request: exactly one record batch, as opaque bytes.
 
-    ``invalid`` is set when the batch failed the shape checks of `records.batch`; header and payload mean
-    nothing then, and the core only passes the refusal on.
+    ``invalid`` is set when the batch failed the shape checks of `records.batch`; header and payload are then
+    meaningless, and the core only passes the refusal on.
     """
 
     tp: TopicPartition
@@ -113,11 +113,11 @@ class FetchRequest(NamedTuple):
     min_bytes: int = 1
     max_bytes: int = 1 << 20
     read_committed: bool = False
-    """Whether a consumer reads up to the last stable offset; means nothing in a replica's fetch (X14)."""
+    """Whether a consumer reads up to the last stable offset; ignored in a replica's fetch (X14)."""
 
 
 class ReadRange(NamedTuple):
-    """Which bytes an answer gives: whole batches from ``start``, none that crosses ``end``."""
+    """The bytes that an answer returns: whole batches from ``start``, none that crosses ``end``."""
 
     start: Offset
     end: Offset
@@ -135,14 +135,14 @@ class FetchResult(NamedTuple):
     refusal: Refusal | None = None
     leader_hint: LeaderHint | None = None
     confirms_lineage: bool = False
-    """Answered at once, records or not: the replica counts only once it knows that its log agrees (M66)."""
+    """Answer at once, even without records: the replica counts only once it knows that its log agrees (M66)."""
     barrier: int | None = None
     """The newest read barrier of a coordinator's partition, which a replica repeats in its next fetch (G10)."""
     last_stable_offset: Offset | None = None
     """Given to consumers only."""
     aborted: tuple[AbortedTransaction, ...] = ()
-    """Of a fetch that reads committed records, those with an offset in ``read``, by marker; the performer leaves out
-    those that begin above what it read."""
+    """For a read-committed fetch: the aborted transactions that overlap ``read``, in the order of their markers; the
+    performer leaves out those that begin above what it read."""
 
 
 class ServedPartition(NamedTuple):
@@ -153,7 +153,7 @@ class ServedPartition(NamedTuple):
 
 
 class Served(NamedTuple):
-    """An answer to a fetch, read. ``done``: no other follows for the same request (`AnswerFetch`)."""
+    """An answer to a fetch with its bytes. ``done``: the last one for this request (`AnswerFetch`)."""
 
     partitions: Sequence[ServedPartition]
     done: bool
@@ -162,8 +162,8 @@ class Served(NamedTuple):
 class FetchedPartition(NamedTuple):
     """One partition's answer as the follower received it.
 
-    ``batches`` are the headers of ``payload``, whose CRCs were checked on arrival; ``corrupt`` says
-    what was wrong when they did not hold (then both are empty).
+    ``batches`` are the headers of ``payload``, whose CRCs were checked on arrival; if a check failed, ``corrupt``
+    says what was wrong and both are empty.
     """
 
     tp: TopicPartition
@@ -211,7 +211,7 @@ class OffsetQuestion(NamedTuple):
     timestamp: int
     current_leader_epoch: LeaderEpoch | None = None
     read_committed: bool = False
-    """Whether a client's latest offset is the last stable one (X14)."""
+    """Whether LATEST means the last stable offset to a client (X14)."""
 
 
 class OffsetLookup(NamedTuple):
@@ -246,7 +246,7 @@ class ProducerSnapshotQuestion(NamedTuple):
 
 
 class ProducerSnapshotAnswer(NamedTuple):
-    """What a leader remembers of producers below ``log_start_offset``, of each the oldest batch first, and which
+    """What a leader remembers of producers below ``log_start_offset``, each producer's oldest batch first, and which
     transactions were open there."""
 
     tp: TopicPartition
@@ -265,7 +265,7 @@ class DeletePartition(NamedTuple):
 
 class DeletedPartition(NamedTuple):
     """One partition's answer: ``low_watermark`` is the lowest log start among the leader and its in-sync replicas, None
-    if not every one of them has reported its own in this leader epoch."""
+    until each of them has reported its own in this leader epoch."""
 
     tp: TopicPartition
     low_watermark: Offset | None = None
@@ -306,7 +306,7 @@ class AlterPartitionRequest:
 
 
 class IsrDecision(NamedTuple):
-    """The controller's word on one proposal, with the state that holds now."""
+    """The controller's decision on one proposal, with the partition's current state."""
 
     tp: TopicPartition
     refusal: Refusal | None = None
@@ -327,7 +327,7 @@ class AlterPartitionAnswer:
     last_sequence: int | None = None
     """The sequence that the next attempt must exceed, where the request's own did not (M71)."""
     position: PositionProof | None = None
-    """The position of the state that the answer is of: a leader acts on an answer as it does on metadata (C34)."""
+    """The position of the state in the answer: a leader acts on an answer as it does on metadata (C34)."""
 
 
 class Endpoint(NamedTuple):
@@ -350,9 +350,9 @@ class NodeImage:
     fenced: bool = True
     shutting_down: bool = False
     disk_nearly_full: bool = False
-    """It refuses appends for lack of space: it leads only what no other member of the ISR can (ours)."""
+    """It rejects appends for lack of space, so it leads only what no other member of the ISR can lead (ours)."""
     draining: bool = False
-    """It gets no new replicas, and leads only what no other member of the ISR can (C86)."""
+    """It gets no new replicas, and leads only what no other member of the ISR can lead (C86)."""
 
     @property
     def is_observer(self) -> bool:
@@ -378,28 +378,28 @@ class PartitionImage:
     last_unclean_leader_epoch: LeaderEpoch | None = None
     observers: tuple[NodeId, ...] = ()
     unproven: tuple[NodeId, ...] = ()
-    """Members of ISR and ELR whose present process no leader has counted yet: their disk may lack records (M64)."""
+    """Members of ISR and ELR whose current process no leader has counted yet: their disk may lack records (M64)."""
     adding: tuple[NodeId, ...] = ()
-    """Of a running reassignment: those of ``replicas`` that it adds (C70)."""
+    """The members of ``replicas`` that the running reassignment adds (C70)."""
     removing: tuple[NodeId, ...] = ()
-    """Of a running reassignment: those of ``replicas`` that it removes."""
+    """The members of ``replicas`` that the running reassignment removes."""
     original: tuple[NodeId, ...] = ()
-    """The replicas before the first of a chain of reassignments; a cancel returns to them. Empty: none runs."""
+    """The replicas before the first of a chain of reassignments; a cancel returns to them. Empty if none is running."""
     queued_target: tuple[NodeId, ...] = ()
-    """The replicas after a reassignment that waits for its turn; empty: none waits."""
+    """The replicas after a reassignment that waits for its turn; empty if none is waiting."""
     queue_number: int = 0
-    """Its place among those that wait; known to controllers alone."""
+    """Its place among the reassignments that wait; known to controllers only."""
     throttle_bytes_per_s: int | None = None
-    """The rate of the reassignment that runs or waits (C80); None: it copies as fast as it can, or there is none."""
+    """The rate limit of the running or waiting reassignment (C80); None: no limit, or no reassignment."""
 
     @property
     def target(self) -> tuple[NodeId, ...]:
-        """The replicas after the running reassignment; the present ones without one."""
+        """The replicas after the running reassignment, or the current ones if there is none."""
         return tuple(node_id for node_id in self.replicas if node_id not in self.removing)
 
     @property
     def settled_replicas(self) -> tuple[NodeId, ...]:
-        """The replicas without those that a running reassignment adds: min ISR is counted of these (C74)."""
+        """The replicas without those that a running reassignment adds; min ISR counts only these (C74)."""
         return self.original or self.replicas
 
 
@@ -408,12 +408,12 @@ class ConfigSource(Enum):
 
     TOPIC = "topic"
     NODE = "node"
-    """Each node has the one that it was started with."""
+    """Each node uses the value that it was started with."""
     DEFAULT = "default"
 
 
 class TopicConfig(NamedTuple):
-    """A setting as it is in force; ``value`` is None if each node has its own."""
+    """A setting as it applies now; ``value`` is None if each node has its own."""
 
     name: str
     value: str | None
@@ -430,16 +430,16 @@ class TopicImage:
     configs: tuple[tuple[str, str], ...] = ()
     partitions: tuple[PartitionImage, ...] = ()
     created_by: str = ""
-    """Id of the request that created it; known to controllers alone (C32)."""
+    """Id of the request that created it; known to controllers only (C32)."""
     grown_by: tuple[str, ...] = ()
-    """Ids of the latest requests that added partitions; known to controllers alone."""
+    """Ids of the latest requests that added partitions; known to controllers only."""
 
 
 class Reign(NamedTuple):
-    """One reign of a controller: from one start of it to the next (C34)."""
+    """One reign of a controller, which begins whenever a controller becomes active (C34)."""
 
     reign_id: str
-    """Random, so that a store which forgot a reign cannot give its id again."""
+    """Random, so that a store that forgot a reign cannot reuse its id."""
     controller_epoch: int
     first_offset: int
     previous_reign_id: str = ""
@@ -454,15 +454,15 @@ class Position(NamedTuple):
 
 
 class PositionProof(NamedTuple):
-    """A position that the controller sent to one process of a node, and the controller's mark on it (M72)."""
+    """A position that the controller sent to one process of a node, with the controller's MAC (M72)."""
 
     node_epoch: NodeEpoch
     controller_epoch: int
     metadata_offset: int
     mac: bytes
-    """Made and compared in `core/positions.py`."""
+    """Computed and verified in `core/positions.py`."""
     reign_id: str = ""
-    """Empty: sent by a release without reign ids."""
+    """Empty if sent by a release without reign ids."""
 
 
 class AsOf(NamedTuple):
@@ -471,7 +471,7 @@ class AsOf(NamedTuple):
     controller_epoch: int
     metadata_offset: int
     reign_id: str = ""
-    """Empty: a controller of an earlier release."""
+    """Empty if the controller is of an earlier release."""
     age_ms: int = 0
     """Milliseconds since the sender last heard of the controller."""
     node_id: NodeId | None = None
@@ -482,7 +482,7 @@ class AsOf(NamedTuple):
         return self[:2] < other[:2]
 
     def is_same_reign(self, other: AsOf) -> bool:
-        """Whether both positions are of one reign."""
+        """Whether both positions belong to the same reign."""
         return (self.controller_epoch, self.reign_id) == (other.controller_epoch, other.reign_id)
 
 
@@ -500,7 +500,7 @@ class Wanted:
 class MetadataImage:
     """A snapshot (``is_snapshot``) or what changed since ``metadata_offset`` before it.
 
-    ``to_node_epoch`` addresses it to one incarnation; a process ignores any other's (TR15).
+    ``to_node_epoch`` addresses it to one incarnation; every other process ignores it (TR15).
     A change holds whole topics (every partition of a topic that changed in any way) and whole nodes.
     """
 
@@ -514,36 +514,36 @@ class MetadataImage:
     topics: tuple[TopicImage, ...] = ()
     deleted_topic_ids: tuple[str, ...] = ()
     removed_node_ids: tuple[NodeId, ...] = ()
-    """In a change the nodes that it removed, in a snapshot all that were removed and did not register again (C85)."""
+    """In a change: the nodes that it removed. In a snapshot: all removed nodes that have not registered again (C85)."""
     to_node_epoch: NodeEpoch | None = None
     position: PositionProof | None = None
-    """The proof that this position was sent to that process; None to a client (M72)."""
+    """The proof that this position was sent to that process; None for a client (M72)."""
     reigns: tuple[Reign, ...] = ()
-    """The reigns that led to this state, the one that made it last: a change names that one alone (C34)."""
+    """The reigns that led to this state, the latest last; a change names only the latest (C34)."""
     acls: tuple[Rule, ...] | None = None
-    """All rules of who may do what; None: as before, and in a snapshot that its sender told none (C105)."""
+    """All access rules; None in a change that leaves them as they are, and in a snapshot without rules (C105)."""
     quotas: tuple[Quota, ...] | None = None
-    """All quotas of clients, likewise (C102)."""
+    """All client quotas; None as for ``acls`` (C102)."""
     registered: PositionProof | None = None
-    """Only of a stored image: the position that its node's registration was answered with, if nothing came since."""
+    """Only in a stored image: the position in the answer to the node's registration, until a newer position arrives."""
 
     def for_clients(self) -> MetadataImage:
-        """Without what is for nodes alone."""
+        """A copy without what only nodes may see."""
         return self if self.acls is None and self.quotas is None else replace(self, acls=None, quotas=None)
 
     @property
     def reign(self) -> Reign | None:
-        """The reign that made this state; None from a release without reign ids."""
+        """The reign that produced this state; None from a release without reign ids."""
         return self.reigns[-1] if self.reigns else None
 
     @property
     def is_about_topics(self) -> bool:
-        """Whether a node keeps this image on its disk: it says something of topics, or that nodes were removed."""
+        """Whether a node stores this image on disk: it has topics, or removes nodes."""
         return bool(self.topics or self.deleted_topic_ids or self.removed_node_ids)
 
     @property
     def place(self) -> Position | None:
-        """Where this state is in the cluster's history; None from a release without reign ids."""
+        """The position of this state in the cluster's history; None from a release without reign ids."""
         return Position(self.reigns[-1].reign_id, self.metadata_offset) if self.reigns else None
 
 
@@ -570,7 +570,7 @@ class ReplicaLogInfo(NamedTuple):
     leo: Offset
     epochs: tuple[EpochEntry, ...] = ()
     reconciled_epoch: LeaderEpoch | None = None
-    """The last leader epoch in which this log led or passed the divergence check; None if that is not known."""
+    """The last leader epoch in which this log led or passed the divergence check; None if unknown."""
     high_watermark: Offset = Offset(0)
     refused_cut_to: Offset | None = None
 
@@ -611,12 +611,12 @@ class RegisterNode:
     controller_epoch_seen: int | None = None
     epochs_seen: tuple[EpochsSeen, ...] = ()
     known_incarnations: tuple[str, ...] = ()
-    """Incarnations that this directory remembers, the present one included; none: an older release, which keeps
+    """Incarnations that this directory remembers, including the current one; empty from an older release, which keeps
     no such list (M67)."""
     position: PositionProof | None = None
     """The newest position that this directory can prove it was sent (M72)."""
     topics_position: Position | None = None
-    """Of the last change of a topic that this directory holds (C39)."""
+    """The position of the last topic change that this directory holds (C39)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -629,12 +629,12 @@ class NodeRegistered:
     cluster_id: str = ""
     feature_level: int = 0
     position: PositionProof | None = None
-    """The position that the registration has, or a later one: a store that lost it would not notice otherwise (C34)."""
+    """The position of the registration, or a later one: it shows later if the store lost the registration (C34)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """A node says that it lives, and what it wants."""
+    """A node reports that it is alive, and what it wants."""
 
     cluster_id: str
     node_id: NodeId
@@ -643,19 +643,19 @@ class Heartbeat:
     want_fence: bool = False
     want_shut_down: bool = False
     clock_offset_us: int | None = None
-    """The node's time of day minus the controller's, as its last answer showed; for the export alone."""
+    """The node's time of day minus the controller's, measured on the last answer; only for the export."""
     clock_err_us: int | None = None
     position: PositionProof | None = None
     """The newest position that this process can prove it was sent (M72)."""
     topics_position: Position | None = None
-    """Of the last change of a topic that this process was sent (C39)."""
+    """The position of the last topic change that this process was sent (C39)."""
     disk_nearly_full: bool = False
-    """Less than ``low_space_bytes`` are free, so that it refuses appends."""
+    """Less than ``low_space_bytes`` are free, so it rejects appends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatAnswer:
-    """The controller's view of the node. A node is fenced until an answer says otherwise."""
+    """The controller's view of the node. A node stays fenced until an answer says otherwise."""
 
     refusal: Refusal | None = None
     controller_epoch: int = 0
@@ -665,12 +665,12 @@ class HeartbeatAnswer:
     session_timeout_ms: int = 9000
     heartbeat_interval_ms: int = 2000
     controller_wall_us: int | None = None
-    """Set by the service that answers: the core has no time of day."""
+    """Set by the service that answers, because the core has no time of day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaView:
-    """One replica as its leader sees it. Ages in ms; None: never in this leader epoch."""
+    """One replica as its leader sees it. Ages are in ms; None means never in this leader epoch."""
 
     node_id: NodeId
     node_epoch: NodeEpoch | None
@@ -700,7 +700,7 @@ class PartitionView:
     replicas: tuple[ReplicaView, ...] = field(default_factory=tuple)
     last_stable_offset: Offset
     oldest_open_producer_id: int | None = None
-    """Whose transaction has been open for the most offsets; None without an open one."""
+    """The producer whose open transaction has the lowest first offset; None if none is open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -715,7 +715,7 @@ class ReplicaStateView:
     fetch_state: str
     """`leading`, `truncating`, `fetching`, `waiting` (no leader) or `failed`."""
     reason: str
-    """Why the state is `failed`, else empty."""
+    """Why the state is `failed`; otherwise empty."""
     leader: NodeId | None
     leader_epoch: LeaderEpoch
     epochs: tuple[tuple[LeaderEpoch, Offset], ...]

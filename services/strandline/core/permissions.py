@@ -1,7 +1,7 @@
-"""Decides who may do what: rules of principals over topics, groups, transactional ids and the cluster (C105, KIP-11).
+"""Decides access: rules of principals on topics, groups, transactional ids and the cluster (C105, KIP-11).
 
-Invariant: nothing is permitted that no rule allows, and a rule that denies decides whatever allows, in any order of the
-rules. What is not permitted and what is not there are refused in the same words.
+Invariant: nothing is permitted unless a rule allows it, and a rule that denies overrides every rule that allows, in any
+order of the rules. What is not permitted and what does not exist are refused in the same words.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from strandline.core.state_events import Audit
 MOST_RULES = 10_000
 LONGEST_NAME = 249
 EVERY_NAME = "*"
-"""As the name of a literal rule: whatever the name is (Kafka's wildcard)."""
+"""The name of a literal rule that matches every name (Kafka's wildcard)."""
 CLUSTER_NAME = "kafka-cluster"
-"""The one resource of its kind, by Kafka's name."""
+"""The only resource of type CLUSTER; the name is Kafka's."""
 EVERY_CLIENT = "client/*"
-"""Of certificates and of tokens."""
+"""Every client, identified by a certificate or by a token."""
 LONGEST_SUBJECT = 255
 _PRINCIPAL = re.compile(
     rf"client/(\*|[A-Za-z0-9._-]{{1,128}})|[a-z0-9][a-z0-9-]{{0,31}}:(?!\*$)(?! )[^\n]{{1,{LONGEST_SUBJECT}}}(?<! )"
@@ -31,7 +31,7 @@ _PRINCIPAL = re.compile(
 
 
 class ResourceType(StrEnum):
-    """What a name is of."""
+    """The types of resources that rules are about."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -40,7 +40,7 @@ class ResourceType(StrEnum):
 
 
 class Operation(StrEnum):
-    """What is done to it; names as in Kafka."""
+    """What can be done to a resource; names as in Kafka."""
 
     ALL = "ALL"
     READ = "READ"
@@ -54,14 +54,14 @@ class Operation(StrEnum):
 
 
 class Permission(StrEnum):
-    """What a rule says."""
+    """Whether a rule allows or denies."""
 
     ALLOW = "ALLOW"
     DENY = "DENY"
 
 
 class Pattern(StrEnum):
-    """How a rule's name is compared."""
+    """How a rule's name is matched."""
 
     LITERAL = "LITERAL"
     PREFIXED = "PREFIXED"
@@ -75,7 +75,7 @@ OPERATIONS: Mapping[ResourceType, frozenset[Operation]] = {
     _R.TRANSACTIONAL_ID: frozenset({_O.ALL, _O.WRITE, _O.DESCRIBE}),
     _R.CLUSTER: frozenset({_O.ALL, _O.CREATE, _O.ALTER, _O.DESCRIBE}),
 }
-"""What can be done to which kind of resource, and so be granted."""
+"""The operations that can be granted on each type of resource."""
 
 _IMPLIED_BY: Mapping[Operation, frozenset[Operation]] = {
     _O.DESCRIBE: frozenset({_O.READ, _O.WRITE, _O.DELETE, _O.ALTER}),
@@ -92,7 +92,7 @@ CODES: Mapping[ResourceType, ErrorCode] = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Rule:
-    """One grant, or one denial."""
+    """One rule, which allows or denies."""
 
     principal: str
     """See `is_principal`."""
@@ -106,29 +106,29 @@ class Rule:
         return " ".join(astuple(self))
 
     def matches(self, name: str) -> bool:
-        """Whether the rule speaks of this name."""
+        """Whether the rule applies to this name."""
         return name.startswith(self.name) if self.pattern is Pattern.PREFIXED else self.name in (name, EVERY_NAME)
 
     def decides(self, operation: Operation) -> bool:
-        """Whether the rule speaks of this operation: what allows more, allows to look; what denies, denies itself."""
+        """Whether the rule applies to this operation. If allowed, most imply DESCRIBE; denials imply none."""
         implied_by = _IMPLIED_BY.get(operation, ()) if self.permission is Permission.ALLOW else ()
         return self.operation in (operation, Operation.ALL, *implied_by)
 
 
 # ---- rule_refusal
-# Which rules are taken.
+# Which rules are accepted.
 
 
 def is_principal(text: str) -> bool:
-    """Whether this is `EVERY_CLIENT`, ``client/`` and the id in a certificate, or ``ALIAS:SUBJECT`` of a token.
+    """Whether this is `EVERY_CLIENT`, ``client/`` and the id in a certificate, or a token's ``ALIAS:SUBJECT``.
 
-    ``ALIAS:*`` is none: in a rule that denies, it would look as if it meant every token of the issuer.
+    ``ALIAS:*`` is not a principal: in a rule that denies, it would seem to mean every token of the issuer.
     """
     return text.isprintable() and _PRINCIPAL.fullmatch(text) is not None
 
 
 def principal_refusal(principal: str) -> Refusal | None:
-    """Why no principal of rules or quotas can have this name."""
+    """Why this is not a valid principal of a rule or quota; None if it is."""
     if is_principal(principal):
         return None
     said = f"principal {principal[:60]!r} is not client/ID, {EVERY_CLIENT} or ALIAS:SUBJECT"
@@ -137,7 +137,7 @@ def principal_refusal(principal: str) -> Refusal | None:
 
 
 def rule_refusal(rule: Rule) -> Refusal | None:
-    """Why this can be no rule."""
+    """Why this is not a valid rule; None if it is."""
     if (refusal := principal_refusal(rule.principal)) is not None:
         return refusal
     if not rule.name or len(rule.name) > LONGEST_NAME or not rule.name.isprintable() or not rule.name.strip():
@@ -153,13 +153,13 @@ def rule_refusal(rule: Rule) -> Refusal | None:
 
 
 # ---- compiled
-# The rules of one principal, so that a check costs the same whatever their number.
+# The rules of one principal, compiled so that the cost of a check does not grow with their number.
 #
-# Invariant: the answer is that of looking at every rule; a property test compares the two.
+# Invariant: the answer is the same as from checking every rule; a property test compares the two.
 
 
 class _Names:
-    """The names that rules of one operation and one permission match."""
+    """The names that are matched by rules of one operation and one permission."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._literals: dict[str, Rule] = {}
@@ -169,7 +169,7 @@ class _Names:
                 self._rules[rule.name if rule.pattern is Pattern.PREFIXED else ""] = rule
             else:
                 self._literals[rule.name] = rule
-        # None of them begins with another one, so of all only the last one before a name can be its beginning.
+        # None of them begins with another one, so only the last one that sorts before a name can be its prefix.
         self._prefixes: list[str] = []
         for prefix in sorted(self._rules):
             if not self._prefixes or not prefix.startswith(self._prefixes[-1]):
@@ -182,45 +182,45 @@ class _Names:
         return bool(self._literals or self._prefixes)
 
     def covers(self, prefix: str) -> bool:
-        """Whether every name that begins so is matched."""
+        """Whether every name with this prefix is matched."""
         index = bisect_right(self._prefixes, prefix)
         return index > 0 and prefix.startswith(self._prefixes[index - 1])
 
     def rule_for(self, name: str) -> Rule | None:
-        """A rule that matches the name."""
+        """A rule that matches the name; None if there is none."""
         if name in self._literals or not self.covers(name):
             return self._literals.get(name)
         return self._rules[self._prefixes[bisect_right(self._prefixes, name) - 1]]
 
     def has_some_outside(self, other: _Names) -> bool:
-        """Whether some name is matched here and not there."""
+        """Whether at least one name is matched here and not by ``other``."""
         return any(name not in other for name in self._literals) or not all(map(other.covers, self._prefixes))
 
 
 class Matcher:
-    """What one principal may do."""
+    """Answers what one principal may do."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._rules = tuple(rules)
         self._names: dict[tuple[Operation, ResourceType], tuple[_Names, _Names]] = {}
 
     def may(self, operation: Operation, resource: ResourceType, name: str) -> bool:
-        """Whether it may do this to the resource of this name."""
+        """Whether the principal may do this to the resource of this name."""
         allowed, denied = self._names.get((operation, resource)) or self._compile(operation, resource)
         return name in allowed and name not in denied
 
     def rule_for(self, operation: Operation, resource: ResourceType, name: str) -> Rule | None:
-        """A rule that decides this; None: none allows it."""
+        """A rule that decides this; None if no rule matches, which denies it."""
         allowed, denied = self._compile(operation, resource)
         return denied.rule_for(name) or allowed.rule_for(name)
 
     def may_to_some(self, operation: Operation, resource: ResourceType) -> bool:
-        """Whether there is a name of which it may do this."""
+        """Whether there is at least one name for which the principal may do this."""
         allowed, denied = self._compile(operation, resource)
         return allowed.has_some_outside(denied)
 
     def may_to_all(self, operation: Operation, resource: ResourceType) -> bool:
-        """Whether it may do this to every resource of the kind, whatever there will be."""
+        """Whether the principal may do this to every resource of the type, including future ones."""
         allowed, denied = self._compile(operation, resource)
         return allowed.covers("") and not denied
 
@@ -234,7 +234,7 @@ class Matcher:
 
 
 class Acls:
-    """All rules of a cluster. Replaced whole when they change, and every matcher with them."""
+    """All rules of a cluster. When rules change, a new instance with new matchers replaces it."""
 
     def __init__(self, rules: tuple[Rule, ...] = ()) -> None:
         self.rules = rules
@@ -244,7 +244,7 @@ class Acls:
         self._matchers: dict[str, Matcher] = {}
 
     def of(self, principal: str) -> Matcher:
-        """What a principal may do; those without a rule of their own share one matcher."""
+        """The matcher of a principal; principals without rules of their own share one."""
         if principal not in self._by_principal:
             principal = EVERY_CLIENT
         if principal not in self._matchers:
@@ -254,19 +254,19 @@ class Acls:
 
 
 # ---- permits
-# What one call may touch: its caller, and what its method needs.
+# What one call may access: its caller, and what its method needs.
 
 Needs = Mapping[ResourceType, Operation]
 
 
 ANONYMOUS = "anonymous"
-"""The principal of a caller that shows no identity."""
+"""The principal of a caller without an identity."""
 BY_ROLE = "role"
-"""What an audit names where no rule decided: the table of what roles may call."""
+"""The audit's ``rule`` where no access rule decided, but the table of what each role may call."""
 
 
 class Caller(NamedTuple):
-    """Who calls a method, and from where; ``needs``: what rules must allow, None if it needs none."""
+    """Who calls a method, and from where; ``needs``: what rules must allow, None if the caller needs no rules."""
 
     principal: str
     needs: Needs | None
@@ -275,10 +275,10 @@ class Caller(NamedTuple):
 
 
 def audit_of(caller: Caller, resource: str | None, name: str | None, outcome: str, rule: str | None) -> Audit:
-    """What a caller did, or was refused."""
+    """An audit event: what a caller did, or was refused."""
     method = caller.method.removeprefix("/strandline.v1.")
     if name is not None:
-        # A caller that is refused chooses it.
+        # The name may be chosen by a caller that is refused.
         name = "".join(each if each.isprintable() else "?" for each in name[:LONGEST_NAME])
     return Audit(caller.principal, caller.peer, method, resource, name, outcome, rule)
 
@@ -288,7 +288,7 @@ Tell = Callable[[Audit], None]
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What a caller may touch, by the rules of now: everything, if it needs none. ``tell`` hears of every refusal."""
+    """What a caller may access under the current rules: everything if it needs none. ``tell`` receives each refusal."""
 
     caller: Caller
     acls: Acls = field(default_factory=Acls)
@@ -296,16 +296,16 @@ class Permit:
 
     @property
     def needs(self) -> Needs:
-        """What rules must allow."""
+        """What rules must allow; empty if the caller needs no rules."""
         return self.caller.needs or {}
 
     def may(self, resource: ResourceType, name: str) -> bool:
-        """Whether the call may touch this."""
+        """Whether the call may access this."""
         operation = self.needs.get(resource)
         return operation is None or self.acls.of(self.caller.principal).may(operation, resource, name)
 
     def refusal(self, resource: ResourceType, name: str) -> Refusal | None:
-        """Why the call may not touch this; None if it may."""
+        """Why the call may not access this; None if it may."""
         if self.may(resource, name):
             return None
         operation = self.needs[resource]
@@ -317,9 +317,9 @@ class Permit:
         return Refusal(CODES[resource], f"{self.caller.principal} may not {operation} {what}", Outcome.NOT_APPENDED)
 
     def topic_refusal(self, name: str, topic_id: str, found: str) -> Refusal | None:
-        """Why the call may not touch the topic that it names by name, by id or by both, and that is called ``found``.
+        """Why the call may not access a topic, named by ``name``, ``topic_id`` or both; ``found`` is the topic's name.
 
-        By its id, one that may not be looked at is as one that is not there.
+        By id, a topic that the caller may not describe is reported exactly like one that does not exist.
         """
         if ResourceType.TOPIC not in self.needs:
             return None
@@ -331,17 +331,17 @@ class Permit:
         return refusal or (self.refusal(ResourceType.TOPIC, found) if found and found != name else None)
 
     def sees(self, resource: ResourceType, name: str) -> bool:
-        """Whether the caller may know that this is there."""
+        """Whether the caller may know that this exists."""
         needs, principal = self.caller.needs, self.caller.principal
         return needs is None or self.acls.of(principal).may(Operation.DESCRIBE, resource, name)
 
     def refused(self, operation: Operation, resource: ResourceType, name: str) -> None:
-        """Tell that the call was refused this."""
+        """Report that the call was refused this."""
         rule = self.acls.of(self.caller.principal).rule_for(operation, resource, name)
         self.tell(audit_of(self.caller, resource, name, "REFUSED", str(rule) if rule else None))
 
     def rule_of_change(self, resource: str, name: str) -> str | None:
-        """The rule that allowed the call to change this, of the resource itself or of the cluster."""
+        """The rule on the resource or on the cluster that allowed the call to change this; None if no rule did."""
         for kind, named in ((resource, name), (ResourceType.CLUSTER, CLUSTER_NAME)):
             if isinstance(kind, ResourceType) and kind in self.needs and self.may(kind, named):
                 return str(self.acls.of(self.caller.principal).rule_for(self.needs[kind], kind, named))
@@ -349,4 +349,4 @@ class Permit:
 
 
 EVERYTHING = Permit(Caller(ANONYMOUS, None))
-"""Of a call that needs no rules."""
+"""The permit of a call that needs no rules."""

@@ -1,4 +1,4 @@
-"""Decides whether a node's claim to have been sent a position of the controller's history is true (M72).
+"""Verifies a node's claim that it was sent a position of the controller's history (M72).
 
 Invariant: only a controller with the secret of this store can make a proof, and it makes one only for a position that
 is durable. A valid proof of a position beyond the store's own therefore shows that the store forgot something; a
@@ -22,34 +22,34 @@ def prove(
     metadata_offset: int,
     reign_id: str = "",
 ) -> PositionProof:
-    """The proof that goes with an image to a node. ``secret`` is the store's, in hexadecimal digits."""
+    """The proof that is sent with an image to a node. ``secret`` is the store's, in hexadecimal digits."""
     mac = _mac(secret, node_id, node_epoch, controller_epoch, metadata_offset, reign_id)
     return PositionProof(node_epoch, controller_epoch, metadata_offset, mac, reign_id)
 
 
 def is_proof(secret: str, node_id: NodeId, proof: PositionProof) -> bool:
-    """Whether this store's controller sent that position to that process."""
+    """Whether the proof is valid: a controller of this store sent that position to that process."""
     made = _mac(secret, node_id, proof.node_epoch, proof.controller_epoch, proof.metadata_offset, proof.reign_id)
     return hmac.compare_digest(made, proof.mac)
 
 
 def later_of(one: PositionProof | None, other: PositionProof | None) -> PositionProof | None:
-    """The proof of the later position."""
+    """Of two proofs, the one of the later position."""
     if one is None or other is None:
         return one or other
     return max(one, other, key=lambda proof: (proof.controller_epoch, proof.metadata_offset))
 
 
 def newest_in(image: MetadataImage) -> PositionProof | None:
-    """The latest position that a stored image proves: its own, one that an answer named, or that of a registration."""
+    """The latest position that a stored image proves: its own, an answer's, or its registration's."""
     return later_of(image.position, image.registered)
 
 
 def _mac(
     secret: str, node_id: NodeId, node_epoch: NodeEpoch, controller_epoch: int, metadata_offset: int, reign_id: str
 ) -> bytes:
-    # Joined by a character that none of them contains: no two positions read the same. Without a reign id the text is
-    # that of earlier releases, whose proofs stay valid.
+    # Joined by a character that no part contains, so the texts of two positions differ. Without a reign id the text is
+    # that of earlier releases, so their proofs stay valid.
     numbers = (str(node_id), str(node_epoch), str(controller_epoch), str(metadata_offset))
     text = " ".join((*numbers, reign_id) if reign_id else numbers)
     return hmac.digest(bytes.fromhex(secret), text.encode(errors="surrogatepass"), "sha256")

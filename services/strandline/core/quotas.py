@@ -1,8 +1,8 @@
-"""Decides how long a client waits that uses more than its quota: rates of principals, of each node for itself (C102).
+"""Decides how long a client over its quota must wait: rates per principal, at each node separately (C102).
 
-Invariants: a request is served whole and paid for afterwards, so over any time at most the rate, the burst and what was
-last begun are used; a client that waits as long as its answer says meets no mute (C103). A mute is of what its quota
-is about: who produces too much may still read, and stays in its group. Requests per second are about all.
+Invariants: a request is served whole and paid for afterwards, so in any period usage is at most the rate, the burst and
+the last request; a client that waits as long as its answer says is never muted (C103). A mute covers only what its
+quota covers: a client over its produce quota can still read and stays in its group. The request rate covers all calls.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from strandline.core.token_bucket import TokenBucket
 
 MOST_QUOTAS = 10_000
 LEAST, MOST = 0.001, 1e15
-"""Of a rate."""
+"""Bounds of a rate."""
 LONGEST_WAIT_MS = 30_000
 BURST_MS = 10_000
 MOST_METERED = 10_000
-"""Rates of principals that are remembered; beyond that the oldest are forgotten, first those that used nothing."""
+"""How many rates of principals are tracked; beyond that the oldest are dropped, idle ones first."""
 _LOOKED_AT = 8
 
 
 class QuotaKey(StrEnum):
-    """What has a rate; names as in Kafka, but for the requests, which Kafka counts in time of its threads."""
+    """What a quota limits; names as in Kafka, except requests, which Kafka counts as a share of thread time."""
 
-    # An enumeration's own is computed in Python, several times for each message.
+    # Enum's own __hash__ runs in Python, and keys are hashed several times for each message.
     __hash__ = str.__hash__
 
     PRODUCER_BYTE_RATE = "producer_byte_rate"
@@ -40,16 +40,16 @@ class QuotaKey(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Quota:
-    """One rate, per second."""
+    """One quota: a rate per second."""
 
     principal: str
-    """``client/`` and the id in the certificate, or `EVERY_CLIENT`: of each client that has no own rate for the key."""
+    """``client/`` and the id in the certificate, or `EVERY_CLIENT` for each client without its own rate for the key."""
     key: QuotaKey
     value: float
 
 
 class QuotaChange(NamedTuple):
-    """A quota to set; without a value one to remove."""
+    """A quota to set, or to remove if ``value`` is None."""
 
     principal: str
     key: str
@@ -57,7 +57,7 @@ class QuotaChange(NamedTuple):
 
 
 def quota_refusal(principal: str, key: str, value: float | None) -> Refusal | None:
-    """Why this can be no quota; without a value why it can be none that is removed."""
+    """Why this quota cannot be set, or removed if ``value`` is None; None if it can."""
     if (refusal := principal_refusal(principal)) is not None:
         return refusal
     if key not in set(QuotaKey):
@@ -70,7 +70,7 @@ def quota_refusal(principal: str, key: str, value: float | None) -> Refusal | No
 
 
 class _Metered:
-    """What one principal has used of one rate."""
+    """One principal's usage of one rate."""
 
     __slots__ = ("bucket", "muted_until_ms", "rate")
 
@@ -81,23 +81,22 @@ class _Metered:
 
 
 class Meters:
-    """What principals use, at one node or controller."""
+    """The usage of all principals at one node or controller."""
 
     def __init__(self, burst_ms: int = BURST_MS, most: int = MOST_METERED) -> None:
         self.quotas: tuple[Quota, ...] = ()
-        """Empty while there is none at all, which is what a busy node asks first."""
+        """Empty if the cluster has no quotas, which a busy node checks first."""
         self._rates: dict[tuple[str, QuotaKey], float] = {}
         self._burst_ms = burst_ms
         self._most = most
         self._metered: dict[tuple[str, QuotaKey], _Metered] = {}
         self.throttled = dict.fromkeys(QuotaKey, 0)
-        """How many requests, or parts of one, had to wait."""
+        """How many requests, or messages of streams, had to wait."""
         self.throttled_ms = dict.fromkeys(QuotaKey, 0)
-        """For how long, all of them together."""
+        """Total time that they had to wait, in ms."""
 
     def know(self, given: tuple[Quota, ...]) -> bool:
-        """Take the quotas of now; whether they are others. A rate that has changed begins with nothing used of it, so
-        who was muted for it is muted no more."""
+        """Set the current quotas; returns whether they changed. Usage of a changed rate starts at zero, unmuted."""
         if given is self.quotas or given == self.quotas:
             return False
         self.quotas, self._rates = given, {(quota.principal, quota.key): quota.value for quota in given}
@@ -105,12 +104,12 @@ class Meters:
         return True
 
     def rate(self, principal: str, key: QuotaKey) -> float | None:
-        """What a principal may use per second; None: as much as it likes."""
+        """What a principal may use per second; None if there is no limit."""
         own = self._rates.get((principal, key))
         return self._rates.get((EVERY_CLIENT, key)) if own is None else own
 
     def take(self, principal: str, key: QuotaKey, count: int, now_ms: int) -> int:
-        """Note what a principal has used; returns for how many ms it is muted for that from now on."""
+        """Record usage by a principal; returns for how many ms it is now muted for this key."""
         metered = self._metered.get((principal, key))
         if metered is None:
             if (rate := self.rate(principal, key)) is None:
@@ -127,7 +126,7 @@ class Meters:
         return wait_ms
 
     def muted_ms(self, principal: str, keys: tuple[QuotaKey, ...], now_ms: int) -> int:
-        """For how many ms a principal is muted for any of these; what an answer tells, and what a request waits."""
+        """For how many more ms a principal is muted for any of these keys: a request waits that long."""
         until_ms = now_ms
         for key in keys:
             if (metered := self._metered.get((principal, key))) is not None:
@@ -135,7 +134,7 @@ class Meters:
         return until_ms - now_ms
 
     def _forget_one(self, now_ms: int) -> None:
-        """Forget who has used nothing of late; of some that were looked at and have, the last."""
+        """Drop the first idle rate among the oldest few, or the last of those few if none is idle."""
         for oldest in [*islice(self._metered, _LOOKED_AT)]:
             metered = self._metered.pop(oldest)
             if metered.bucket.is_full(now_ms):

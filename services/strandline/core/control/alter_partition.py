@@ -33,8 +33,8 @@ could use up all sequences that its node epoch has."""
 class Attempts:
     """The latest attempt of every node epoch, with its answer. Volatile: a new reign refuses old attempts anyway.
 
-    An attempt is refused by its sequence only with the sequence to exceed, so a leader whose count fell behind a
-    stranger's can continue at once (M71).
+    A refusal because of the sequence always names the sequence to exceed, so a leader whose count fell behind that of
+    another sender can continue at once (M71).
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Attempts:
         return None if 0 < ahead <= MAX_AHEAD else _out_of_sequence(request, latest.request_sequence)
 
     def remember(self, request: AlterPartitionRequest, answer: AlterPartitionAnswer) -> None:
-        """Keep what this attempt was answered."""
+        """Store the answer to this attempt."""
         self._latest[request.node_id] = (request, answer)
 
 
@@ -90,7 +90,7 @@ def _refuse_whole(draft: Draft, request: AlterPartitionRequest) -> Refusal | Non
 
 
 def check_node_epoch(draft: Draft, node_id: NodeId, node_epoch: NodeEpoch, *, by_itself: bool = True) -> Refusal | None:
-    """Refuse a process that is not the current incarnation of its node; ``by_itself``: not named by an operator."""
+    """Refuse a process that is not the current incarnation of its node; ``by_itself``: the process sent the request."""
     record = draft.node(node_id)
     if record is None:
         return why_unknown(draft, node_id, node_epoch)
@@ -101,7 +101,7 @@ def check_node_epoch(draft: Draft, node_id: NodeId, node_epoch: NodeEpoch, *, by
             f"store; stop this process and start it again, so that it registers again",
         )
     if by_itself and node_epoch > record.image.node_epoch:
-        # Epochs are given here, so this store has forgotten one (TR18): the process is not the one to end.
+        # Only controllers assign epochs, so this store has forgotten one (TR18); the process is not at fault.
         return Refusal(
             ErrorCode.NOT_CONTROLLER,
             f"node_epoch {node_epoch} of node {node_id} is beyond {record.image.node_epoch}, the last of this store, "

@@ -52,11 +52,11 @@ from strandline.core.types import NodeEpoch, NodeId, Rules
 
 NODE_EPOCHS_SKIPPED = 1_000
 PRODUCER_IDS_SKIPPED = 1_000_000
-"""What a reign leaves out, because a store that lost its end would give them again (C33)."""
+"""How many ids each reign skips, because a store that lost its tail would assign them again (C33)."""
 
 
 class ControllerCore:
-    """The one controller of a cluster. `step` is the only way in; ``state`` is what the store holds, or None."""
+    """The controller of a cluster. `step` is the only entry point; ``state`` is what the store holds, or None."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ControllerCore:
         self._acls = Acls()
         self._mutations = Meters(timings.quota_burst_ms)
         self._next_rebalance_ms = 0
-        # What steps left over, in the order in which it is gone on with.
+        # What earlier steps left over, in the order in which later steps continue it.
         self._left_over = LeftOver()
         self._now_ms = 0
         self._too_old: Refusal | None = None
@@ -147,13 +147,13 @@ class ControllerCore:
         return self._too_old is None
 
     def step(self, event: events.ControllerEvent) -> list[events.ControllerEffect]:
-        """Take one event; what it wants done comes back in the order in which it must be done."""
+        """Handle one event; returns the effects in the order in which they must be performed."""
         self._now_ms = event.now_ms
         return self._handlers[type(event)](event)
 
     @property
     def purgatory_full(self) -> bool:
-        """Never: the controller parks no request."""
+        """Always False: the controller parks no requests."""
         return False
 
     def _draft(self, caller: Caller | None = None, tell: Tell = lambda _: None) -> Draft:
@@ -249,7 +249,7 @@ class ControllerCore:
             self._hear(draft, node_id)
 
     def _hear(self, draft: Draft, node_id: NodeId) -> None:
-        """A node spoke in this reign, or cannot any more: elections that waited for it are held (C37)."""
+        """Hold the elections that waited for a node which has now been heard, or no longer can be (C37)."""
         if self._doubt.heard(node_id):
             leadership.elect_leaderless(draft, node_id)
 
@@ -258,7 +258,7 @@ class ControllerCore:
         return []
 
     def _end_waits(self, draft: Draft, now_ms: int) -> None:
-        """Elect without the reports that are still missing, where the operator put a limit to the wait (M65)."""
+        """Elect without the missing reports where the operator has limited the wait for them (M65)."""
         for tp, since_ms in self._reports.waiting().items():
             partition = draft.partition(tp)
             limit_ms = self._wait_limit_ms(draft.configs(tp.topic_id))
@@ -270,7 +270,7 @@ class ControllerCore:
         limit_ms = recovery_timeout_ms(configs, self._timings.unclean_recovery_timeout_ms)
         if not allows_unclean(configs):
             return limit_ms
-        # Availability first: a node that lives and reports nothing is waited for no longer than a silent one.
+        # Availability first: the wait for a live node that reports nothing is no longer than for a silent one.
         session_ms = self._timings.session_timeout_ms
         return session_ms if limit_ms is None else min(limit_ms, session_ms)
 
@@ -281,7 +281,7 @@ class ControllerCore:
         gone: dict[NodeId, int | None] = {}
         for node_id, node_epoch in event.nodes:
             record = draft.node(node_id)
-            # The word is about one incarnation; a newer one has its own session.
+            # The report is about one incarnation; a newer one has its own session.
             if record is not None and record.image.node_epoch == node_epoch and not record.image.fenced:
                 gone[node_id] = self._sessions.last_heartbeat_ms(node_id)
                 self._sessions.end(node_id)
@@ -322,7 +322,7 @@ class ControllerCore:
     def _audit(
         self, event: events.RequestArrived, draft: Draft, denials: MergedRefusals, done: list[events.ControllerEffect]
     ) -> list[events.ControllerEffect]:
-        """What the caller was refused, and what it changed (C109)."""
+        """Emit audit events of what the caller was refused and what it changed (C109)."""
         found = denials.drain()
         for effect in done:
             if isinstance(effect, events.Commit) and event.caller is not None:
@@ -536,5 +536,5 @@ def _leads_nothing_and_stops(draft: Draft, node_id: NodeId) -> bool:
     record = draft.node(node_id)
     if record is None or not record.image.shutting_down:
         return False
-    # Its places go by several steps if they are many, those that it leads first.
+    # Removing its replicas can take several steps; the partitions that it leads come first.
     return not any(partition.leader == node_id or node_id in partition.isr for partition in draft.partitions())

@@ -28,7 +28,7 @@ from strandline.core.state_events import ConfigChange, LeaderChange, Reassignmen
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 
 _CONTENT = attrgetter(*(each.name for each in fields(PartitionImage) if each.name != "partition_epoch"))
-"""What of a partition may be news; every change has another epoch."""
+"""The fields of a partition whose change is published; epochs change with every one."""
 
 
 class _Reason(NamedTuple):
@@ -89,7 +89,7 @@ class Draft:
         return not (record.image.fenced or record.image.shutting_down or record.image.is_observer)
 
     def has_room(self, node_id: NodeId) -> bool:
-        """Whether this node is to lead: its disk takes appends, and it is not being drained."""
+        """Whether this node should lead: its disk accepts appends, and it is not being drained."""
         record = self.node(node_id)
         return record is not None and not (record.image.disk_nearly_full or record.image.draining)
 
@@ -98,7 +98,7 @@ class Draft:
         return record is not None and not record.image.fenced
 
     def waits_for(self, partition: PartitionImage) -> tuple[NodeId, ...]:
-        """The live replicas that have not spoken in this reign: until they do, no leader is elected here (C37)."""
+        """The live replicas not heard in this reign: until they are, no leader is elected here (C37)."""
         return self._doubt.waits_for(partition, self._is_unfenced)
 
     @property
@@ -136,7 +136,7 @@ class Draft:
         }
 
     def has_waited(self, partition: PartitionImage) -> bool:
-        """Whether the time that this partition waits for reports is over."""
+        """Whether this partition has waited long enough for reports."""
         return self._reports.is_over(partition)
 
     def _is_current(self, node_id: NodeId, node_epoch: NodeEpoch) -> bool:
@@ -148,7 +148,7 @@ class Draft:
         return tuple(record.image.node_id for record in self.nodes() if record.image.is_observer)
 
     def topic(self, ref: TopicRef) -> TopicImage | Refusal:
-        """The topic meant, as it was before this step (M63), if the caller may touch it."""
+        """The topic referred to, as it was before this step (M63), if the caller may access it."""
         found = self.base.topics.get(ref.topic_id) if ref.topic_id else self._by_name(ref.name)
         if found is not None and found.topic_id in self._deleted:
             found = None
@@ -163,11 +163,11 @@ class Draft:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic is called '{ref.name}'")
 
     def sees(self, name: str) -> bool:
-        """Whether the caller may know that this topic is there."""
+        """Whether the caller may know that this topic exists."""
         return self.permit.sees(ResourceType.TOPIC, name)
 
     def has_name(self, name: str) -> bool:
-        """Whether a topic has this name, those of this step included."""
+        """Whether a topic has this name, including topics created in this step."""
         new = any(record.name == name for record in self._topics.values())
         known = self._by_name(name)
         return new or (known is not None and known.topic_id not in self._deleted)
@@ -176,12 +176,12 @@ class Draft:
         return next((topic for topic in self.base.topics.values() if topic.name == name), None)
 
     def configs(self, topic_id: str) -> tuple[tuple[str, str], ...]:
-        """The settings given for a topic, those of this step included."""
+        """The settings of a topic, including this step's changes."""
         record = self._topics.get(topic_id)
         return record.configs if record else self.base.topics[topic_id].configs
 
     def partition(self, tp: TopicPartition) -> PartitionImage | None:
-        """One partition, this step's change included."""
+        """One partition, including this step's change."""
         if tp.topic_id in self._deleted:
             return None
         return self._partitions.get(tp) or self.base.partition(tp)
@@ -206,22 +206,22 @@ class Draft:
     def as_room_allows(
         self, partitions: Sequence[PartitionImage], is_elected: Callable[[PartitionImage], bool]
     ) -> Iterator[PartitionImage]:
-        """These partitions, as far as one step may change them; the rest is left over. Elections come first."""
+        """As many of these partitions as one step may change, elections first; the rest is left over."""
         return self._room.take(partitions, self._partitions_of, is_elected)
 
     def going_on(self, left: LeftOver, is_elected: Callable[[PartitionImage], bool]) -> Iterator[PartitionImage]:
-        """What earlier steps left over, as far as one step may change it; the rest stays left over."""
+        """What earlier steps left over, as much as one step may change; the rest stays left over."""
         return self._room.go_on(left, self.partition, self._partitions_of, is_elected)
 
     def _partitions_of(self, partition: PartitionImage) -> int:
         return len(self.base.topics[partition.tp.topic_id].partitions)
 
     def gone(self) -> frozenset[NodeId]:
-        """The nodes that may be in no ISR: fenced, or shutting down."""
+        """The nodes that no ISR may contain: fenced, or shutting down."""
         return frozenset(r.image.node_id for r in self.nodes() if r.image.fenced or r.image.shutting_down)
 
     def next_leader_epoch(self, tp: TopicPartition) -> LeaderEpoch:
-        """The leader epoch that an election in this step gives."""
+        """The leader epoch after an election in this step."""
         before = self.base.partition(tp)
         return self._skips.leader_epoch_after(before) if before else LeaderEpoch(0)
 
@@ -230,7 +230,7 @@ class Draft:
         self._nodes[record.image.node_id] = record
 
     def remove_node(self, removed: state.RemovedNode) -> None:
-        """Take a node away and keep its tombstone."""
+        """Remove a node and keep its tombstone."""
         self._nodes.pop(removed.node_id, None)
         self._removed[removed.node_id] = removed
 
@@ -373,13 +373,13 @@ class Draft:
 
 
 def _without(rows: tuple[state.Row, ...], others: tuple[state.Row, ...]) -> tuple[state.Row, ...]:
-    """Those that are not among the others, in order."""
+    """The elements of the first that are not in the second, in order."""
     left: set[state.Row] = set(rows).difference(others) if rows is not others else set()
     return tuple(sorted(left))
 
 
 def change_image(after: state.ClusterState, transaction: state.Transaction) -> MetadataImage:
-    """What the transaction changed, topics and nodes whole, as all may see it."""
+    """The change image of a transaction: changed topics and nodes whole, without what only controllers may see."""
     touched = {partition.tp.topic_id for partition in transaction.partitions}
     touched.update(record.topic_id for record in transaction.topics)
     nodes: tuple[NodeImage, ...] = tuple(record.image for record in transaction.nodes)

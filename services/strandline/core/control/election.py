@@ -102,11 +102,11 @@ def _rank(log: ReplicaLogInfo) -> tuple[bool, int, int, int, int]:
 IsActive = Callable[[NodeId], bool]
 """Whether a node is registered to lead, unfenced, and not shutting down."""
 HasRoom = Callable[[NodeId], bool]
-"""Whether a node has space for appends: one that refuses them is elected last."""
+"""Whether a node has space for appends; one that has none is elected last."""
 
 
 class ElectionType(StrEnum):
-    """What made the elected one eligible; the names leave the house in LEADER_CHANGE."""
+    """Why the elected replica was eligible; the names appear in LEADER_CHANGE events."""
 
     ISR = "isr"
     ELR = "elr"
@@ -124,7 +124,7 @@ class Elected(NamedTuple):
 
 
 Reports = Mapping[NodeId, ReplicaLogInfo]
-"""What active replicas reported of their logs in the partition's present leader epoch."""
+"""What active replicas reported of their logs in the partition's current leader epoch."""
 
 
 def elect(partition: PartitionImage, is_active: IsActive, has_room: HasRoom) -> Elected | None:
@@ -197,6 +197,6 @@ def elect_preferred(partition: PartitionImage, is_active: IsActive, has_room: Ha
 
 
 def eligible_set(partition: PartitionImage, is_active: IsActive) -> tuple[NodeId, ...]:
-    """All that could have been elected clean without asking for logs, in order of assignment."""
+    """All replicas that could be elected clean without reports of logs, in order of assignment."""
     complete = {*partition.isr, *partition.elr} - set(partition.unproven)
     return tuple(node_id for node_id in partition.replicas if node_id in complete and is_active(node_id))

@@ -41,15 +41,15 @@ class ControllerTicked:
 
 @dataclass(frozen=True, slots=True)
 class RequestArrived:
-    """Somebody asks. Ends in exactly one `Answer` or `RefuseCall` with the same ``request_id``."""
+    """A request arrived. Ends in exactly one `Answer` or `RefuseCall` with the same ``request_id``."""
 
     now_ms: int
     request_id: int
     request: ControllerRequest
     caller: Caller | None = None
-    """Who changes something, or may touch what rules allow (C105); None: a node, or somebody who only looks."""
+    """Whom rules and audit apply to (C105); None for nodes, and for reads that need no rules."""
     principal: str | None = None
-    """Whose quota counts; None: nobody's (C102)."""
+    """The principal whose quota applies (C102); None if no quota does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class WatchArrived:
 class ConnectionRefused:
     """The controller itself was refused a connection by these incarnations of nodes: their processes are gone.
 
-    Raised by the controller's own probe only; a third party's word is a reason to look, never to fence. Nodes that
-    went at the same time come in one event.
+    Raised by the controller's own probe only; a report from a third party is a reason to probe, never to fence. Nodes
+    that went away at the same time come in one event.
     """
 
     now_ms: int
@@ -75,8 +75,8 @@ class ConnectionRefused:
 
 @dataclass(frozen=True, slots=True)
 class DoorsOpened:
-    """Calls are served from now on, after ``closed_ms`` in which no heartbeat could come in: since the reign began, or
-    since it became unsure of itself (`core.reign`). Comes before everything that enters by the doors."""
+    """Calls are served from now on, after ``closed_ms`` in which no heartbeat could arrive: since the reign began, or
+    since it became unsure of its own lease (`core.reigns`). Comes before every event that a call causes."""
 
     now_ms: int
     closed_ms: int
@@ -84,7 +84,7 @@ class DoorsOpened:
 
 @dataclass(frozen=True, slots=True)
 class StepContinued:
-    """What a step left over is due (`core.step_parts`); follows every `ContinueStep`."""
+    """Continue what a step left over (`core.step_parts`); follows every `ContinueStep`."""
 
     now_ms: int
 

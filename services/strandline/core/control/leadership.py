@@ -1,4 +1,4 @@
-"""Decides what the coming, going and stopping of a node means for every partition it has a part in.
+"""Decides what the arrival, loss and shutdown of a node mean for every partition that it has a replica of.
 
 Invariant: a node that is unclean is in no ISR from that very transaction on, even as the last member (I15); one that is
 fenced or shutting down is elected nowhere from then on, and leaves every ISR by the same transaction or, where they are
@@ -31,7 +31,7 @@ RECOVERY_TIMED_OUT = "unclean_recovery_timeout"
 
 
 def fence(draft: Draft, node_ids: list[NodeId], cause: str, last_heartbeats: dict[NodeId, int | None]) -> None:
-    """End the nodes' part in every partition. All are marked first, so that none of them is elected meanwhile."""
+    """Remove the nodes from every partition. All are marked first, so that none of them is elected meanwhile."""
     gone = [node_id for node_id in node_ids if not _record(draft, node_id).image.fenced]
     for node_id in gone:
         _put(draft, node_id, fenced=True)
@@ -60,23 +60,23 @@ def held_back(draft: Draft, due: Collection[NodeId], silent: Collection[NodeId])
 
 
 def unfence(draft: Draft, node_id: NodeId) -> None:
-    """Let a node take part; partitions without a leader may have found one."""
+    """Make a node active, and elect where a partition without a leader can now have one."""
     _put(draft, node_id, fenced=False)
     _session_event(draft, node_id, "unfence", "heartbeat", None)
     elect_leaderless(draft, node_id)
 
 
 def elect_leaderless(draft: Draft, node_id: NodeId) -> None:
-    """A node became active: partitions without a leader may have found one in it."""
+    """Elect in partitions without a leader after a node became active."""
     leaderless = [each for each in draft.partitions() if each.leader is None and node_id in each.replicas]
     for partition in draft.as_room_allows(leaderless, lambda _: True):
         elect_if_possible(draft, partition)
 
 
 def note_disk(draft: Draft, node_id: NodeId, *, nearly_full: bool) -> None:
-    """What a heartbeat says of a node's disk; leadership leaves one that refuses appends, where another can lead.
+    """Record what a heartbeat says about a node's disk; move leadership away from a full one where another can lead.
 
-    So it leaves a node that is being drained, at its next heartbeat, where another has become able to lead since.
+    Likewise move it away from a node that is being drained, where another has become able to lead since.
     """
     record = _record(draft, node_id)
     if record.image.disk_nearly_full != nearly_full:
@@ -87,16 +87,16 @@ def note_disk(draft: Draft, node_id: NodeId, *, nearly_full: bool) -> None:
 
 
 def shed_leaderships(draft: Draft, node_id: NodeId, cause: str) -> None:
-    """Have other members of the ISR lead what this node leads, where one is to lead rather than it."""
+    """Elect other members of the ISR where this node leads and one of them should lead instead."""
     led = [each for each in draft.partitions() if each.leader == node_id and _roomier(draft, each) is not None]
-    # What this step leaves over, the next heartbeat finds again.
+    # The next heartbeat finds again what this step leaves over.
     for partition in draft.as_room_allows(led, lambda _: True):
         if (chosen := _roomier(draft, partition)) is not None:
             install(draft, partition, chosen, cause)
 
 
 def _roomier(draft: Draft, partition: PartitionImage) -> election.Elected | None:
-    """Another member of the ISR that is to lead and may do so now."""
+    """Another member of the ISR that should lead and may do so now."""
     chosen = None if draft.waits_for(partition) else election.elect(partition, draft.is_active, draft.has_room)
     is_better = chosen is not None and chosen.kind is election.ElectionType.ISR and draft.has_room(chosen.leader)
     return chosen if is_better else None
@@ -119,9 +119,9 @@ def leave_partitions(draft: Draft, node_ids: Collection[NodeId], cause: str, *, 
     """
     named = frozenset(node_ids)
     if not named:
-        # Nearly every tick: to find that no such node has a part in any partition costs a look at all of them.
+        # Called at nearly every tick: skip the scan of all partitions when there is no such node.
         return
-    # An earlier step may have left partitions over that others are to leave (`core.step_parts`).
+    # An earlier step may have left over partitions that other nodes must leave (`core.step_parts`).
     leaving = named | draft.gone()
     losing = [partition for partition in draft.partitions() if _has_a_part(partition, named, unclean)]
     if unclean:
@@ -150,7 +150,7 @@ def _leave(
 
 
 def go_on(draft: Draft, left: LeftOver) -> None:
-    """Change what earlier steps left over, as far as this one may; what has settled itself meanwhile stays as it is."""
+    """Continue what earlier steps left over, as far as this step may; skip what no longer needs a change."""
     gone = draft.gone()
     for partition in draft.going_on(left, lambda each: each.leader is None or each.leader in gone):
         if not gone.isdisjoint(partition.isr):
@@ -193,7 +193,7 @@ def elect_if_possible(draft: Draft, partition: PartitionImage, cause: str = "ele
 
 
 def elect_now(draft: Draft, partition: PartitionImage, cause: str) -> PartitionImage:
-    """Hold an election by the topic's own rules. If no replica is eligible, the partition is offline."""
+    """Hold an election by the topic's settings. If no replica is eligible, the partition is offline."""
     chosen = _choose(draft, partition)
     if chosen is not None:
         return install(draft, partition, chosen, cause)
@@ -203,10 +203,10 @@ def elect_now(draft: Draft, partition: PartitionImage, cause: str) -> PartitionI
 
 
 def install(draft: Draft, partition: PartitionImage, chosen: election.Elected, cause: str) -> PartitionImage:
-    """Make the elected one leader of a new epoch. An unclean one begins a new history alone (M41, M48)."""
+    """Make the elected replica leader in a new epoch. An unclean leader starts a new history alone (M41, M48)."""
     leader = chosen.leader
     if leader in partition.unproven:
-        # A leader is proven: the others agree with it from now on.
+        # A leader is proven by definition: from now on the others must agree with it.
         partition = replace(partition, unproven=tuple(node_id for node_id in partition.unproven if node_id != leader))
     if chosen.kind is election.ElectionType.UNCLEAN:
         changed = replace(
@@ -226,7 +226,7 @@ def install(draft: Draft, partition: PartitionImage, chosen: election.Elected, c
 
 
 def choose_clean(draft: Draft, partition: PartitionImage) -> election.Elected | None:
-    """Who may lead without a record being lost; None while that is not known of any replica."""
+    """The replica that can lead without losing a record; None while no replica is known to."""
     if not draft.compares_logs:
         return election.elect(replace(partition, unproven=()), draft.is_active, draft.has_room)
     return election.elect(partition, draft.is_active, draft.has_room) or election.elect_reported(
@@ -235,7 +235,7 @@ def choose_clean(draft: Draft, partition: PartitionImage) -> election.Elected | 
 
 
 def choose_unclean(draft: Draft, partition: PartitionImage) -> election.Elected | None:
-    """Who may lead where records may be lost; None if no replica is active."""
+    """The replica to elect if records may be lost; None if no replica is active."""
     return election.elect_unclean(partition, draft.reports_of(partition), draft.is_active)
 
 
@@ -249,7 +249,7 @@ def _choose(draft: Draft, partition: PartitionImage) -> election.Elected | None:
 
 
 def _may_lose(draft: Draft, partition: PartitionImage) -> bool:
-    """Whether an unclean election is allowed now: no report that could make it a better one is still to come."""
+    """Whether an unclean election is allowed now: no report is outstanding that could improve the choice."""
     if draft.has_waited(partition):
         return True
     if not allows_unclean(draft.configs(partition.tp.topic_id)):
@@ -298,7 +298,7 @@ def _decided(draft: Draft, decision: str, outcome: str) -> None:
 
 
 def take_reports(draft: Draft, reports: ReplicaReports, request: ReportReplicaLogs) -> None:
-    """Let every report of a request count where it may. The sender is the current process of its node."""
+    """Apply each report of a request. The sender is the current process of its node."""
     for info in request.logs:
         partition = draft.partition(info.tp)
         if partition is None or request.node_id not in partition.replicas:
@@ -322,7 +322,7 @@ def _say_what_is_missing(draft: Draft, before: PartitionImage) -> None:
 
 
 def _refuses_to_cut(draft: Draft, partition: PartitionImage, info: ReplicaLogInfo, node_id: NodeId) -> None:
-    """A follower holds committed records that its leader lacks; that leader was elected on a log that lost them."""
+    """Handle a follower that holds committed records which its leader lacks: the leader's log had lost them."""
     if partition.leader in (None, node_id) or partition.leader_epoch != info.leader_epoch:
         return
     is_member = node_id in partition.isr or node_id in partition.elr
@@ -336,7 +336,7 @@ def _refuses_to_cut(draft: Draft, partition: PartitionImage, info: ReplicaLogInf
 
 
 def _hand_over(draft: Draft, partition: PartitionImage, node_id: NodeId) -> None:
-    # The old ISR agrees with the old leader, so none of its members holds the records: they are complete no more.
+    # The old ISR agrees with the old leader, so no member holds the records: none is complete any more.
     elr = tuple(member for member in partition.elr if member != node_id)
     changed = replace(partition, leader=node_id, isr=(node_id,), elr=elr)
     if len(changed.isr) >= partition.min_isr:
@@ -345,14 +345,14 @@ def _hand_over(draft: Draft, partition: PartitionImage, node_id: NodeId) -> None
 
 
 # ---- elect_leaders
-# Decides elections that an operator or the clock asks for, not those that follow the loss of a leader.
+# Decides elections that an operator or a timer requests, as opposed to those after the loss of a leader.
 #
 # Invariant: a preferred election moves leadership only to a member of the ISR; an unclean one is held only where
 # there is no leader, and only if no clean one is possible.
 
 
 def elect_leaders(draft: Draft, request: ElectLeaders) -> LeadersElected:
-    """Hold the elections asked for; with none named, in every partition that needs one."""
+    """Hold the requested elections, or if none is named, one in every partition that needs it."""
     if not request.partitions:
         results = [_elect(draft, request, partition) for partition in list(draft.partitions())]
         return LeadersElected(results=tuple(result for result in results if not _needless(result)))
@@ -400,7 +400,7 @@ def _elect(draft: Draft, request: ElectLeaders, partition: PartitionImage) -> El
 
 
 def _was_held(request: ElectLeaders, partition: PartitionImage) -> Refusal | None:
-    """Why no election is held where one was since the caller looked, perhaps by this very request."""
+    """The refusal of an election where one was held after the caller looked, perhaps for this same request."""
     seen = next((each.leader_epoch for each in request.seen if each.tp == partition.tp), partition.leader_epoch)
     if seen == partition.leader_epoch:
         return None
@@ -425,7 +425,7 @@ def _unclean(draft: Draft, partition: PartitionImage) -> election.Elected | Refu
     if partition.leader is not None:
         return Refusal(ErrorCode.ELECTION_NOT_NEEDED, f"node {partition.leader} leads; nothing is gained unclean")
     if is_internal(name := draft.base.topics[partition.tp.topic_id].name):
-        # Its coordinators may have answered from what a replica outside of the ISR lacks.
+        # Its coordinators may have sent answers based on records that a replica outside the ISR lacks.
         return not_for_clients(name)
     return (
         choose_clean(draft, partition)

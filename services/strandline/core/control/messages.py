@@ -1,7 +1,7 @@
-"""What is asked of the controller besides registration and AlterPartition, and what it answers, free of any wire.
+"""Requests to the controller other than registration and AlterPartition, and its answers, independent of the wire.
 
-Invariant: a request that may change something names the cluster it is meant for (or does not say), and every
-answer to a batch has exactly one entry per element asked for, a refusal or the result.
+Invariant: a request that may change something can name the cluster that it is meant for, and every answer to a
+batch has exactly one entry per element, a refusal or a result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PartitionsRef(NamedTuple):
 
 
 class ElectionKind(StrEnum):
-    """What an operator asks for (Kafka: ElectionType)."""
+    """The kind of election that an operator requests (Kafka: ElectionType)."""
 
     PREFERRED = "preferred"
     UNCLEAN = "unclean"
@@ -77,13 +77,13 @@ class DescribeTopics:
 
 
 class ConfigChange(NamedTuple):
-    """Settings of one topic to give and to take back; all of them or none."""
+    """Settings of one topic to set and to remove; all of them are applied or none."""
 
     topic: TopicRef
     set_configs: tuple[tuple[str, str], ...] = ()
     delete_configs: tuple[str, ...] = ()
     invalid: Refusal | None = None
-    """What its reader found wrong with it; then nothing of it is done."""
+    """What the decoder found wrong with it; then none of it is applied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +96,12 @@ class AlterTopicConfigs:
 
 
 class ConfigsRef(NamedTuple):
-    """Settings of one topic, by name; empty: all."""
+    """Settings of one topic, by name; empty means all."""
 
     topic: TopicRef
     names: tuple[str, ...] = ()
     invalid: Refusal | None = None
-    """What its reader found wrong with it."""
+    """What the decoder found wrong with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class DescribeConfigs:
 
 
 class GrowingTopic(NamedTuple):
-    """A topic and the number of partitions it shall have."""
+    """A topic and its new number of partitions."""
 
     topic: TopicRef
     total: int
@@ -122,7 +122,7 @@ class GrowingTopic(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitions:
-    """Topics that grow."""
+    """Topics to add partitions to."""
 
     cluster_id: str | None = None
     topics: tuple[GrowingTopic, ...]
@@ -133,13 +133,13 @@ class CreatePartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeaders:
-    """Elections to hold; no topics: every partition that needs one."""
+    """Elections to hold; without topics, in every partition that needs one."""
 
     cluster_id: str | None = None
     kind: ElectionKind = ElectionKind.PREFERRED
     partitions: tuple[PartitionsRef, ...] = ()
     seen: tuple[messages.EpochsSeen, ...] = ()
-    """A partition whose leader epoch is another by now holds no election: a repeat changes nothing (C32)."""
+    """No election is held in a partition whose leader epoch has changed since, so a retry changes nothing (C32)."""
 
 
 class ReassignPartition(NamedTuple):
@@ -150,7 +150,7 @@ class ReassignPartition(NamedTuple):
     target: tuple[NodeId, ...] | None
     """The preferred leader first; None cancels its reassignment."""
     planned_from: tuple[NodeId, ...] | None = None
-    """The nodes that the target was planned from; None: not compared."""
+    """The replicas that the target was planned from; None skips the comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ class AlterPartitionReassignments:
     partitions: tuple[ReassignPartition, ...]
     allow_factor_change: bool = True
     throttle_bytes_per_s: int | None = None
-    """The rate of those that are begun or changed (C80); None: as fast as they can."""
+    """The rate limit of the reassignments that begin or change (C80); None: no limit."""
     validate_only: bool = False
     force: bool = False
     """Whether a cancel may leave a partition below its min ISR."""
@@ -169,7 +169,7 @@ class AlterPartitionReassignments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPartitionReassignments:
-    """A question for the reassignments that have not ended; no topics: all."""
+    """Asks for the reassignments that have not ended; without topics, all of them."""
 
     cluster_id: str | None = None
     partitions: tuple[PartitionsRef, ...] = ()
@@ -177,7 +177,7 @@ class ListPartitionReassignments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainNode:
-    """Drain a node, or end that (C86)."""
+    """Drain a node, or stop draining it (C86)."""
 
     cluster_id: str | None = None
     node_id: NodeId
@@ -185,7 +185,7 @@ class DrainNode:
 
 
 class AclFilter(NamedTuple):
-    """Rules that agree with all of this; None: with anything."""
+    """Matches the rules that agree with every field; None agrees with anything."""
 
     resource: ResourceType | None = None
     name: str | None = None
@@ -194,10 +194,10 @@ class AclFilter(NamedTuple):
     operation: Operation | None = None
     permission: Permission | None = None
     speaks_of_name: bool = False
-    """Whether ``name`` is what the rules must speak of, and not their own."""
+    """Whether to match the rules that apply to ``name``, instead of those that have this name."""
 
     def takes(self, rule: Rule) -> bool:
-        """Whether a rule agrees."""
+        """Whether the filter matches a rule."""
         is_named = self.name is None or (rule.matches(self.name) if self.speaks_of_name else rule.name == self.name)
         wanted = (self.resource, self.pattern, self.principal, self.operation, self.permission)
         found = (rule.resource, rule.pattern, rule.principal, rule.operation, rule.permission)
@@ -206,7 +206,7 @@ class AclFilter(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterAcls:
-    """Rules to add, and filters of rules to take back; ``force``: even if the caller can change none afterwards."""
+    """Rules to add, and filters of rules to remove; ``force``: even if the caller can change none afterwards."""
 
     cluster_id: str | None = None
     entries: tuple[Rule | AclFilter | Refusal, ...]
@@ -233,7 +233,7 @@ class AlterClientQuotas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeClientQuotas:
-    """Quotas to list, of these principals; none: of all."""
+    """Lists the quotas of these principals; empty means all."""
 
     cluster_id: str | None = None
     principals: tuple[str, ...] = ()
@@ -250,7 +250,7 @@ class InitProducerId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProducerIds:
-    """A node's request for producer ids that are its own (C65, KIP-730)."""
+    """A node's request for a block of producer ids (C65, KIP-730)."""
 
     node_id: NodeId
     node_epoch: NodeEpoch
@@ -259,7 +259,7 @@ class AllocateProducerIds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListNodes:
-    """A question for every registered node."""
+    """Asks for every registered node."""
 
     cluster_id: str | None = None
 
@@ -283,12 +283,12 @@ class UnregisterNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetMetadata:
-    """A client's question for the state; no topics: all. Unknown ones are missing in the answer."""
+    """A client's request for the metadata; without topics, all. Unknown topics are missing in the answer."""
 
     cluster_id: str | None = None
     topics: tuple[TopicRef, ...] = ()
     linearizable: bool = False
-    """Whether the answer must hold every change that was answered before (C14b)."""
+    """Whether the answer must include every change that was acknowledged before (C14b)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,7 +331,7 @@ ControllerRequest = (
 
 
 class CreatedTopic(NamedTuple):
-    """What became of one topic to create; ``topic`` is None with a refusal and with validate_only."""
+    """The result for one topic to create; ``topic`` is None with a refusal and with validate_only."""
 
     name: str
     refusal: Refusal | None = None
@@ -341,14 +341,14 @@ class CreatedTopic(NamedTuple):
 
 
 class TopicResult(NamedTuple):
-    """What became of one topic."""
+    """The result for one topic."""
 
     topic: TopicRef
     refusal: Refusal | None = None
 
 
 class DescribedTopic(NamedTuple):
-    """One topic described, or why it is not."""
+    """The description of one topic, or a refusal."""
 
     asked: TopicRef
     refusal: Refusal | None = None
@@ -356,7 +356,7 @@ class DescribedTopic(NamedTuple):
 
 
 class ElectionResult(NamedTuple):
-    """What became of one election, with the leader that holds now. ``tp`` is None for an unknown topic."""
+    """The result of one election, with the current leader. ``tp`` is None for an unknown topic."""
 
     topic: TopicRef
     partition: int
@@ -409,27 +409,27 @@ class LeadersElected:
 
 
 class ReassignmentState(StrEnum):
-    """How far a reassignment is."""
+    """The state of a reassignment."""
 
     QUEUED = "queued"
     RUNNING = "running"
 
 
 def state_of(partition: messages.PartitionImage) -> ReassignmentState | None:
-    """Whether a reassignment of this partition runs, or only waits; None without one."""
+    """The state of this partition's reassignment; None if it has none."""
     if partition.original:
         return ReassignmentState.RUNNING
     return ReassignmentState.QUEUED if partition.queued_target else None
 
 
 class ReassignedPartition(NamedTuple):
-    """What became of the reassignment of one partition."""
+    """The result for the reassignment of one partition."""
 
     topic: TopicRef
     partition: int
     refusal: Refusal | None = None
     state: ReassignmentState | None = None
-    """None: it has ended, or was only checked."""
+    """None if it has ended, or was only validated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -454,7 +454,7 @@ class OngoingReassignment(NamedTuple):
     partition: messages.PartitionImage
     waits: tuple[ReassignmentWait, ...]
     since_ms: int | None
-    """Milliseconds in its present state; None: since before this reign."""
+    """Milliseconds in its current state; None if that began before this reign."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -464,12 +464,12 @@ class ReassignmentsListed:
     refusal: Refusal | None = None
     reassignments: tuple[OngoingReassignment, ...] = ()
     moves_per_node: int = 0
-    """How many that run may add a replica to one node, and how many may take one from it (C73)."""
+    """How many running reassignments may add a replica to one node, and how many may remove one from it (C73)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDrained:
-    """Answer to DrainNode, with what the node still has."""
+    """Answer to DrainNode, with the replicas that the node still has."""
 
     refusal: Refusal | None = None
     remaining_replicas: int = 0
@@ -478,8 +478,7 @@ class NodeDrained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntriesAltered:
-    """Answer to AlterAcls and AlterClientQuotas: of each entry why it was refused, or the rules that it added or took
-    back."""
+    """Answer to AlterAcls and AlterClientQuotas: for each entry its refusal, or the rules that it added or removed."""
 
     results: tuple[Refusal | tuple[Rule, ...], ...]
 

@@ -1,4 +1,4 @@
-"""Which reassignments and drainings of nodes are taken, and what is answered about those that have not ended.
+"""Decides which reassignments and drains are accepted, and lists those that have not ended.
 
 Invariant: whatever is refused is refused before anything of that partition changes; the latest target wins, and an
 equal one changes nothing, so a request may be repeated (C72).
@@ -36,7 +36,7 @@ from strandline.core.types import REASSIGNMENTS, NodeId, TopicPartition
 def alter_reassignments(
     draft: Draft, reassignments: Reassignments, request: messages.AlterPartitionReassignments
 ) -> messages.PartitionsReassigned:
-    """Begin, change or cancel each reassignment, or say why not; one that is refused does not hold up the others."""
+    """Begin, change or cancel each reassignment, or refuse it; a refusal does not affect the others."""
     refusal = draft.below(REASSIGNMENTS, "moves of replicas") or _bad_throttle(request)
     if refusal is not None:
         return messages.PartitionsReassigned(refusal=refusal)
@@ -124,8 +124,8 @@ def _take(
 def _queue(
     draft: Draft, partition: PartitionImage, target: tuple[NodeId, ...], number: int, throttle: int | None
 ) -> None:
-    """Let the target wait for its turn, which may be at once; a running reassignment with this target goes on, at the
-    rate that was named last (C80)."""
+    """Queue the target, which may start at once; a running reassignment with the same target continues at the rate that
+    was given last (C80)."""
     if target == (partition.queued_target or partition.target):
         target, number = partition.queued_target, partition.queue_number
     elif target == partition.target:
@@ -159,7 +159,7 @@ def _bad_target(
             f"target {list(target)} has {len(target)} replicas and the partition {len(partition.settled_replicas)}; "
             f"name as many, or allow another number",
         )
-    # A node that is drained may keep a replica while others move.
+    # A node that is being drained may keep a replica while others move.
     kept = [node_id for node_id in target if node_id in partition.replicas]
     return placement.check_assignment(target, also=kept)
 
@@ -200,7 +200,7 @@ def _bad(message: str) -> Refusal:
 def list_reassignments(
     draft: Draft, reassignments: Reassignments, request: messages.ListPartitionReassignments, now_ms: int
 ) -> messages.ReassignmentsListed:
-    """Every reassignment that has not ended and that the caller may know of, or those of the partitions asked for,
+    """The reassignments that have not ended, of all partitions that the caller may describe or of those requested,
     running ones first."""
     wanted = set(_wanted(draft, request.partitions))
     if refusal := next((each for each in wanted if isinstance(each, Refusal)), None):
@@ -233,7 +233,7 @@ def _wanted(draft: Draft, asked: Sequence[messages.PartitionsRef]) -> Iterator[T
 
 
 def drain(draft: Draft, request: messages.DrainNode) -> messages.NodeDrained:
-    """Drain a node, or end that; to say it again changes nothing."""
+    """Drain a node, or stop draining it; repeating the request changes nothing."""
     node_id = request.node_id
     record = draft.node(node_id)
     if record is None:
@@ -255,7 +255,7 @@ def drain(draft: Draft, request: messages.DrainNode) -> messages.NodeDrained:
 
 
 def _cannot_drain(draft: Draft, node_id: NodeId) -> Refusal | None:
-    """Why what the node holds has no other place, as a plan would say it: then draining it would never end."""
+    """Why some replica of the node fits on no other node, so that a drain would never end; None if all fit."""
     images = [each.image for each in draft.nodes() if each.image.node_id != node_id and not each.image.is_observer]
     racks: dict[int, str | None] = {image.node_id: image.rack for image in images}
     takers = [image.node_id for image in images if not image.draining]
@@ -264,7 +264,7 @@ def _cannot_drain(draft: Draft, node_id: NodeId) -> Refusal | None:
     def why(wanted: int, *kept: NodeId) -> str:
         return no_room(wanted, kept, takers, racks, rack_limit(wanted, count))
 
-    # If there is room whatever a partition keeps, there is room for each.
+    # If there is room regardless of which replicas a partition keeps, there is room for each.
     tight = cache(why)
     for partition in draft.partitions():
         target = partition.queued_target or partition.target

@@ -1,4 +1,4 @@
-"""Decides whether a process may be the node it says it is, and what its coming changes.
+"""Decides whether a process may register as the node that it claims to be, and what the registration changes.
 
 Invariants: a new incarnation has a new node epoch, and every partition it led gets a new leader epoch in the
 same transaction (M56, I1); an unclean one is in no ISR and no ELR from that transaction on (M58, I15).
@@ -20,7 +20,7 @@ from strandline.core.state_events import NodeSession
 from strandline.core.types import NodeEpoch, NodeId, Role
 
 # ---- sessions
-# Decides which nodes live: a session is kept by heartbeats and ends by silence, but never by our own pause.
+# Decides which nodes are alive: heartbeats renew a session, silence ends it, our own pauses never do.
 #
 # Invariant (M59): a gap in the controller's own time costs no node its session; between two heartbeats of a node
 # such gaps extend its session by one session time-out at most, so a dead node is fenced in the end. While the
@@ -46,7 +46,7 @@ class Sessions:
         self._first = _Session(0)
 
     def begin(self, now_ms: int) -> None:
-        """A reign begins, and with it a session that no heartbeat keeps: every live node speaks before it is over."""
+        """Start a reign, and with it a session that is not renewed: every live node is heard before it is over."""
         self._first = _Session(now_ms + self._timeout_ms)
 
     def first_is_over(self, now_ms: int) -> bool:
@@ -89,7 +89,7 @@ class Sessions:
         return session.metadata_offset if session else None
 
     def silent(self, now_ms: int) -> set[NodeId]:
-        """Every node with a session that has missed two heartbeats, those that are due included."""
+        """Every node with a session that has missed two heartbeats, including those whose session is due."""
         quiet_ms = 2 * self._interval_ms
         return {n for n, s in self._sessions.items() if now_ms - (s.deadline_ms - self._timeout_ms) > quiet_ms}
 
@@ -130,7 +130,7 @@ PAST_INCARNATIONS = 16
 
 
 def register(draft: Draft, sessions: Sessions, request: RegisterNode) -> NodeRegistered:
-    """Register a process, or say why not. The caller grants the session once this succeeded."""
+    """Register a process, or refuse it. The caller grants the session once this succeeds."""
     before = draft.node(request.node_id)
     alive = sessions.is_alive(request.node_id)
     level = shared_level(draft, sessions, request)
@@ -233,7 +233,7 @@ def shared_level(draft: Draft, sessions: Sessions, request: RegisterNode) -> int
 
 
 def _needs_reassignments(draft: Draft) -> str | None:
-    """What an older release would not know of, and would take for something else."""
+    """What an older release would not know of and would misread."""
     if any(each.original or each.queued_target for each in draft.partitions()):
         return "reassignments, and some have not ended; let them end, or cancel them, and try again"
     if any(record.image.draining for record in draft.nodes()):
@@ -260,7 +260,7 @@ def _admit(draft: Draft, before: NodeRecord | None, alive: bool, request: Regist
     else:
         reign_anew(draft, request.node_id, "restart")
     if stays:
-        # It may have been shutting down, and be wanted after all.
+        # It may have been shutting down; a registration ends that.
         elect_leaderless(draft, request.node_id)
     _observe(draft, before, record)
     return record
@@ -281,7 +281,7 @@ def _lost_records(before: NodeRecord | None, request: RegisterNode) -> str | Non
 
 
 def _is_older_copy(before: NodeRecord, request: RegisterNode) -> bool:
-    """Whether the directory does not remember the process that registered last from it: it went back in time (M67)."""
+    """Whether the directory went back in time: it does not remember the last process that registered from it (M67)."""
     known = request.known_incarnations
     return bool(known) and bool(before.incarnation_id) and before.incarnation_id not in known
 
@@ -310,7 +310,7 @@ def _record(before: NodeRecord | None, request: RegisterNode, node_epoch: NodeEp
 
 
 def _observe(draft: Draft, before: NodeRecord | None, record: NodeRecord) -> None:
-    """Every partition lists every observer; a node that begins or ceases to be one changes them all (M60)."""
+    """Update every partition's list of observers when a node starts or ceases to be one (M60)."""
     was = before is not None and before.image.is_observer
     if was == record.image.is_observer:
         return
@@ -320,7 +320,7 @@ def _observe(draft: Draft, before: NodeRecord | None, record: NodeRecord) -> Non
 
 
 # ---- removed_nodes
-# Decides when a node may be removed, what is kept of it, and what a process of it is answered afterwards (C85).
+# Decides when a node may be removed, what is kept of it, and how a process of it is answered afterwards (C85).
 #
 # Invariant: a node that has a session, or that any partition's replicas name, is never removed, so nothing is ever
 # placed on or elected from an unknown node. What is kept is kept for ever: its last node epoch distinguishes a process
@@ -328,11 +328,11 @@ def _observe(draft: Draft, before: NodeRecord | None, record: NodeRecord) -> Non
 # are assigned, which leaves their partitions with replicas that do not exist.
 
 _NAMED = 3
-"""Partitions that a refusal names; the rest are counted."""
+"""How many partitions a refusal names; the rest are counted."""
 
 
 def unregister(draft: Draft, sessions: Sessions, request: UnregisterNode) -> NodeUnregistered:
-    """Remove a node, or say why not."""
+    """Remove a node, or refuse to."""
     record = draft.node(request.node_id)
     if record is None:
         return NodeUnregistered(refusal=_not_registered(draft, request.node_id))
@@ -344,8 +344,8 @@ def unregister(draft: Draft, sessions: Sessions, request: UnregisterNode) -> Nod
 
 
 def _raise_level(draft: Draft, sessions: Sessions) -> None:
-    """The node that is gone may have been the last one of an older release: no registration needs to follow for the
-    others to use what they all speak."""
+    """Raise the feature level if the removed node was the last one of an older release, without waiting for a
+    registration."""
     live = [record for record in draft.nodes() if sessions.is_alive(record.image.node_id)]
     if live:
         _, high = types.shared((record.feature_min, record.feature_max) for record in live)
@@ -353,7 +353,7 @@ def _raise_level(draft: Draft, sessions: Sessions) -> None:
 
 
 def why_unknown(draft: Draft, node_id: NodeId, node_epoch: NodeEpoch) -> Refusal:
-    """What a process is answered whose node is not registered: stop, if the node was removed after it registered."""
+    """The refusal of a process whose node is not registered: to stop, if the node was removed after it registered."""
     removed = draft.base.removed_nodes.get(node_id)
     if removed is None or node_epoch > removed.node_epoch:
         return Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"node {node_id} is not registered; register it first")
@@ -412,7 +412,7 @@ def _remove(draft: Draft, record: NodeRecord) -> None:
 
 
 def still_removed(images: Iterable[MetadataImage], store: ClusterState | None) -> set[NodeId]:
-    """The nodes of which the newest word is that they were removed, of all that a recovery is given (TR18)."""
+    """The nodes that are removed according to the newest of all inputs of a recovery (TR18)."""
     words = [*images, store.snapshot()] if store is not None else [*images]
     removed: set[NodeId] = set()
     for image in sorted(words, key=lambda image: (image.controller_epoch, image.metadata_offset)):
@@ -424,7 +424,7 @@ def still_removed(images: Iterable[MetadataImage], store: ClusterState | None) -
 def recovered_tombstones(
     removed: Iterable[NodeId], latest: Mapping[NodeId, NodeRecord], store: ClusterState | None
 ) -> dict[NodeId, RemovedNode]:
-    """What a recovered store keeps of removed nodes; a node epoch that is no longer known is 0, which no node has."""
+    """The tombstones of a recovered store; a node epoch that is no longer known is 0, which no node has."""
     kept = dict(store.removed_nodes) if store is not None else {}
     for node_id in sorted(removed):
         record = latest.get(node_id)

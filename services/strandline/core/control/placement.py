@@ -1,7 +1,7 @@
-"""Decides which nodes hold a new partition: spread by load, across racks where there are some.
+"""Decides which nodes hold a new partition: spread by load, and across racks if nodes have racks.
 
-Invariant: every partition has as many different nodes as it has replicas; observers are never among them
-(M60); the first one, its preferred leader, is one that can lead now if there is any.
+Invariant: every replica of a partition is on a different node; observers are never used (M60); the first node, the
+preferred leader, is one that can lead now if there is any.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from strandline.core.types import GROUPS, TRANSACTIONS, NodeId
 
 
 class Placement:
-    """Counts what every node holds and leads, and gives the next partition to those with least."""
+    """Counts what each node holds and leads, and places the next partition on the nodes with the least."""
 
     def __init__(self, nodes: Iterable[NodeRecord], partitions: Iterable[PartitionImage]) -> None:
         images = [record.image for record in nodes]
@@ -71,7 +71,7 @@ class Placement:
         return None
 
     def accept(self, replicas: Sequence[NodeId]) -> None:
-        """Count an explicit assignment, so that what is placed beside it spreads."""
+        """Count an explicit assignment, so that later placements take it into account."""
         self._count(replicas)
 
     def _count(self, replicas: Sequence[NodeId]) -> None:
@@ -102,8 +102,8 @@ def _bad(message: str) -> Refusal:
 # ---- internal_topic_shape
 # Decides the shape of a topic that holds coordinators' state, and when the controller may create one (G1).
 #
-# Invariant: such a topic never has fewer replicas than the controller's setting asks for: created while too few nodes
-# live, it would have them for ever.
+# Invariant: such a topic never has fewer replicas than the controller's setting: one that was created while too few
+# nodes were alive would keep too few.
 
 STATE_SEGMENT_BYTES = 1 << 20
 """Only whole segments below the log start are removed, so a sweep would free nothing of a log of one large segment."""
@@ -111,7 +111,7 @@ STATE_MIN_ISR = 2
 
 
 def internal_topic(draft: Draft, timings: ControllerTimings, placement: Placement, new: NewTopic) -> NewTopic | Refusal:
-    """The topic as it is created, or why it cannot be now."""
+    """The topic to create, or why it cannot be created now."""
     if new.assignments or new.configs or new.num_partitions is not None or new.replication_factor is not None:
         message = f"topic '{new.name}' is internal: the controller shapes it; name no partitions, replicas or settings"
         return Refusal(ErrorCode.INVALID_REQUEST, message)
@@ -130,7 +130,7 @@ def internal_topic(draft: Draft, timings: ControllerTimings, placement: Placemen
 
 
 def _kind_of(name: str, timings: ControllerTimings) -> tuple[str, int, int]:
-    """What a topic holds the state of, which feature level that needs, and how many partitions it has."""
+    """Whose state a topic holds, which feature level that needs, and how many partitions it has."""
     if name == GROUP_STATE:
         return "groups", GROUPS, timings.group_state_partitions
     assert name == TRANSACTION_STATE, f"{name} is no internal topic"

@@ -1,8 +1,8 @@
-"""Decides whether the controller's store lacks what a node was sent, and whose word is enough for that (TR18, C35).
+"""Decides whether the controller's store lacks something that a node was sent, and what proves it (TR18, C35).
 
-Invariants: no epoch is handed out twice (I14): a store that was restored from a backup would do so, and a proof of a
-position that the store does not know shows it; from then on nothing is served from it. A claim without a proof never
-does: it refuses the one node that makes it (M72), or one forged number would stop the cluster.
+Invariants: no epoch is assigned twice (I14). A store that was restored from a backup would do so; a proof of a position
+that the store does not know reveals it, and from then on nothing is served from it. A claim without a proof only causes
+a refusal of the node that makes it (M72), or else one forged number could stop the cluster.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ REMEDY = "restore the newest store, or run `strandline controller recover` with 
 
 
 class Objection(NamedTuple):
-    """Why a node's word cannot be served from this store."""
+    """Why a node's request cannot be served from this store."""
 
     refusal: Refusal
     stops_serving: bool
-    """Whether it is proven that the store forgot something; otherwise this node alone is refused."""
+    """Whether it is proven that the store lost something; otherwise only this node is refused."""
 
 
 def objection(
     state: ClusterState,
     request: messages.RegisterNode | messages.Heartbeat | messages.AlterPartitionRequest | WatchMetadata,
 ) -> Objection | None:
-    """What the position that comes with a request shows about the store; None if it shows nothing.
+    """What the position in a request shows about the store; None if it shows nothing.
 
     A change is sent only after it is durable, so no node can have been sent a position that the store does not know.
     """
@@ -57,7 +57,7 @@ def objection(
     is_complete = isinstance(request, messages.RegisterNode | messages.Heartbeat)
     if place is Standing.BEYOND_RECOVERY and topics is not None and _is_known(state, topics):
         if isinstance(request, messages.RegisterNode):
-            # It starts again, as the sentence asks for; what was decided without its directory counts it nowhere (C38).
+            # It starts again, as the message asks; what was decided without its directory does not count it (C38).
             return None
         return Objection(_of_a_lost_end(node_id, proof), stops_serving=False)
     why = _by_numbers(state, node_id, proof) if place is None else _by_history(state, node_id, proof, place)
@@ -94,7 +94,7 @@ def _by_history(state: ClusterState, node_id: NodeId, proof: messages.PositionPr
 
 
 def _by_numbers(state: ClusterState, node_id: NodeId, proof: messages.PositionProof) -> str | None:
-    """By a node of a release that names no reigns: only numbers beyond the store's own show something."""
+    """The objection to a node of a release without reign ids: only numbers beyond the store's own show something."""
     header = state.header
     if proof.controller_epoch > header.controller_epoch:
         return _sentence(node_id, f"controller epoch {proof.controller_epoch}", str(header.controller_epoch))
@@ -118,7 +118,7 @@ def _unproven(why: str) -> Refusal:
 
 
 def unproven_claim(state: ClusterState, request: messages.RegisterNode | messages.Heartbeat) -> Refusal | None:
-    """Refuse a node that says it has seen more than the store holds, without a proof that shows it."""
+    """Refuse a node that claims to have seen more than the store holds, without a proof."""
     claim = (
         _of_heartbeat(state, request) if isinstance(request, messages.Heartbeat) else _of_registration(state, request)
     )
@@ -142,19 +142,19 @@ def _of_heartbeat(state: ClusterState, request: messages.Heartbeat) -> str | Non
 
 
 def is_of_a_lost_reign(record: NodeRecord, node_epoch: NodeEpoch, next_node_epoch: int) -> bool:
-    """Whether ``node_epoch`` was given by the lost end of a reign, so that waiting would not end.
+    """Whether ``node_epoch`` was assigned in the lost end of a reign, so that waiting would not end.
 
-    Recovery, and every new reign, continue above all epochs that may have been given (C33). Such a process is not
-    taken over: the lost end may have taken its places from it (M58). It has to register again.
+    Recovery, and every new reign, continue above all epochs that may have been assigned (C33). Such a process is not
+    adopted: the lost end may have removed its replicas (M58). It has to register again.
     """
     return record.image.node_epoch < node_epoch < next_node_epoch
 
 
 def why_empty(state: ClusterState, node_id: NodeId, cluster_id: str | None) -> str | None:
-    """One sentence if a node of ``cluster_id`` came to a store that no node ever registered at; else None.
+    """One sentence if a node of ``cluster_id`` contacted a store that no node ever registered at; else None.
 
-    A lost store looks just like a new cluster. Refusing the node as a stranger would end its process, and all
-    others' after it, for the want of a file that can be recovered.
+    A lost store looks just like a new cluster. Refusing the node as one of another cluster would end its process, and
+    then all the others, for lack of a file that can be recovered.
     """
     if state.nodes or state.removed_nodes:
         return None
@@ -185,11 +185,11 @@ def _sentence(node_id: NodeId, seen: str, stored: str) -> str:
 
 
 # ---- doubt
-# Decides what waits because a new reign has not heard from the nodes yet (C37).
+# Decides what must wait because a new reign has not heard from the nodes yet (C37).
 #
-# Invariants: while a live replica of a partition has not spoken in this reign, no leader is elected for that partition.
-# Its position may show that the store forgot a transaction, and the forgotten one may have taken the very candidate out
-# of the ISR. A node is waited for until its session ends; one that a step fences is not waited for in that step.
+# Invariants: until every live replica of a partition has been heard in this reign, no leader is elected for it.
+# Its position may show that the store lost a transaction, which may have removed the candidate from the ISR. The wait
+# for a node ends with its session; one that a step fences is not waited for in that step.
 # No administrator's change is made and no linearizable read is answered before a node has shown its position, or a
 # whole session has passed: both would be decided from a store that may be older than the cluster.
 
@@ -204,11 +204,11 @@ CHANGES = (
     AlterPartitionReassignments,
     DrainNode,
 )
-"""What an administrator asks for."""
+"""Requests of administrators."""
 
 
 class Doubt:
-    """The nodes that a reign has not heard yet. No node is in doubt before it begins."""
+    """The nodes that a reign has not heard yet; empty before it begins."""
 
     def __init__(self) -> None:
         self._unheard: set[NodeId] = set()
@@ -217,7 +217,7 @@ class Doubt:
         self._is_doubted = False
 
     def begin(self, unfenced: Iterable[NodeId], *, first_node_epoch: NodeEpoch, is_first: bool = False) -> None:
-        """A reign begins: none of the nodes with a session has spoken in it.
+        """Start a reign, in which none of the nodes with a session has been heard.
 
         ``first_node_epoch`` is the lowest that this reign can give; ``is_first``: the store is new.
         """
@@ -227,7 +227,7 @@ class Doubt:
         self._is_doubted = not is_first
 
     def heard(self, node_id: NodeId) -> bool:
-        """A node spoke, and the store knows its position, or it is fenced. Returns whether it was waited for."""
+        """A node was heard and the store knows its position, or it was fenced. Returns whether it was waited for."""
         was_waited_for = node_id in self._unheard
         self._unheard.discard(node_id)
         return was_waited_for
@@ -246,11 +246,11 @@ class Doubt:
             self._is_doubted = False
 
     def end(self) -> None:
-        """A whole session has passed: every live node could have spoken."""
+        """A whole session has passed, in which every live node could have been heard."""
         self._is_doubted = False
 
     def refusal(self, request: ControllerRequest) -> Refusal | None:
-        """Why this request has to wait; None if it has not."""
+        """Why this request has to wait; None if it does not."""
         is_read = isinstance(request, GetMetadata) and request.linearizable
         if not self._is_doubted or not (is_read or isinstance(request, CHANGES)):
             return None

@@ -1,7 +1,7 @@
 """Assigns producer ids and epochs to idempotent producers (M61).
 
-Invariant: no producer id is ever given twice, not even across restarts of the controller: a block of ids is
-reserved durably before the first of it is given, and what a restart leaves of a block is never used. A node's block is
+Invariant: no producer id is ever assigned twice, even across restarts of the controller: a block of ids is
+reserved durably before its first id is assigned, and the rest of a block is not used after a restart. A node's block is
 reserved for its node epoch (C65).
 """
 

@@ -22,10 +22,10 @@ from strandline.core.state_events import Number, Reassignment
 from strandline.core.types import NodeId, TopicPartition
 
 REASSIGN = "reassign"
-"""Why an ISR or a leader changed; leaves in ISR_CHANGE and LEADER_CHANGE."""
+"""The cause in ISR_CHANGE and LEADER_CHANGE events."""
 
 _STARTS_PER_STEP = 100
-"""Those that only change the order need no room, so all of a plan would start, and end, in one step."""
+"""Reassignments that only change the order need no room, so without a limit a whole plan would run in one step."""
 
 
 class Reassignments:
@@ -67,17 +67,17 @@ class Reassignments:
             self._is_queue_stale = True
 
     def since_ms(self, tp: TopicPartition) -> int | None:
-        """Since when the reassignment runs or waits; None: since before this reign."""
+        """The time since which the reassignment runs or waits; None if that is before this reign."""
         return self._since_ms.get(tp)
 
     def open(self, draft: Draft) -> Iterator[PartitionImage]:
-        """Every partition with a reassignment that runs or waits, this step's included."""
+        """Every partition with a reassignment that runs or waits, including this step's."""
         known = dict.fromkeys((*self._since_ms, *(each.tp for each in draft.changed() if _is_open(each))))
         found = (draft.partition(tp) for tp in known)
         return (each for each in found if each is not None and _is_open(each))
 
     def settle(self, draft: Draft) -> None:
-        """Complete what may be completed, and start what has room since, in this step's transaction (C73, C75)."""
+        """Complete the reassignments that can end, and start those that now have room, in this step (C73, C75)."""
         if not self._since_ms and not any(map(_is_open, draft.changed())):
             return
         may_start = self._is_queue_stale
@@ -97,13 +97,13 @@ class Reassignments:
             self._is_queue_stale = self._start_queued(draft)
 
     def _start_queued(self, draft: Draft) -> bool:
-        """Start what has room; returns whether a later step has to go on."""
+        """Start the reassignments that have room; returns whether a later step must continue."""
         everything = list(self.open(draft))
         load = Load(self.per_node, everything)
         starts = 0
         for partition in sorted((each for each in everything if each.queued_target), key=_place_in_queue):
             is_full = bool(load.full_nodes(partition))
-            # Counted either way: what waits for a node is not overtaken there by what was submitted later.
+            # Counted even if it must wait, so that a later reassignment does not overtake it at the same node.
             load.count(*_demand(partition))
             if is_full:
                 continue
@@ -116,7 +116,7 @@ class Reassignments:
         return False
 
     def _report_started(self, draft: Draft, partition: PartitionImage, waits: tuple[ReassignmentWait, ...]) -> None:
-        """It starts, or waits for something else than was last reported."""
+        """Report that it starts, or that it now waits for something else."""
         self._running[partition.tp] = waits
         report(draft, partition, "started", waits)
 
@@ -132,7 +132,7 @@ class Reassignments:
 
 
 class Load:
-    """How many running reassignments add a replica to each node, and how many take one from it."""
+    """How many running reassignments add a replica to each node, and how many remove one from it."""
 
     def __init__(self, per_node: int, partitions: Iterable[PartitionImage]) -> None:
         self._per_node = per_node
@@ -155,7 +155,7 @@ class Load:
         return tuple(ReassignmentWait(node_id, why) for node_id in self.full_nodes(queued))
 
     def full_nodes(self, queued: PartitionImage) -> list[NodeId]:
-        """The nodes that this one has to wait for. One that takes the place of a running one uses its room again."""
+        """The nodes that this one has to wait for. A reassignment that replaces a running one reuses its room."""
         adding, removing = _demand(queued)
         full = {n for n in adding if self._in[n] >= self._per_node and n not in queued.adding}
         return sorted(full | {n for n in removing if self._out[n] >= self._per_node and n not in queued.removing})
@@ -190,7 +190,7 @@ def started(queued: PartitionImage) -> PartitionImage:
 
 
 def maybe_complete(draft: Draft, partition: PartitionImage) -> tuple[ReassignmentWait, ...]:
-    """End a reassignment if nothing is waited for (C75). Returns what is."""
+    """End a reassignment if it waits for nothing any more (C75). Returns what it waits for."""
     if waits := waits_of_running(draft, partition):
         return waits
     ended = _put_ended(draft, partition, partition.target, _leader_after(draft, partition))
@@ -199,11 +199,11 @@ def maybe_complete(draft: Draft, partition: PartitionImage) -> tuple[Reassignmen
 
 
 def waits_of_running(draft: Draft, partition: PartitionImage) -> tuple[ReassignmentWait, ...]:
-    """What a running reassignment waits for, in the order of C75; nothing: it may end now."""
+    """What a running reassignment waits for, in the order of C75; if empty it can end now."""
     if not partition.adding and not partition.removing:
         return ()
     if unheard := draft.waits_for(partition):
-        # A store that forgot its end may hold an ISR that is no more (TR28).
+        # A store that lost its tail may hold an outdated ISR (TR28).
         return tuple(ReassignmentWait(n, "has not been heard since this controller started") for n in sorted(unheard))
     # An unproven member may have lost what it held (M64), so it is not a copy to rely on.
     proven = set(partition.isr) - set(partition.unproven)
@@ -226,7 +226,7 @@ def _waits_to_join(draft: Draft, missing: Iterable[NodeId]) -> tuple[Reassignmen
 
 
 def _leader_after(draft: Draft, partition: PartitionImage) -> Elected | None:
-    """Who is elected among the target; None if its leader stays, or if no replica can be elected now."""
+    """The member of the target to elect; None if the leader stays, or if no replica can be elected now."""
     return None if partition.leader in partition.target else elect_among(draft, partition, partition.target)
 
 

@@ -69,7 +69,7 @@ def position_sent(image: MetadataImage) -> Position | None:
 
 
 def branches(images: Sequence[MetadataImage], lineage: Lineage) -> list[Branch]:
-    """The branches that the images are of, the one with the highest numbers first.
+    """The branches that the images belong to, the one with the highest numbers first.
 
     Images of a release without reign ids can only be compared by their numbers: they make one branch with all others.
     """
@@ -91,7 +91,7 @@ def _continues(lineage: Lineage, newer: Position | None, older: Position | None)
 
 
 NODE_EPOCH_MARGIN = 1_000
-"""Node epochs skipped, for those given to nodes whose directory was not given."""
+"""How many node epochs are skipped, because nodes whose directory is missing may have some."""
 
 METADATA_OFFSET_MARGIN = 1_000_000
 """Metadata offsets skipped: a node stores a change of the nodes alone with the next one of a topic, and so may hold a
@@ -108,17 +108,17 @@ class GivenNode:
     node_id: NodeId
     directory_id: str
     image: MetadataImage | None
-    """None: it was never sent metadata about a topic."""
+    """None if it was never sent metadata about a topic."""
 
 
 def recover(given: Sequence[GivenNode], store: state.ClusterState | None = None) -> state.ClusterState:
-    """The state to go on with, from the nodes' stored images and, for what they lack, an older store.
+    """The recovered state, from the nodes' stored images and, for what they lack, an older store.
 
     Raises:
         Refused: INVALID_REQUEST when nothing was given or two nodes are of different clusters.
     """
     images = [node.image for node in given if node.image is not None]
-    # A store that no node ever registered at was made by a start without the lost one; it knows nothing.
+    # A store without a registered node was created by a start after the loss; it knows nothing.
     store = store if store and (store.nodes or store.removed_nodes) else None
     _check_given(given, images, store)
     reigns, last = (store.reigns, store.header.metadata_offset) if store else ({}, 0)
@@ -144,7 +144,7 @@ def recover(given: Sequence[GivenNode], store: state.ClusterState | None = None)
 
 
 def _is_registered(node: GivenNode, store: state.ClusterState | None) -> bool:
-    """Whether the store knows this directory: another one may have stood in its place, and known more than it."""
+    """Whether the store knows this directory; another directory may have replaced it and may have known more."""
     record = store.nodes.get(node.node_id) if store else None
     return record is not None and record.directory_id == node.directory_id
 
@@ -220,7 +220,7 @@ def _partition(views: Sequence[Sequence[PartitionImage]], given: set[NodeId]) ->
     highest = max(latest, key=lambda partition: partition.partition_epoch)
     if any(each != highest for each in latest):
         highest = _agreed(highest, latest)
-    # Beyond what a lost end of a reign may have given, as at the first change in any reign (C37).
+    # Above what the lost end of a reign may have assigned, as at the first change in any reign (C37).
     restored = replace(
         highest,
         leader_epoch=LeaderEpoch(max(each.leader_epoch for view in views for each in view) + 1 + state.SKIP),
@@ -233,7 +233,7 @@ def _partition(views: Sequence[Sequence[PartitionImage]], given: set[NodeId]) ->
 
 
 def _agreed(highest: PartitionImage, latest: Sequence[PartitionImage]) -> PartitionImage:
-    """What branches agree upon: a member of ISR or ELR in every branch has what any of them committed.
+    """What all branches agree on: a member of ISR or ELR in every branch has what any of them committed.
 
     Two branches may have had leaders of their own, so none of them leads on, and logs are compared first (M65).
     """
@@ -253,9 +253,9 @@ def _agreed(highest: PartitionImage, latest: Sequence[PartitionImage]) -> Partit
 
 
 def _deleted(found: Sequence[Branch], lineage: Lineage, store: state.ClusterState | None) -> set[str]:
-    """Topics that are gone: a branch had one and has it no more, or none but the store ever had it.
+    """Deleted topics: those that a branch had and no longer has, and those that only the store ever had.
 
-    A topic that one branch never knew was made in another; it is kept.
+    A topic that one branch never knew was created in another; it is kept.
     """
     gone = set(store.deleted_topic_ids) if store else set()
     stored = store.snapshot() if store else None

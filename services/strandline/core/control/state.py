@@ -1,4 +1,4 @@
-"""What the controller keeps for ever: the cluster, its nodes, topics and partitions; and what one step changes of it.
+"""The controller's durable state: the cluster, its nodes, topics and partitions; and what one step changes of it.
 
 Invariant: a `ClusterState` is never changed in place. A step yields a `Transaction`, and the state after it is
 exactly the state before it with the transaction applied, so a store that keeps transactions keeps the state.
@@ -26,7 +26,7 @@ Row = TypeVar("Row", Rule, Quota)
 # them are silent. Later changes in the reign rise by one.
 
 SKIP = 1_024
-"""More changes of one partition than a store can lose at once. 2**31 / 1,024 reigns fit into an epoch."""
+"""More changes of one partition than a store can lose at once; an epoch has room for 2**31 / 1,024 reigns."""
 
 
 def first_epoch_in(controller_epoch: int) -> int:
@@ -38,7 +38,7 @@ def first_epoch_in(controller_epoch: int) -> int:
 
 
 class EpochSkips:
-    """Which partitions changed, and which held an election, in this reign. A new reign begins with a new one."""
+    """Which partitions changed, and which held an election, in this reign. Each reign starts with a new instance."""
 
     def __init__(self) -> None:
         self._changed: set[TopicPartition] = set()
@@ -49,11 +49,11 @@ class EpochSkips:
         return PartitionEpoch(before.partition_epoch + _step(before.tp in self._changed))
 
     def leader_epoch_after(self, before: PartitionImage) -> LeaderEpoch:
-        """The leader epoch that the next election of ``before`` gives."""
+        """The leader epoch after the next election of ``before``."""
         return LeaderEpoch(before.leader_epoch + _step(before.tp in self._elected))
 
     def follow(self, changed: Iterable[PartitionImage], before: dict[TopicPartition, PartitionImage | None]) -> None:
-        """Note what a transaction changed. A partition that it created has no epoch that could have been lost."""
+        """Record what a transaction changed. A partition that it created has no epochs that could have been lost."""
         for partition in changed:
             was = before[partition.tp]
             self._changed.add(partition.tp)
@@ -62,7 +62,7 @@ class EpochSkips:
 
 
 def changes_between(before: int, after: int) -> int:
-    """How many changes lie between two epochs of one partition, whatever number of reigns began between them."""
+    """How many changes lie between two epochs of one partition, however many reigns began between them."""
     return (after - before) % SKIP
 
 
@@ -73,9 +73,9 @@ def _step(is_known_of_this_reign: bool) -> int:
 # ---- reign_history
 # Decides whether a position is part of the history that a store holds (C34, C35).
 #
-# Invariant: two states never share a position. A reign has a random id, and its offsets are given once, so a store that
-# forgot its end and went on gives other positions for the same offsets, and a
-# node that knows a forgotten one is recognized.
+# Invariant: two states never share a position. A reign has a random id and assigns each offset once, so a store that
+# lost its tail and continued has different positions at the same offsets, and a node that knows a lost position is
+# recognized.
 
 KEPT_REIGNS = 10_000
 """How many reigns a store remembers; a position below the first offset of these is old, not unknown."""
@@ -107,9 +107,9 @@ class Standing(Enum):
 
     KNOWN = auto()
     OLD = auto()
-    """Before everything that is remembered."""
+    """Older than everything that is remembered."""
     UNKNOWN = auto()
-    """The store never gave it, or forgot it."""
+    """The store never assigned it, or lost it."""
     BEYOND_RECOVERY = auto()
     """After what a recovery could learn of that reign (C39)."""
 
@@ -131,7 +131,7 @@ def _of_no_known_reign(reigns: Reigns, head: int, offset: int) -> Standing:
     if len(reigns) >= KEPT_REIGNS and first is not None and offset < first.first_offset:
         return Standing.OLD
     if any(record.recovered for record in reigns.values()):
-        # A recovery goes on far above all that was given before it, also by a reign that no given node knew.
+        # A recovery continues far above every earlier offset, even those of a reign that no given node knew.
         began = next((each.first_offset for each in reigns.values() if not each.recovered), head + 1)
         if offset < began:
             return Standing.BEYOND_RECOVERY
@@ -139,13 +139,13 @@ def _of_no_known_reign(reigns: Reigns, head: int, offset: int) -> Standing:
 
 
 def latest(reigns: Reigns) -> ReignRecord | None:
-    """The present reign; None before the first."""
-    # Every transaction asks, and a store may remember thousands.
+    """The current reign; None before the first."""
+    # Every transaction calls this, and a store may remember thousands of reigns.
     return reigns[next(reversed(reigns))] if reigns else None
 
 
 def begun(reigns: Reigns, *, reign_id: str, controller_epoch: int, first_offset: int) -> tuple[ReignRecord, ...]:
-    """The records that change when a reign begins: the one before it ends, and the new one is there."""
+    """The records that change when a reign begins: the previous one ends, and the new one is added."""
     last = latest(reigns)
     fresh = ReignRecord(
         reign_id=reign_id,
@@ -169,12 +169,12 @@ def with_changed(reigns: Reigns, changed: tuple[ReignRecord, ...]) -> Reigns:
 
 
 def sent(reigns: Reigns) -> tuple[Reign, ...]:
-    """The latest reigns as a snapshot carries them, the present one last."""
+    """The latest reigns as a snapshot carries them, the current one last."""
     return tuple(map(_as_sent, list(reigns.values())[-SENT_REIGNS:]))
 
 
 def present(reigns: Reigns) -> tuple[Reign, ...]:
-    """The present reign alone, as a change carries it; nothing before the first."""
+    """Only the current reign, as a change carries it; empty before the first."""
     last = latest(reigns)
     return () if last is None else (_as_sent(last),)
 
@@ -208,11 +208,11 @@ class ControllerTimings:
     internal_replication_factor: int = 3
     """Replicas of the topics that hold coordinators' state (G1)."""
     group_state_partitions: int = 12
-    """Partitions of `__group_state`; looked at once, when it is created."""
+    """Partitions of `__group_state`; used once, when it is created."""
     transaction_state_partitions: int = 12
-    """Partitions of `__transaction_state`, likewise."""
+    """Partitions of `__transaction_state`; used once, when it is created."""
     quota_burst_ms: int = BURST_MS
-    """For how long a client that changed nothing may change topics faster than its quota (C102)."""
+    """How long an idle client may then exceed its quota of topic changes (C102)."""
     unclean_recovery_timeout_ms: int | None = None
     """How long a partition without a proven member waits for reports before an unclean election; None: for ever."""
 
@@ -323,9 +323,9 @@ class ClusterState:
     reigns: Reigns = field(default_factory=dict)
     """The history of this store: which positions are known (C34)."""
     acls: tuple[Rule, ...] = ()
-    """Who may do what, in order. The same object until a rule changes."""
+    """Access rules, in order. The same object until a rule changes."""
     quotas: tuple[Quota, ...] = ()
-    """Of clients, likewise."""
+    """Client quotas, in order. The same object until a quota changes."""
 
     def partition(self, tp: TopicPartition) -> PartitionImage | None:
         """The committed state of one partition."""

@@ -1,7 +1,7 @@
-"""Decides how many partitions one step changes because nodes came or went, and what later steps go on with (C67b).
+"""Limits how many partitions one step changes because nodes came or went; later steps continue with the rest (C67b).
 
-A node that leads thousands of partitions would otherwise hold every heartbeat and every other request up for as long
-as all of its elections take. Its fencing, or that it shuts down, is durable with the first part.
+A node that leads thousands of partitions would otherwise block every heartbeat and every other request for as long as
+all its elections take. Its fencing or shutdown is durable with the first part.
 
 Invariant: what is left over can be found in the state alone: a partition whose ISR has a member that is fenced or
 shuts down, or that has no leader. So a reign that ends in between loses nothing: the next one finds it, or elects when
@@ -21,10 +21,10 @@ from strandline.core.state_events import Number, StateSnapshot
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 
 _PARTS_OF_A_TOPIC = 4
-"""A change of a topic is sent to the nodes whole, so a large topic is worth a larger part: it is sent a few times."""
+"""A change is sent with its whole topic, so a large topic gets larger parts in order to be sent only a few times."""
 
 _COST_OF_AN_ELECTION = 3
-"""In partitions that only change their ISR: nodes begin another role then, which costs them most of a step's time."""
+"""In partitions that only change their ISR: after an election nodes change roles, which is most of the cost."""
 
 
 def gone_nodes(state: ClusterState) -> frozenset[NodeId]:
@@ -36,7 +36,7 @@ class LeftOver:
     """The partitions that later steps have to look at, those that need an election first."""
 
     def __init__(self) -> None:
-        # In order, with the first one taken cheaply.
+        # A dict as an ordered set, from which the first element is cheap to take.
         self._elections: OrderedDict[TopicPartition, None] = OrderedDict()
         self._others: OrderedDict[TopicPartition, None] = OrderedDict()
 
@@ -44,16 +44,16 @@ class LeftOver:
         return bool(self._elections or self._others)
 
     def add(self, partition: PartitionImage, *, is_elected: bool) -> None:
-        """Look at this partition later."""
+        """Leave this partition over."""
         (self._elections if is_elected else self._others)[partition.tp] = None
 
     def update(self, other: LeftOver) -> None:
-        """Look at those, too."""
+        """Leave these partitions over."""
         self._elections.update(other._elections)
         self._others.update(other._others)
 
     def pop(self) -> TopicPartition:
-        """The next one, which is looked at now."""
+        """Remove and return the next one."""
         tp, _ = (self._elections or self._others).popitem(last=False)
         return tp
 
@@ -106,7 +106,7 @@ class StepRoom:
         partitions_of: Callable[[PartitionImage], int],
         is_elected: Callable[[PartitionImage], bool],
     ) -> Iterator[PartitionImage]:
-        """Those of ``left`` that this step changes, which are taken out of it."""
+        """Remove and return those of ``left`` that this step changes."""
         while left:
             partition = partition_at(left.pop())
             if partition is None:
@@ -175,7 +175,7 @@ class ReplicaReports:
             del self._waits[tp]
 
     def keep(self, info: ReplicaLogInfo, node_id: NodeId, node_epoch: NodeEpoch) -> bool:
-        """Remember a report; returns whether it counts: the partition waits in the very epoch that it names."""
+        """Store a report; returns whether it counts: whether the partition waits in the epoch that it names."""
         wait = self._waits.get(info.tp)
         if wait is None or wait.leader_epoch != info.leader_epoch:
             return False
@@ -183,7 +183,7 @@ class ReplicaReports:
         return True
 
     def of(self, partition: PartitionImage) -> dict[NodeId, tuple[NodeEpoch, ReplicaLogInfo]]:
-        """What was reported in the partition's present leader epoch, with the process that reported it."""
+        """What was reported in the partition's current leader epoch, with the process that reported it."""
         wait = self._waits.get(partition.tp)
         if wait is None or wait.leader_epoch != partition.leader_epoch:
             return {}
@@ -194,11 +194,11 @@ class ReplicaReports:
         return {tp: wait.since_ms for tp, wait in self._waits.items() if not wait.is_over}
 
     def end_wait(self, tp: TopicPartition) -> None:
-        """No further report is waited for."""
+        """Stop waiting for further reports."""
         self._waits[tp].is_over = True
 
     def is_over(self, partition: PartitionImage) -> bool:
-        """Whether this partition's wait for reports came to its end."""
+        """Whether this partition's wait for reports has ended."""
         wait = self._waits.get(partition.tp)
         return wait is not None and wait.leader_epoch == partition.leader_epoch and wait.is_over
 

@@ -1,7 +1,7 @@
 """Decides what one subscriber to the metadata is sent: which topics it wants, and what of a change concerns them.
 
 Invariant: a subscriber is sent a topic whole before it is sent changes of it, and every change of the topics that it
-wants behind that; nothing of any other topic (C61). A topic that is wanted by its name is the one of that name at
+wants after that; nothing about any other topic (C61). A subscription by name means the topic that has the name at
 each position.
 """
 
@@ -24,12 +24,12 @@ from strandline.core.types import NodeId, Rules
 
 CHANGES_KEPT = 1_024
 PARTITIONS_KEPT = 50_000
-"""Of all kept changes together; the newest change is kept whatever its size."""
+"""Limit on the partitions in all kept changes together; the newest change is always kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedTopic:
-    """What changed of one topic. ``whole`` is set if more than partitions did, ``deleted`` if it is gone."""
+    """What changed in one topic. ``whole`` is set if more than partitions changed, ``deleted`` if it was deleted."""
 
     name: str
     topic_id: str
@@ -40,10 +40,10 @@ class ChangedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChange:
-    """What led from one position to the next; ``rules`` and ``feature_level`` are None if they stayed."""
+    """The change from one position to the next; ``rules`` and ``feature_level`` are None if they did not change."""
 
     number: int
-    """Of this change in the history, from 0."""
+    """Index of this change in the history, from 0."""
     as_of: AsOf
     topics: Mapping[str, ChangedTopic]
     """By topic id."""
@@ -52,11 +52,11 @@ class StateChange:
     rules: Rules | None = None
     feature_level: int | None = None
     ids_by_name: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of ``topics``; two when a topic was deleted and one of the same name created."""
+    """Ids in ``topics`` by name: two if a topic was deleted and another one created with the same name."""
 
     @property
     def is_for_all(self) -> bool:
-        """Whether it holds something that every subscriber is sent, whatever its topics."""
+        """Whether it has something for every subscriber, regardless of topics."""
         return bool(self.nodes or self.removed_node_ids or self.rules) or self.feature_level is not None
 
     @property
@@ -70,16 +70,16 @@ class MetadataHistory:
 
     def __init__(self, *, changes_kept: int = CHANGES_KEPT, partitions_kept: int = PARTITIONS_KEPT) -> None:
         self.image: MetadataImage | None = None
-        """The newest image that was taken, for what no topic or node holds; None before the first."""
+        """The newest image, used for what belongs to no topic or node; None before the first."""
         self.topics: dict[str, TopicImage] = {}
         self.ids: dict[str, str] = {}
-        """Of the topics, by name."""
+        """Topic ids by name."""
         self.nodes: dict[NodeId, NodeImage] = {}
         self.removed_node_ids: set[NodeId] = set()
         self.acls = Acls()
-        """Who may do what; nothing before the first snapshot."""
+        """Access rules; none before the first snapshot."""
         self.acls_changed = -1
-        """Number of the last change of that: who may know which topics was another question before."""
+        """Number of the last change of rules; before it, subscribers may have been allowed other topics."""
         self.as_of = AsOf(-1, -1)
         self._changes: deque[StateChange] = deque()
         self._base = self.as_of
@@ -87,15 +87,15 @@ class MetadataHistory:
         self._partitions_kept = partitions_kept
         self._partitions = 0
         self.next_number = 0
-        """Of the change that comes next."""
+        """The number that the next change will have."""
 
     @property
     def first_number(self) -> int:
-        """Of the oldest change that is kept, or of the next one."""
+        """The number of the oldest kept change, or of the next one if none is kept."""
         return self.next_number - len(self._changes)
 
     def change(self, number: int) -> StateChange:
-        """A change that is kept, by its number."""
+        """A kept change, by its number."""
         return self._changes[number - self.first_number]
 
     def number_after(self, position: AsOf) -> int | None:
@@ -114,7 +114,7 @@ class MetadataHistory:
         return number if is_at_base else None
 
     def take(self, images: Iterable[MetadataImage]) -> StateChange | None:
-        """Take a state, or changes of it, in order, as one change; None if nothing is newer than what is known."""
+        """Add a state, or changes of it, in order, as one change; returns None if nothing in it is new."""
         known, known_as_of, rules = self.image, self.as_of, self.acls.rules
         topics: dict[str, TopicImage | None] = {}
         nodes: dict[NodeId, NodeImage | None] = {}
@@ -144,7 +144,7 @@ class MetadataHistory:
     def _change(
         self, known: MetadataImage, topics: Mapping[str, TopicImage | None], nodes: Mapping[NodeId, NodeImage | None]
     ) -> StateChange:
-        """What the touched topics and nodes, as they were before, have become."""
+        """The change from these topics and nodes, as they were before, to what they are now."""
         assert self.image is not None
         now = self.image
         changed = {t.topic_id: t for topic_id, old in topics.items() if (t := self._compare(topic_id, old)) is not None}
@@ -186,7 +186,7 @@ class MetadataHistory:
         if image.is_snapshot or image.topics or image.deleted_topic_ids:
             self.ids = {topic.name: topic.topic_id for topic in self.topics.values()}
         if (image.is_snapshot or image.acls is not None) and (image.acls or ()) != self.acls.rules:
-            # What a snapshot repeats stays compiled.
+            # Rules that a snapshot repeats stay compiled.
             self.acls = Acls(image.acls or ())
         self.image = image
         self.as_of = _position(image)
@@ -234,7 +234,7 @@ MOST_TOPICS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Portion:
-    """What one message to a subscriber holds, apart from nodes and settings, which are the same for all."""
+    """The content of one message to a subscriber, except nodes and settings, which are the same for all."""
 
     topics: tuple[TopicImage, ...] = ()
     changed: tuple[ChangedTopic, ...] = ()
@@ -243,7 +243,7 @@ class Portion:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of the subscriber's topics is in it."""
+        """Whether it has none of the subscriber's topics."""
         return not (self.topics or self.changed or self.deleted_topic_ids or self.missing)
 
 
@@ -251,7 +251,7 @@ class Subscription:
     """The topics that one subscriber wants, over a history."""
 
     def __init__(self, history: MetadataHistory, permit: Callable[[], Permit] = lambda: EVERYTHING) -> None:
-        """``permit``: what its subscriber may touch now."""
+        """``permit`` returns what the subscriber may access now."""
         self._history = history
         self._permit = permit
         self._names: set[str] = set()
@@ -260,14 +260,14 @@ class Subscription:
 
     @property
     def snapshot_after(self) -> int:
-        """The change of rules behind which a subscriber who needs them is sent everything again; -1: none."""
+        """The number of the change of rules after which this subscriber needs a new snapshot; -1 if none."""
         return -1 if self._permit().caller.needs is None else self._history.acls_changed
 
     def _sees(self, name: str) -> bool:
         return self._permit().sees(ResourceType.TOPIC, name)
 
     def want(self, wanted: Wanted) -> Refusal | None:
-        """Change what is wanted; returns why that is refused, if it is."""
+        """Change the wanted topics; returns the refusal if there is one."""
         for name, topic_id in (*wanted.add, *wanted.remove):
             if bool(name) == bool(topic_id):
                 return Refusal(
@@ -283,11 +283,11 @@ class Subscription:
         return None
 
     def snapshot(self) -> Portion:
-        """Everything that is wanted, as it is now."""
+        """All wanted topics as they are now."""
         return self.added([*((name, "") for name in self._names), *(("", topic_id) for topic_id in self._ids)])
 
     def added(self, refs: Iterable[tuple[str, str]]) -> Portion:
-        """Topics as (name, id) that were just added, whole; what is not there is missing."""
+        """Topics just added, given as (name, id), whole; topics that do not exist are missing."""
         # By id, because a topic may be wanted by its name and by its id.
         every = self._history.topics.values() if self._all else ()
         found: dict[str, TopicImage] = {topic.topic_id: topic for topic in every if self._sees(topic.name)}
@@ -301,7 +301,7 @@ class Subscription:
         return Portion(topics=tuple(found.values()), missing=tuple(missing))
 
     def of(self, change: StateChange) -> Portion:
-        """What of a change is wanted."""
+        """The part of a change that is wanted."""
         wanted = (change.topics[topic_id] for topic_id in self._wanted_ids(change))
         topics = [topic for topic in wanted if self._sees(topic.name)]
         return Portion(

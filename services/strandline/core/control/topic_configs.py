@@ -1,4 +1,4 @@
-"""The settings that a topic may have, the form of their values, and what holds where a topic has none.
+"""The settings that a topic may have, the form of their values, and their defaults.
 
 Invariant: what is stored was checked: a value that a node reads from a topic's settings is of the right kind
 and in range, so nodes never have to refuse it. Names and meanings are Kafka's.
@@ -17,7 +17,7 @@ UNCLEAN = "unclean.leader.election.enable"
 RECOVERY_TIMEOUT = "unclean.recovery.timeout.ms"
 
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""By whitelist: a topic's name becomes part of a path."""
+"""A whitelist, because a topic's name becomes part of a path."""
 
 MAX_DECOMPRESSED_BYTES = "max.decompressed.bytes"
 TIMESTAMP_BEFORE_MAX = "message.timestamp.before.max.ms"
@@ -25,7 +25,7 @@ TIMESTAMP_AFTER_MAX = "message.timestamp.after.max.ms"
 
 MAX_BATCH_BYTES = 1_048_588
 MOST_DECOMPRESSED_BYTES = 64 << 20
-"""What a batch may expand to where its topic does not say less; every client of ours can read that."""
+"""The most that a batch may decompress to unless its topic sets less; all our clients can read that much."""
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 DEFAULT_BEFORE_MAX_MS = INT64_MAX
@@ -33,7 +33,7 @@ DEFAULT_AFTER_MAX_MS = 3_600_000
 """Kafka's defaults since 4.0 (KIP-1030): any time in the past, and up to an hour ahead."""
 
 Check = Callable[[str], str]
-"""The rule a value breaks, or an empty string."""
+"""Returns the rule that a value breaks, or an empty string."""
 
 
 def _whole(low: int, high: int) -> Check:
@@ -80,11 +80,11 @@ _DEFAULTS: Mapping[str, str] = {
     MAX_DECOMPRESSED_BYTES: str(MOST_DECOMPRESSED_BYTES),
     "cleanup.policy": "delete",
 }
-"""Those that depend on nothing else; `storage.log.LogSettings` has the same numbers."""
+"""Defaults that depend on nothing else; `storage.log.LogSettings` has the same numbers."""
 
 
 def check_name(name: str) -> Refusal | None:
-    """Refuse a name that is no topic name."""
+    """Refuse an invalid topic name."""
     if TOPIC_NAME.fullmatch(name) and name not in (".", ".."):
         return None
     shown = name if len(name) <= 60 else f"{name[:60]}..."
@@ -136,7 +136,7 @@ def _in_force(name: str, given: str | None, default: str) -> TopicConfig:
 
 
 def check_names(names: Iterable[str]) -> Refusal | None:
-    """Refuse names that are no settings."""
+    """Refuse names of unknown settings."""
     unknown = [name for name in names if name not in CHECKS]
     return Refusal(ErrorCode.INVALID_CONFIG, f"{unknown} are no settings of a topic") if unknown else None
 

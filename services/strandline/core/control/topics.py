@@ -1,7 +1,7 @@
-"""Creating, altering and deleting topics: what of each request is refused, and what is added to the draft.
+"""Creates, alters and deletes topics: checks each request and adds its changes to the draft.
 
-Invariants: a topic's id is never given twice, its name is from the whitelist, its partitions only grow in
-number; a change of min ISR is a change of every partition it concerns, in the same transaction (M57, TR19).
+Invariants: a topic id is never used twice, topic names match the whitelist, the number of partitions only grows; a
+change of min ISR changes every partition that it affects, in the same transaction (M57, TR19).
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from strandline.core.permissions import CLUSTER_NAME, ResourceType
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 
 # ---- repeated_requests
-# Which request to create or to grow a topic was done before, so that its repeat is answered as the first time (C32).
+# Recognizes a repeated request to create or grow a topic, which is answered as it was the first time (C32).
 #
 # Invariant: what a request did is remembered in the record of the topic that it changed, in the same transaction; a
 # repeat changes nothing. The id of a topic has nothing to do with the id of the request: a late copy that arrives after
-# the topic was deleted creates another topic, with an id that was never given.
+# the topic was deleted creates another topic, with a new id.
 
 KEPT_GROWTHS = 8
-"""How many requests that added partitions a topic remembers; a repeat comes while few others do."""
+"""How many requests that added partitions a topic remembers; a repeat arrives after few others."""
 
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def bad_request_id(request: Any) -> Refusal | None:
-    """Why the whole request is refused: its id is kept, so it has the form and the length of a UUID."""
+    """The refusal of a request whose id is not a UUID; ids are stored, so their form and length are checked."""
     if not isinstance(request, messages.CreateTopics | messages.CreatePartitions):
         return None
     if request.request_id is None or _UUID.fullmatch(request.request_id):
@@ -51,12 +51,12 @@ def bad_request_id(request: Any) -> Refusal | None:
 
 
 def was_created_by(topic: TopicImage, request: messages.CreateTopics) -> bool:
-    """Whether this very request created the topic before."""
+    """Whether this request has already created the topic."""
     return not request.validate_only and topic.created_by == request.request_id
 
 
 def has_grown_by(topic: TopicImage, request: messages.CreatePartitions) -> bool:
-    """Whether this very request added partitions to the topic before."""
+    """Whether this request has already added partitions to the topic."""
     return not request.validate_only and request.request_id in topic.grown_by
 
 
@@ -70,10 +70,10 @@ Assignments = tuple[tuple[int, tuple[NodeId, ...]], ...]
 
 
 def create_topics(draft: Draft, timings: ControllerTimings, request: messages.CreateTopics) -> messages.TopicsCreated:
-    """Create each topic or say why not; one refused topic does not keep the others from being created."""
+    """Create each topic or refuse it, independently of the others."""
     placement = Placement(draft.nodes(), draft.partitions())
     repeated = _created_before(draft, request)
-    # Taken out: a name that one request gives twice is refused the second time, in a repeat too.
+    # Removed once found: a name given twice in one request is refused the second time, in a repeat too.
     created = []
     for topic in request.topics:
         again = repeated.pop(topic.name, None)
@@ -128,7 +128,7 @@ def _create(
 
 
 def _may_not_create(draft: Draft, name: str) -> Refusal | None:
-    """As in Kafka, a caller that may create topics of the cluster may create this one, too."""
+    """The refusal if the caller may create neither topics of the cluster nor this one, as in Kafka."""
     if draft.permit.may(ResourceType.CLUSTER, CLUSTER_NAME):
         return None
     return draft.permit.refusal(ResourceType.TOPIC, name)
@@ -185,14 +185,14 @@ def _explicit(placement: Placement, given: Assignments, first_index: int) -> lis
 def _new_partition(
     draft: Draft, tp: TopicPartition, replicas: tuple[NodeId, ...], configs: tuple[tuple[str, str], ...]
 ) -> PartitionImage:
-    """A partition at epoch 0. Who is not active now is not in its first ISR; an empty log is complete anyway."""
+    """A partition at epoch 0. Its first ISR has only active nodes; an empty log is complete in any case."""
     isr = tuple(node_id for node_id in replicas if draft.is_active(node_id))
     min_isr = effective_min_isr(configs, len(replicas))
     partition = PartitionImage(
         tp=tp,
         replicas=replicas,
         isr=isr,
-        # Nothing was ever written, so below min ISR the others are complete, too.
+        # Nothing was ever written, so the replicas outside the ISR are complete, too.
         elr=() if len(isr) >= min_isr else tuple(node_id for node_id in replicas if node_id not in isr),
         leader=None,
         leader_epoch=LeaderEpoch(0),
@@ -205,7 +205,7 @@ def _new_partition(
 
 
 def delete_topics(draft: Draft, request: messages.DeleteTopics) -> messages.TopicsChanged:
-    """Delete each topic that is there."""
+    """Delete each topic that exists."""
     return messages.TopicsChanged(topics=tuple(_delete(draft, ref) for ref in request.topics))
 
 

@@ -10,10 +10,10 @@ from functools import lru_cache
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 
 GROUP_STATE = "__group_state"
-"""Consumer groups. Not Kafka's name, for the bytes are not Kafka's."""
+"""Consumer groups. Not Kafka's name, because the format is not Kafka's."""
 
 TRANSACTION_STATE = "__transaction_state"
-"""Transactional ids. Kafka's name, and not its bytes."""
+"""Transactional ids. Kafka's name, but not its format."""
 
 INTERNAL_TOPICS = frozenset({GROUP_STATE, TRANSACTION_STATE})
 """Topics that only coordinators write to."""
@@ -25,7 +25,7 @@ def is_internal(name: str) -> bool:
 
 
 def not_for_clients(name: str, outcome: Outcome | None = None) -> Refusal:
-    """Why only its coordinators may change what an internal topic holds, or how."""
+    """The refusal of a client's change to an internal topic: only its coordinators may change it."""
     message = f"topic '{name}' is internal: only its coordinators write to it and delete from it; use their calls"
     return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message, outcome)
 
@@ -34,7 +34,7 @@ def not_for_clients(name: str, outcome: Outcome | None = None) -> Refusal:
 def java_hash(text: str) -> int:
     """`String.hashCode` of Java: over UTF-16 units, as a signed number of 32 bits.
 
-    Kept for the texts asked for last: each heartbeat of a group asks for that of the group's id.
+    Cached for recent texts, because each heartbeat of a group needs the hash of the group's id.
     """
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")

@@ -1,4 +1,4 @@
-"""What a state machine on a coordinator shard looks like to the shard, and what it is given.
+"""The interface between a coordinator shard and the state machine that it drives.
 
 Invariant: `Machine.apply` is the only way in which state that a failover keeps is changed, live and at load alike (G3).
 The shard calls `apply` for each record as soon as it was appended, so a machine sees its own decisions at once;
@@ -71,11 +71,11 @@ class RecordCodec(Protocol):
 # ---- reports
 # What the machine of a coordinator reports as state events, kept until the step that produced it is left.
 #
-# Invariant: a machine reports and never reads what it reported, so nothing that it decides depends on it.
+# Invariant: a machine never reads its own reports, so no decision depends on them.
 
 
 class Reports:
-    """Of one shard; ``tp`` is the coordinator's own partition and ``leader_epoch`` its coordinator epoch."""
+    """The reports of one shard; ``tp`` is the coordinator's own partition, ``leader_epoch`` its coordinator epoch."""
 
     def __init__(self, tp: TopicPartition, leader_epoch: LeaderEpoch) -> None:
         self.leader_epoch = leader_epoch
@@ -87,7 +87,7 @@ class Reports:
         self._waiting.append(Emit(place or self.tp, event))
 
     def leave(self, out: list[Effect]) -> None:
-        """Let everything out that was reported."""
+        """Emit everything that was reported."""
         if self._waiting:
             out += self._waiting
             self._waiting.clear()
@@ -131,7 +131,7 @@ class TopicDirectory(Protocol):
 
 @value
 class Context:
-    """What a decision may depend on, beside the machine's own state and the request."""
+    """What a decision may depend on, besides the machine's own state and the request."""
 
     now_ms: int
     """Monotonic time of this process; sessions and rebalance time-outs run on it and do not survive a failover."""
@@ -154,7 +154,7 @@ class VerifyTransaction(NamedTuple):
 
 @value
 class Decision:
-    """What one request, or the passing of time, leads to."""
+    """The outcome of one request, or of a tick."""
 
     batches: tuple[Batch, ...] = ()
     """Appended and applied in order, each atomic. Almost always one; several only for what exceeds a batch (G4). One
@@ -179,32 +179,32 @@ class Decision:
     """State outside of the log that changes with this decision (a session, a sequence): given to `Machine.taken`,
     unless the shard refuses the decision because it cannot write (G8)."""
     answered: object | None = None
-    """Given to `Machine.answered` when the answer leaves as decided, not when it is turned into a refusal."""
+    """Passed to `Machine.answered` when the answer is sent as decided, not when a refusal replaces it."""
     work: Callable[[], object] | None = None
     """A pure function that takes too long for the event loop: called in a worker, on arguments that nobody
     changes, and what it returns is given to `Machine.computed`."""
     committed: object | None = None
-    """Given to `Machine.committed` when the records of this decision are committed: what must not be known elsewhere
-    before begins there. Forgotten when the leadership is lost first."""
+    """Passed to `Machine.committed` when the records of this decision are committed, to start what must not be visible
+    elsewhere before. Dropped if the leadership is lost first."""
     effects: tuple[Effect, ...] = ()
-    """Wanted of others now; each answer that comes back is given to `Machine.heard`."""
+    """Requests to other nodes; each answer is passed to `Machine.heard`."""
 
 
 class Machine(Protocol):
     """A pure state machine on one coordinator partition."""
 
     def apply(self, record: Record) -> None:
-        """Take one record into the state. Must give the same state for every order of the log that keeps the order of
-        each key's records, for a sweep writes keys again in another order (G9)."""
+        """Apply one record to the state. The state must not depend on the order of records with different keys, because
+        a sweep rewrites keys in another order (G9)."""
         ...
 
     def decide(self, request: object, context: Context) -> Decision:
-        """What a request leads to. Changes nothing: the shard may still refuse the decision."""
+        """Decide a request. Changes nothing, because the shard may still refuse the decision."""
         ...
 
     def tick(self, context: Context) -> Sequence[Decision]:
-        """What has become due, at most one decision for each scope; they are taken one after the other. Called only
-        while the shard serves and can write."""
+        """Decide what is due, at most one decision for each scope, taken one after the other. Called only while
+        the shard serves and can write."""
         ...
 
     def computed(self, result: object, context: Context) -> Decision:
@@ -212,7 +212,7 @@ class Machine(Protocol):
         ...
 
     def committed(self, note: object, context: Context) -> Sequence[Effect]:
-        """The records of a decision with this `Decision.committed` are committed; returns what is wanted of others."""
+        """The records of a decision with this `Decision.committed` are committed; returns requests to other nodes."""
         ...
 
     def heard(self, answer: object, context: Context) -> Sequence[Decision]:
@@ -225,7 +225,7 @@ class Machine(Protocol):
         ...
 
     def answered(self, note: object, now_ms: int) -> None:
-        """The answer of a decision with this `Decision.answered` left."""
+        """The answer of a decision with this `Decision.answered` was sent."""
         ...
 
     def excuse(self, context: Context) -> None:
@@ -235,4 +235,4 @@ class Machine(Protocol):
 
 
 MakeMachine = Callable[[Reports], Machine]
-"""Makes the empty machine of one shard, which reports there what others may want to see."""
+"""Creates the empty machine of one shard, which sends its reports to the given `Reports`."""

@@ -100,7 +100,7 @@ class CoordinatorServing:
 
     @property
     def may_act(self) -> bool:
-        """Whether time alone can make a coordinator of this node decide something."""
+        """Whether a tick can make a coordinator of this node decide something."""
         return bool(self.shards) or len(self._unverified) > 0
 
     def partition_for(self, topic: str, key: str) -> TopicPartition | None:
@@ -109,7 +109,7 @@ class CoordinatorServing:
         return TopicPartition(entry.topic_id, partition_of(key, entry.partition_count)) if entry else None
 
     def leads(self, leader: LeaderReplica, now_ms: int, out: list[Effect]) -> None:
-        """This node begins to lead a partition; if a coordinator lives in it, that begins to load."""
+        """This node begins to lead a partition; if it is a coordinator's, start to load it."""
         make = self._parts.machines.get(leader.log.topic) if self._parts else None
         if make is None or self._parts is None:
             return
@@ -163,7 +163,7 @@ class CoordinatorServing:
                 self._ask(shard, asked, context, out)
 
     def takes_markers(self, leader: LeaderReplica) -> bool:
-        """Whether a marker for this partition is its coordinator's to take, and nothing that its log takes (X16)."""
+        """Whether a marker for this partition is handled by its coordinator instead of being appended as is (X16)."""
         return leader.log.topic == GROUP_STATE and leader.log.tp in self.shards
 
     def marked(
@@ -187,13 +187,13 @@ class CoordinatorServing:
             shard.log_read(event, self._context(shard, event.now_ms), out)
 
     def computed(self, event: events.Computed, out: list[Effect]) -> None:
-        """The result of a computation that a machine wanted; one for another leader epoch is dropped."""
+        """The result of a computation that a machine requested; one for another leader epoch is dropped."""
         shard = self.shards.get(event.tp)
         if shard is not None and shard.leader.image.leader_epoch == event.leader_epoch:
             shard.computed(event.result, self._context(shard, event.now_ms), out)
 
     def markers_answered(self, event: events.TxnMarkersAnswered, out: list[Effect]) -> None:
-        """Partitions answered markers that a machine wanted; those for another leader epoch are dropped."""
+        """Partitions answered a machine's markers; answers for another leader epoch are dropped."""
         shard = self.shards.get(event.tp)
         if shard is not None and shard.leader.image.leader_epoch == event.leader_epoch:
             for answer in event.answers:

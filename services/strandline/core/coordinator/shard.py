@@ -1,4 +1,4 @@
-"""One led partition of an internal topic and the state machine on it: loading, then active, then gone.
+"""One led partition of an internal topic and its state machine: loading, then active, then dropped.
 
 Invariants: the machine's state is the fold of the log, for a record is applied exactly when it is read or appended
 (G3, I31); nothing is answered before what it depends on is committed (G5), nor before everything below this leader
@@ -34,7 +34,7 @@ from strandline.core.types import Offset
 
 
 class ShardState(StrEnum):
-    """How far a shard has come."""
+    """The state of a shard."""
 
     LOADING = "loading"
     """Its log is read."""
@@ -50,13 +50,13 @@ class ShardLimits:
     """Bounds of a shard, in bytes and ms."""
 
     read_bytes: int = 128 << 10
-    """What one step of loading reads: folding it must not hold the event loop for 20 ms (G7)."""
+    """How much one step of loading reads: folding it must not block the event loop for 20 ms (G7)."""
     batch_bytes: int = 32 << 10
     """Size of the batches a sweep writes."""
     sweep_step_bytes: int = 64 << 10
-    """What a sweep appends in one tick."""
+    """How much a sweep appends in one tick."""
     sweep_above_bytes: int = 1 << 20
-    """A log that is no larger is not swept."""
+    """A log of at most this size is not swept."""
     sweep_ratio: int = 4
     """A log is swept when it is so many times as large as its live records."""
     max_batch_bytes: int = 1_048_588
@@ -64,10 +64,10 @@ class ShardLimits:
     max_waiting: int = 20_000
     """How many answers a shard holds, and how many postponed requests; beyond it requests are refused."""
     postponed_ms: int = 100
-    """How long a request is postponed at most: other questions of its sender may wait behind it, so one whose id does
-    not go on is to be asked again."""
+    """How long a request is postponed at most: other requests of its sender may wait behind it, so its sender should
+    retry when the id makes no progress."""
     stalled_after_ms: int = 2_000
-    """A write that is open for so long shows that the shard cannot commit, which is no member's fault (G8)."""
+    """A write that is open for this long shows that the shard cannot commit, for which no member is at fault (G8)."""
 
 
 def _unavailable(message: str, *, appended: bool = False) -> Refusal:
@@ -169,7 +169,7 @@ class Shard:
             if self.grown_from is not None:
                 self._end_step(context, out)
             else:
-                # Without a call more: most of what is asked are heartbeats that write nothing.
+                # Saves one call: most requests are heartbeats that write nothing.
                 self._reports.leave(out)
             return verify
         return None
@@ -201,7 +201,7 @@ class Shard:
         self.postponed.hold(Postponed(event, decision.scope, decision.answer), event.now_ms + wait_ms)
 
     def _end_step(self, context: Context, out: list[Effect]) -> None:
-        """All that came is taken: decide what waited for that, make everything durable by one flush, and report."""
+        """After all input: decide what waited for it, make everything durable with one flush, and report."""
         while self.postponed.has_gone_on:
             for event in self.postponed.take_up():
                 verify = self._decide(event, context, out)
@@ -328,7 +328,7 @@ class Shard:
             self._end_step(context, out)
 
     def heard(self, answer: object, context: Context, out: list[Effect]) -> None:
-        """A peer answered what the machine wanted of it."""
+        """Another node answered a request of the machine."""
         if self.is_serving:
             for decision in self.machine.heard(answer, context):
                 self._take(decision, context, out, split=True)
@@ -353,7 +353,7 @@ class Shard:
                 self._leave(held, now_ms, out)
 
     def isr_changed(self, now_ms: int, out: list[Effect]) -> None:
-        """Below min ISR no barrier passes any more: who waits for one hears so at once (G10)."""
+        """Below min ISR no barrier can pass, so callers that wait for one are refused at once (G10)."""
         if not self.leader.is_under_min_isr:
             self.barriers_moved(now_ms, out)
             return
@@ -372,7 +372,7 @@ class Shard:
             self._leave(held, now_ms, out)
 
     def resigned(self, refusal: Refusal, out: list[Effect]) -> None:
-        """This node no longer leads the partition: who waits is answered at once."""
+        """This node no longer leads the partition: refuse all waiting callers at once."""
         for held in self.waiting.all():
             outcome = Outcome.MAY_APPEAR if held.appended else Outcome.NOT_APPENDED
             self._reply(held.request_id, Refusal(refusal.code, refusal.message, outcome), out)
@@ -394,7 +394,7 @@ class Shard:
 
     def _expire(self, now_ms: int, out: list[Effect]) -> None:
         for event, scope, refused in self.postponed.expired(now_ms):
-            # As every refusal, not before what it shows of its scope is committed.
+            # As for every refusal, what it reveals of its scope must be committed first.
             self._answer(event, Decision(answer=refused, scope=scope), out)
         late, freed = self.waiting.expired(now_ms, self.leader.log.hw, self.barrier.passed)
         for held in late:

@@ -1,4 +1,4 @@
-"""Sweep and trim: a coordinator's log is kept short by writing its live keys again and cutting off its front (G9).
+"""Sweep and trim: a coordinator's log is kept short by rewriting its live keys and removing its front (G9).
 
 Invariant: once every key that was live when the sweep began was written again, or otherwise since, and the HW is past
 all of that, the newest value of each key lies at or above the sweep's first offset, on every replica that can lead.
@@ -54,7 +54,7 @@ class Sweep:
 
     def __init__(self, table: Table, first_offset: Offset) -> None:
         self._table = table
-        # The keys of now: one that comes later is written at or above the first offset anyway.
+        # The current keys: a later one is written at or above the first offset anyway.
         self._keys: Iterator[Key] = iter(tuple(table.rows))
         self._ahead: Key | None = next(self._keys, None)
         self.first_offset = first_offset

@@ -58,14 +58,14 @@ class Waiting:
         return len(self._by_request)
 
     def wrote(self, scope: Scope, end: Offset) -> None:
-        """A write of ``scope`` ends at ``end``, the log's end now; None: one that is of no scope."""
+        """A write of ``scope`` ends at ``end``, the log's current end; a scope of None belongs to no group or id."""
         self._last_end = end
         if scope is not None:
             self._open[scope] = end
         self._ends.append((end, scope))
 
     def end_for(self, scope: Scope) -> Offset | None:
-        """Up to where the HW must be for an answer that shows ``scope`` as it is now; None: it is there."""
+        """The HW that an answer with the current state of ``scope`` needs; None if it has been reached."""
         return self._last_end if scope is None else self._open.get(scope)
 
     def must_queue(self, scope: Scope) -> bool:
@@ -73,7 +73,7 @@ class Waiting:
         return scope in self._queues
 
     def hold(self, held: Held) -> None:
-        """Keep an answer until `released` gives it."""
+        """Keep an answer until `released` returns it."""
         self._by_request[held.request_id] = held
         heappush(self._by_deadline, (held.deadline_ms, held.request_id))
         self._queues.setdefault(held.scope, deque()).append(held)
@@ -85,7 +85,7 @@ class Waiting:
             self._by_deadline = sorted(entry for entry in self._by_deadline if entry[1] in self._by_request)
 
     def released(self, hw: Offset, barrier: int) -> list[Held]:
-        """What may leave now that the HW is ``hw`` and all barriers up to ``barrier`` have passed, in order."""
+        """The answers to send once the HW is ``hw`` and all barriers up to ``barrier`` have passed, in order."""
         touched: dict[Scope, None] = {}
         while self._ends and self._ends[0][0] <= hw:
             end, scope = self._ends.popleft()
@@ -132,7 +132,7 @@ class Waiting:
         return found, self._drop(found, hw, barrier)
 
     def call_gone(self, request_id: int, hw: Offset, barrier: int) -> list[Held]:
-        """The caller needs no answer; returns what may leave because of that."""
+        """The caller needs no answer; returns the answers that can be sent because of that."""
         held = self._by_request.get(request_id)
         return self._drop([held], hw, barrier) if held is not None else []
 
@@ -153,8 +153,8 @@ class Waiting:
 # ---- read_barrier
 # Decides when this node knows that it still led at some moment: read barriers of one leader epoch (G10).
 #
-# A barrier is a number that Fetch answers of the partition carry and that a follower repeats in its next Fetch. Who
-# repeats it had not begun to lead when the barrier began, so what this leader had committed until then was the newest.
+# A barrier is a number that Fetch answers of the partition carry and that a follower repeats in its next Fetch. A node
+# that repeats it did not lead yet when the barrier began, so what this leader had committed until then was the newest.
 # That a Fetch merely arrived since proves nothing: it may have been sent before its sender was elected (TR40).
 
 INTERVAL_MS = 100
@@ -233,7 +233,7 @@ class Released(NamedTuple):
 
     event: CoordinatorAsked
     is_asked: bool
-    """Whether the answer is about it: the first that came."""
+    """Whether the answer is about this request: the first one."""
     is_alike: bool
     """Whether it is of the transaction that the answer is about; a later one may be of the next."""
 
@@ -244,7 +244,7 @@ class _Waiting(NamedTuple):
 
 
 class UnverifiedRequests:
-    """Those of one node."""
+    """The unverified requests of one node."""
 
     def __init__(self, next_correlation_id: Callable[[], int]) -> None:
         self._next_correlation_id = next_correlation_id
@@ -289,7 +289,7 @@ class UnverifiedRequests:
         self._waiting.pop(request_id, None)
 
     def resigned(self, tp: TopicPartition) -> list[CoordinatorAsked]:
-        """Give back what waits in a partition that this node leads no longer."""
+        """Remove and return what waits in a partition that this node no longer leads."""
         found = [each.event for each in self._verification.resigned(tp) if each.event.request_id in self._waiting]
         for event in found:
             del self._waiting[event.request_id]
@@ -310,11 +310,11 @@ class Postponed(NamedTuple):
     event: CoordinatorAsked
     scope: str
     refusal: Refusal
-    """Its answer if it waits too long."""
+    """The answer if it waits too long."""
 
 
 class PostponedRequests:
-    """Those of one shard."""
+    """The postponed requests of one shard."""
 
     def __init__(self) -> None:
         # By request id, in the order in which they came.
@@ -323,7 +323,7 @@ class PostponedRequests:
         self._by_deadline: list[tuple[int, int]] = []
         self._written: dict[str, None] = {}
         self.has_gone_on = False
-        """Whether `take_up` would give anything; a field, because every step asks."""
+        """Whether `take_up` would return anything; a field, because every step checks it."""
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -1,4 +1,4 @@
-"""How people delete groups and committed offsets (G30)."""
+"""Deletes groups and committed offsets when an operator requests it (G30)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def delete_group(group: Group, request: messages.DeleteGroup, context: Context) 
     if group.is_gone:
         return Decision(answer=unknown_group(request.group_id), scope=request.group_id)
     if group.members or group.current:
-        # A fenced member may go on reading until its lease ends; a group of the same name must not give its partitions.
+        # A fenced member may read until its lease ends; a new group of the same name must not assign its partitions.
         who = f"{len(group.members)} members" if group.members else "a removed member whose session is not over"
         message = f"group {request.group_id!r} has {who}; stop its members first"
         return Decision(answer=Refusal(ErrorCode.NON_EMPTY_GROUP, message), scope=request.group_id)
@@ -48,7 +48,7 @@ def delete_rows(changes: Changes) -> None:
 def delete_offsets(
     group: Group, request: messages.OffsetDelete, context: Context, subscriptions: Subscriptions
 ) -> Decision:
-    """Delete offsets of topics that no member subscribes to; one that is not there is no error."""
+    """Delete offsets of topics that no member subscribes to; deleting a missing offset is no error."""
     if group.is_gone:
         return Decision(answer=unknown_group(request.group_id), scope=request.group_id)
     subscribed = frozenset[str]().union(
@@ -88,7 +88,7 @@ def unknown_group(group_id: str) -> Refusal:
 
 
 # ---- descriptions
-# What people are shown of groups (G11).
+# Descriptions of groups for operators (G11).
 
 _PROTOCOL, _TYPE = "consumer", "Consumer"
 
@@ -138,11 +138,11 @@ def _member(group: Group, member_id: str, timers: Timers, now_ms: int) -> messag
 
 
 # ---- retention
-# When committed offsets, groups, and fences of producers are deleted because they are not used any more (G29, X16).
+# When committed offsets, groups, and fences of producers expire (G29, X16).
 
 
 def expire(changes: Changes, subscribed: Collection[str], unix_ms: int, retention_ms: int) -> None:
-    """Delete the offsets whose time is over, and the group itself if nothing is left of it."""
+    """Delete the expired offsets, and the group itself if nothing is left of it."""
     group = changes.group
     expired = list(_expired(group, subscribed, unix_ms, retention_ms))
     for tp in expired:
@@ -158,7 +158,7 @@ def _expired(group: Group, subscribed: Collection[str], unix_ms: int, retention_
         return
     for tp, row in group.offset_rows():
         if tp in group.staged:
-            # Its transaction decides what follows; without the row an abort would leave the group nowhere.
+            # An open transaction has staged an offset for it; without the row an abort would leave no committed offset.
             continue
         if tp.topic_id not in subscribed and unix_ms - row.commit_ms >= retention_ms:
             yield tp

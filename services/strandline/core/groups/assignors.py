@@ -22,7 +22,7 @@ from strandline.core.types import TopicPartition
 
 
 class Subscriber(NamedTuple):
-    """Sorts by what stays over a restart: the instance id if there is one."""
+    """Sorts by what survives a restart: the instance id if there is one."""
 
     name: str
     """Instance id, else member id."""
@@ -51,7 +51,7 @@ def assign_uniform(subscribers: Sequence[Subscriber], topics: Mapping[str, Topic
 
 
 def _kept(subscribers: Sequence[Subscriber], topics: Mapping[str, TopicEntry], previous: Previous) -> Target:
-    """What each may keep: it exists, the member subscribes to it, and no member before it had it."""
+    """What each member may keep: existing partitions of subscribed topics that no earlier member kept."""
     target: Target = {}
     taken: set[TopicPartition] = set()
     for each in subscribers:
@@ -81,7 +81,7 @@ class _Equal:
         """Fill ``target``."""
         partitions = _partitions(self._topics.values())
         least, extra = divmod(len(partitions), len(self._subscribers))
-        # Who has more than the least now keeps one more, as long as there are such places: that moves the fewest.
+        # Members that hold more than the minimum now keep one more while such places last: that moves the fewest.
         keepers = [each for each in self._subscribers if len(self._target[each.member_id]) > least][:extra]
         larger = {each.member_id for each in keepers}
         larger.update([m.member_id for m in self._subscribers if m.member_id not in larger][: extra - len(keepers)])
@@ -174,7 +174,7 @@ class _Unequal:
                     budget -= 1
 
     def _relieve(self, member_id: str) -> bool:
-        """Move one partition of ``member_id`` to a member that has at least two fewer; whether there was one."""
+        """Move one partition of ``member_id`` to a member with at least two fewer; returns whether there was one."""
         for topic_id in sorted({tp.topic_id for tp in self._target[member_id]}):
             lightest = min(self._of_topic[topic_id], key=lambda m: self._load[m])
             if self._load[member_id] - self._load[lightest] >= 2:
@@ -187,7 +187,7 @@ class _Unequal:
 # ---- range_assignor
 # The assignor ``range``: of each topic, contiguous partitions in the order of the members (G24).
 #
-# Topics with equal subscribers and equal partition counts are co-partitioned: partition p of each goes to one member.
+# Topics with equal subscribers and equal partition counts are co-partitioned: one member gets partition p of each.
 
 
 def assign_range(
@@ -212,7 +212,7 @@ def _spread(topic: TopicEntry, members: Sequence[str], target: Target) -> None:
 
 
 # ---- assignment
-# What an assignor is given, which assignors there are, and which of them a group uses (G24).
+# The input of an assignor, the available assignors, and which of them a group uses (G24).
 
 DEFAULT_ASSIGNOR = "uniform"
 
@@ -222,7 +222,7 @@ ASSIGNORS: Mapping[str, Callable[..., Target]] = {"uniform": assign_uniform, "ra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentInput:
-    """All that a target follows from; a worker may hold it, for nothing in it changes."""
+    """Everything that a target is computed from; immutable, so a worker may hold it."""
 
     group_id: str
     group_epoch: int
@@ -234,13 +234,13 @@ class AssignmentInput:
 
     @property
     def pairs(self) -> int:
-        """Members times partitions: what computing costs at most."""
+        """Members times partitions, an upper bound of the cost of computing the target."""
         return len(self.subscribers) * sum(topic.partition_count for topic in self.topics.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputedTarget:
-    """A target, and for what it was computed."""
+    """A target and its input."""
 
     group_id: str
     group_epoch: int

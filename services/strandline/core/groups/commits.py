@@ -1,4 +1,4 @@
-"""Which committed offsets are taken, and what is written for them (G20, G26, G27)."""
+"""Decides which offset commits are accepted, and what is written for them (G20, G26, G27)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from strandline.core.types import TopicPartition
 
 
 def commit(group: Group, request: OffsetCommit, context: Context, timers: Timers, settings: GroupSettings) -> Decision:
-    """Decide a commit; ``group`` is an empty one if there is none by this name."""
+    """Decide a commit; ``group`` is empty if no group has this name."""
     refusal = refusal_of_epoch(request.coordinator_epoch, context.coordinator_epoch)
     refusal = refusal or refusal_of_committer(group, request)
     if refusal is not None:
@@ -54,7 +54,7 @@ def commit(group: Group, request: OffsetCommit, context: Context, timers: Timers
 
 
 def refusal_of_committer(group: Group, request: OffsetCommit | TxnOffsetCommit) -> Refusal | None:
-    """Why this sender commits nothing for the group; None: each partition is looked at."""
+    """Why this sender may commit nothing for the group; None if its partitions are decided one by one."""
     if not request.group_id.strip():
         message = "group_id must not be empty or blank; name the group"
         return Refusal(ErrorCode.INVALID_GROUP_ID, message, Outcome.NOT_APPENDED, field="group_id")
@@ -78,7 +78,7 @@ def _refusal_of_stranger(group: Group) -> Refusal | None:
 
 
 def refusal_of_offset(each: OffsetToCommit, context: Context, settings: GroupSettings) -> Refusal | None:
-    """Why this is no offset that a group can have; None if it is one."""
+    """Why a group cannot commit this offset; None if it can."""
     if each.offset < 0:
         message = f"committed_offset is {each.offset} and must be 0 or more"
         return Refusal(ErrorCode.INVALID_REQUEST, message, Outcome.NOT_APPENDED, field="committed_offset")
@@ -97,7 +97,7 @@ def refusal_of_offset(each: OffsetToCommit, context: Context, settings: GroupSet
 
 
 def refusal_of_owner(group: Group, request: OffsetCommit | TxnOffsetCommit, tp: TopicPartition) -> Refusal | None:
-    """Why the sender may not commit for a partition; None: it may, or is no member of the group (G20)."""
+    """Why the sender may not commit for a partition; None if it may, or if it is not a member of the group (G20)."""
     if request.member_epoch is None:
         return None
     current = group.current[request.member_id]
@@ -113,7 +113,7 @@ def refusal_of_owner(group: Group, request: OffsetCommit | TxnOffsetCommit, tp: 
 def may_commit(
     current: groups_records.CurrentValue, owner: tuple[str, int] | None, member_id: str, given_epoch: int
 ) -> bool:
-    """Whether a member commits for a partition: it holds it, and held it already in the epoch it gives (KIP-1251).
+    """Whether a member may commit for a partition: it holds it, and held it already in the given epoch (KIP-1251).
 
     Without the range a commit that crosses a heartbeat would be refused.
 
@@ -129,17 +129,17 @@ def may_commit(
 
 
 # ---- offset_fetches
-# What is answered to a question for committed offsets (G28, X17).
+# Answers requests for committed offsets (G28, X17).
 
 
 def fetch_offsets(group: Group, request: OffsetFetch) -> Decision:
-    """Decide an OffsetFetch; a group that is not known has no offsets, which is no error."""
+    """Decide an OffsetFetch; an unknown group has no offsets, which is no error."""
     refusal = _refusal(group, request)
     if refusal is not None:
         return Decision(answer=refusal, scope=request.group_id)
     wanted = request.partitions
     if wanted is None:
-        # What has only been staged is named too if it is to be stable: to leave it out would say that there is none.
+        # Staged offsets are listed too if the answer must be stable: leaving one out would say that there is none.
         staged = group.staged.keys() if request.require_stable else ()
         wanted = tuple(sorted({tp for tp, _ in group.offset_rows()}.union(staged)))
     found = tuple(_fetched(group, tp, require_stable=request.require_stable) for tp in wanted)
@@ -173,7 +173,7 @@ def _refusal(group: Group, request: OffsetFetch) -> Refusal | None:
 
 
 # ---- staging_producers
-# What one coordinator partition knows of transactional producers: what they have staged, and from where on they may.
+# What one coordinator partition knows of transactional producers: what they have staged, and which epochs may stage.
 #
 # Invariant: changed by `apply` alone, and the same for every order of rows that keeps the order of each key's own (G9).
 
@@ -188,7 +188,7 @@ class StagingProducers:
         """By producer id; there is no entry without a row."""
 
     def known_epoch(self, producer_id: int) -> int:
-        """The newest epoch that is remembered of a producer, -1 if none is."""
+        """The newest epoch known of a producer; -1 if none is."""
         fence = self.fences.get(producer_id)
         epochs = [value.producer_epoch for value in self.staged.get(producer_id, {}).values()]
         return max([-1 if fence is None else fence.producer_epoch, *epochs])
@@ -199,7 +199,7 @@ class StagingProducers:
         return any(value.producer_epoch == producer_epoch for value in rows)
 
     def apply(self, record: Record) -> None:
-        """Take one row into the state; rows of other kinds are none of these."""
+        """Apply one row to the state; rows of other kinds are ignored."""
         key, value = record
         if isinstance(key, groups_records.ProducerFenceKey):
             assert value is None or isinstance(value, groups_records.ProducerFenceValue)
@@ -228,7 +228,7 @@ class StagingProducers:
 def stage(
     group: Group, producers: StagingProducers, request: TxnOffsetCommit, context: Context, settings: GroupSettings
 ) -> Decision:
-    """Decide a commit of a transaction; ``group`` is an empty one if there is none by this name.
+    """Decide a commit of a transaction; ``group`` is empty if no group has this name.
 
     The first of a transaction waits until its coordinator knows that this partition takes part in it.
     """
@@ -265,7 +265,7 @@ def _refusal_of_producer(producers: StagingProducers, request: TxnOffsetCommit) 
     known = producers.known_epoch(request.producer_id)
     if request.producer_epoch >= known:
         return None
-    # Looked at after the verification too: the transaction may have ended meanwhile.
+    # Checked after the verification too: the transaction may have ended meanwhile.
     message = (
         f"producer_epoch {request.producer_epoch} of producer {request.producer_id} is older than {known}, which is "
         "known here: its transaction is over"
@@ -274,7 +274,7 @@ def _refusal_of_producer(producers: StagingProducers, request: TxnOffsetCommit) 
 
 
 # ---- promotion
-# What a marker makes of the offsets that its transaction has staged: committed, or dropped (X16).
+# What a marker does to the offsets that its transaction has staged: commits or drops them (X16).
 #
 # Invariant: a marker ends what was staged in epochs below its own, and nothing else; afterwards its epoch is a fence.
 
@@ -317,10 +317,10 @@ def _end(
         changes.put(key, None)
         changes.put(groups_records.OffsetKey(key.group_id, *key.tp), value.offset)
     else:
-        # Aborted, or a commit that came later has gone further already.
+        # Aborted, or a later commit has already gone further.
         changes.delete_staged(key)
 
 
 def counts(staged: groups_records.OffsetValue, known: groups_records.OffsetValue | None) -> bool:
-    """Whether a staged offset replaces the committed one: what was sent later counts, not what was decided later."""
+    """Whether a staged offset replaces the committed one: the order of sending counts, not the order of deciding."""
     return known is None or known.order < staged.order

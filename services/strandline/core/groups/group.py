@@ -1,4 +1,4 @@
-"""One group: the fold of its rows, and what can be read off it (G14, G18).
+"""One group: the fold of its rows, and what follows from them (G14, G18).
 
 Invariant: state changes by `Group.apply` alone, and is the same for every order of rows that keeps the order of each
 key's own: a sweep writes rows again in another order (G9).
@@ -22,7 +22,7 @@ from strandline.core.types import TopicPartition
 
 
 class Owners:
-    """Partition to the member that holds it, and the member epoch in which that was given it."""
+    """Maps each partition to the member that holds it and the member epoch in which it was assigned."""
 
     def __init__(self) -> None:
         self._owners: dict[TopicPartition, tuple[str, int]] = {}
@@ -35,12 +35,12 @@ class Owners:
         return self._owners.get(tp)
 
     def is_free_for(self, tp: TopicPartition, member_id: str) -> bool:
-        """Whether ``tp`` can be given to this member: no other holds it."""
+        """Whether ``tp`` can be assigned to this member: no other member holds it."""
         owner = self._owners.get(tp)
         return owner is None or owner[0] == member_id
 
     def replace(self, member_id: str, before: records.CurrentValue | None, after: records.CurrentValue | None) -> None:
-        """A member's row ``before`` was replaced by ``after``; None: there was, or is, none."""
+        """Replace a member's row ``before`` by ``after``; None if there was, or is, none."""
         for tp, _ in before.held if before else ():
             gone = self._owners.pop(tp, None)
             assert gone is not None and gone[0] == member_id, f"I28: {tp} of {member_id} was owned by {gone}"
@@ -81,7 +81,7 @@ class Group:
         self.offsets: dict[str, dict[int, records.OffsetValue]] = {}
         """By topic id and partition."""
         self.staged: dict[TopicPartition, dict[int, records.StagedOffsetValue]] = {}
-        """By partition and producer id; there is no entry without one (X16)."""
+        """By partition and producer id; no partition has an empty entry (X16)."""
         self.top_order = 0
         # Members that are not stable in the target's epoch; rows of a target that is not complete.
         self._unsettled: set[str] = set()
@@ -99,7 +99,7 @@ class Group:
 
     @property
     def is_torn(self) -> bool:
-        """Whether a target is only partly written, so that no row of it can be relied on (G4)."""
+        """Whether a target is only partly written, so that none of its rows can be used (G4)."""
         return bool(self._ahead)
 
     @property
@@ -110,7 +110,7 @@ class Group:
 
     @property
     def state(self) -> GroupState:
-        """The state that people are shown."""
+        """The state as it is shown to operators."""
         if self.is_gone:
             return GroupState.DEAD
         if not self.members:
@@ -120,7 +120,7 @@ class Group:
         return GroupState.RECONCILING if self._unsettled else GroupState.STABLE
 
     def target_of(self, member_id: str) -> tuple[TopicPartition, ...]:
-        """The partitions that a member is to have; none if its row is missing."""
+        """A member's target partitions; empty if its row is missing."""
         row = self.targets.get(member_id)
         return row.partitions if row else ()
 
@@ -136,7 +136,7 @@ class Group:
                 yield TopicPartition(topic_id, partition), value
 
     def staged_rows(self) -> Iterator[tuple[records.StagedOffsetKey, records.StagedOffsetValue]]:
-        """All that open transactions are to commit."""
+        """All offsets that open transactions have staged."""
         for tp, of_producers in self.staged.items():
             for producer_id, value in of_producers.items():
                 yield records.StagedOffsetKey(self.group_id, *tp, producer_id), value
@@ -159,7 +159,7 @@ class Group:
         yield from self.staged_rows()
 
     def apply(self, record: Record) -> None:
-        """Take one row into the state."""
+        """Apply one row to the state."""
         key, value = record
         match key:
             case records.OffsetKey():
@@ -255,7 +255,7 @@ class Group:
 
 
 class Changes:
-    """Collects rows; `batch` gives them."""
+    """Collects rows; `batch` returns them."""
 
     def __init__(self, group: Group, unix_ms: int) -> None:
         self.group = group
@@ -280,16 +280,16 @@ class Changes:
             self.put(records.TargetKey(self.group.group_id, member_id), value)
 
     def raise_epoch(self) -> None:
-        """The group needs a new target."""
+        """Raise the group epoch, because the group needs a new target."""
         self.value = replace(self.value, group_epoch=self.group.epoch + 1)
 
     def delete_offset(self, tp: TopicPartition) -> None:
-        """Delete an offset, and remember that its order was given (G26)."""
+        """Delete an offset, and remember that its order was used (G26)."""
         self.put(records.OffsetKey(self.group.group_id, *tp), None)
         self.value = replace(self.value, order=self.group.top_order)
 
     def delete_staged(self, key: records.StagedOffsetKey) -> None:
-        """Drop what a transaction was to commit, and remember that its order was given (G26)."""
+        """Drop a staged offset, and remember that its order was used (G26)."""
         self.put(key, None)
         self.value = replace(self.value, order=self.group.top_order)
 

@@ -1,6 +1,6 @@
-"""What becomes visible of groups while they change: one value for each change of a group and of a member (G33).
+"""Changes of groups as observers see them: one value for each change of a group and of a member (G33).
 
-Invariant: a batch is seen as a whole, never a state between two of its rows; nothing is seen of a log that is loaded.
+Invariant: observers see a batch as a whole, never a state between two of its rows, and nothing while a log is loaded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from strandline.core.types import TopicPartition
 
 
 class Cause(StrEnum):
-    """Why a group is in another state or epoch."""
+    """Why a group's state or epoch changed."""
 
     JOIN = "join"
     LEAVE = "leave"
@@ -25,21 +25,21 @@ class Cause(StrEnum):
     FENCED = "fenced"
     """A member did not give up its partitions in time."""
     INTEREST = "interest"
-    """A subscription, an assignor or a rack is another, or a topic that is subscribed to."""
+    """A subscription, an assignor, a rack, or a subscribed topic changed."""
     TARGET = "target"
     """A target was computed."""
     RECONCILED = "reconciled"
-    """Members came nearer to their targets."""
+    """Members moved towards their targets."""
     REPEATED = state_events.REPEATED
-    """Nothing is: what is known already is said again, for those who have not read it."""
+    """No change: the state is reported again for readers that begin later."""
 
 
 class Phase(StrEnum):
-    """What became of a member."""
+    """What happened to a member."""
 
     JOINED = "joined"
     ASSIGNED = "assigned"
-    """Its partitions or its epoch are others, and nothing is asked back."""
+    """Its partitions or epoch changed, and it has nothing to give up."""
     REVOKING = "revoking"
     AWAY = "away"
     FENCED = "fenced"
@@ -47,7 +47,7 @@ class Phase(StrEnum):
 
 
 class GroupChange(NamedTuple):
-    """A group is in another state or epoch than before."""
+    """A change of a group's state or epoch."""
 
     group_id: str
     old_state: GroupState
@@ -59,7 +59,7 @@ class GroupChange(NamedTuple):
 
 
 class MemberChange(NamedTuple):
-    """A member has another row than before."""
+    """A change of a member's row."""
 
     group_id: str
     member_id: str
@@ -67,26 +67,26 @@ class MemberChange(NamedTuple):
     rack_id: str | None
     phase: Phase
     member_epoch: int | None
-    """None for a member that is gone."""
+    """None for a member that has left."""
     assigned: tuple[TopicPartition, ...]
     revoking: tuple[TopicPartition, ...]
     cause: Cause | None = None
-    """REPEATED where the row is as before; None: ``phase`` says why."""
+    """REPEATED if the row has not changed; None if ``phase`` says why it has."""
 
 
 class GroupObserver(Protocol):
-    """Is shown changes after they were applied; it changes nothing."""
+    """Called with changes after they were applied; it must change nothing."""
 
     def group_changed(self, change: GroupChange, now_ms: int) -> None:
         """A group changed."""
         ...
 
     def member_changed(self, change: MemberChange, now_ms: int) -> None:
-        """A member changed; shown before the change of its group."""
+        """A member changed; called before the change of its group."""
         ...
 
     def committed(self, group_id: str, tp: TopicPartition) -> None:
-        """An offset was committed, or what was committed is forgotten."""
+        """An offset was committed, or a committed offset was deleted."""
         ...
 
     def commit_refused(self, group_id: str, tp: TopicPartition, error: str) -> None:
@@ -94,7 +94,7 @@ class GroupObserver(Protocol):
         ...
 
     def ticked(self, groups: Mapping[str, Group], context: Context) -> None:
-        """Time passed; ``groups`` are all there are."""
+        """Time passed; ``groups`` are all groups of the shard."""
         ...
 
 
@@ -106,7 +106,7 @@ class _Before(NamedTuple):
 
 
 class Happenings:
-    """Keeps how groups were before the rows that were not shown yet."""
+    """Remembers the state of groups before the rows that were not reported yet."""
 
     def __init__(self, observer: GroupObserver) -> None:
         self._observer = observer
@@ -114,7 +114,7 @@ class Happenings:
         self._members: dict[tuple[str, str], CurrentValue | None] = {}
 
     def about_to_change(self, group: Group, member_id: str | None) -> None:
-        """A row of ``group`` is applied next; ``member_id``: it is what that member has."""
+        """A row of ``group`` will be applied next; ``member_id`` is set if it is that member's current row."""
         if group.group_id not in self._groups:
             before = _Before(group.state, group.epoch, group.target_epoch, len(group.members))
             self._groups[group.group_id] = before
@@ -122,7 +122,7 @@ class Happenings:
             self._members.setdefault((group.group_id, member_id), group.current.get(member_id))
 
     def show(self, group: Group, now_ms: int) -> None:
-        """Show what has become of ``group`` since; nothing if it is as it was."""
+        """Report how ``group`` has changed since; nothing if it has not."""
         before = self._groups.pop(group.group_id, None)
         if before is None:
             return
@@ -142,7 +142,7 @@ class Happenings:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The groups with rows that were not shown yet."""
+        """The groups with rows that were not reported yet."""
         return tuple(self._groups)
 
 
@@ -167,7 +167,7 @@ def _member_change(group: Group, member_id: str, before: CurrentValue | None) ->
 
 
 def member_now(group: Group, member_id: str, before: CurrentValue | None) -> MemberChange:
-    """What a member has now, and what became of it since it had ``before``."""
+    """The change of a member from ``before`` to its current row."""
     row = group.current.get(member_id)
     said = group.members.get(member_id)
     return MemberChange(

@@ -1,4 +1,4 @@
-"""Which heartbeats are taken: their fields, who sends them, and in which epoch (G19, T70, T103)."""
+"""Which heartbeats are accepted: their fields, their sender, and their epoch (G19, T70, T103)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class GroupPlace:
     """The place in the group that a heartbeat is for."""
 
     is_new: bool = False
-    """It gets a place that no member has."""
+    """It joins as a new member."""
     replaces: str | None = None
-    """The static member that left, whose place it takes."""
+    """The static member that left and that it replaces."""
 
 
 _OWN = GroupPlace()
@@ -33,7 +33,7 @@ def invalid(field: str, rule: str) -> Refusal:
 
 
 def refusal_of_fields(request: ConsumerGroupHeartbeat, settings: GroupSettings) -> Refusal | None:
-    """Why the fields of this heartbeat cannot be meant; None if they can."""
+    """Why the fields of this heartbeat are invalid; None if they are valid."""
     if not request.group_id.strip():
         return invalid("group_id", "must not be empty or blank; name the group")
     if not request.member_id:
@@ -74,7 +74,7 @@ def _refusal_of_choices(request: ConsumerGroupHeartbeat, settings: GroupSettings
 
 
 def place_of(group: Group, request: ConsumerGroupHeartbeat, settings: GroupSettings) -> GroupPlace | Refusal:
-    """Which place in the group a heartbeat is for that does not leave."""
+    """The place in the group that a heartbeat other than a leaving one is for."""
     if request.member_epoch == JOIN_EPOCH:
         return _place_to_join(group, request, settings)
     refusal = refusal_of_sender(group, request.member_id, request.instance_id)
@@ -101,7 +101,7 @@ def _place_to_join(group: Group, request: ConsumerGroupHeartbeat, settings: Grou
 
 
 def refusal_of_sender(group: Group, member_id: str, instance_id: str | None) -> Refusal | None:
-    """Why the sender is no member; None if it is one."""
+    """Why the sender is not a member; None if it is one."""
     if instance_id is not None and (holder := group.instances.get(instance_id)) not in (None, member_id):
         message = f"instance_id {instance_id!r} belongs to member {holder} now; stop this one"
         return Refusal(ErrorCode.FENCED_INSTANCE_ID, message, field="instance_id")
@@ -124,7 +124,7 @@ def _refusal_of_epoch(current: CurrentValue, request: ConsumerGroupHeartbeat) ->
         return _fenced(f"topic_partitions has {stranger}, which the member was never given") if stranger else None
     assigned = {each.tp for each in current.assigned}
     if given == current.previous_epoch and owned is not None and _first_not_in(owned, assigned) is None:
-        # The answer that raised the epoch was lost.
+        # The answer with the raised epoch was lost.
         return None
     return _fenced(f"member_epoch is {given} and the member's is {current.member_epoch}")
 

@@ -1,4 +1,4 @@
-"""What a heartbeat leads to: a member joins, says something new of itself, or comes nearer to its target (G17, G19)."""
+"""Decides heartbeats: a member joins, changes its subscription, or moves towards its target (G17, G19)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from strandline.core.groups.timers import HeartbeatTaken, RevocationAsked, Timer
 from strandline.core.types import TopicPartition
 
 # ---- arrival
-# Whether a member's request is of this coordinator epoch, and no late copy of one that was taken (G19, TR41).
+# Whether a member's request is for this coordinator epoch, and not a late copy of an earlier one (G19, TR41).
 
 
 def refusal_of_epoch(given: int | None, coordinator_epoch: int) -> Refusal | None:
-    """Why a request for another coordinator epoch is not looked at; None if it names this one or none."""
+    """The refusal of a request for another coordinator epoch; None if it names this one or none."""
     if given is None or given == coordinator_epoch:
         return None
     message = f"coordinator_epoch is {given} and this coordinator's is {coordinator_epoch}; refresh metadata"
@@ -35,18 +35,18 @@ def refusal_of_epoch(given: int | None, coordinator_epoch: int) -> Refusal | Non
 
 
 def late_copy(sequence: int | None) -> Refusal:
-    """The answer to a request of which a later one was taken: its sender waits for it no more."""
+    """The answer to a request that arrives after a later one was accepted; its sender no longer waits for it."""
     message = f"sequence {sequence} is not above that of a request of this member that was taken before"
     return Refusal(ErrorCode.REQUEST_TIMED_OUT, message, field="sequence")
 
 
 # ---- leaving
-# How members go: by leaving, by silence, or by holding on to what they must give up (G21).
+# How members are removed: they leave, fall silent, or do not give up partitions in time (G21).
 
 
 def remove(changes: Changes, member_id: str, *, is_replaced: bool = False) -> None:
-    """Delete a member's rows, which frees its partitions at once; the group needs a new target, unless another takes
-    the member's place."""
+    """Delete a member's rows, which frees its partitions at once; the group needs a new target, unless another member
+    replaces this one."""
     group_id = changes.group.group_id
     changes.put(MemberKey(group_id, member_id), None)
     changes.put(TargetKey(group_id, member_id), None)
@@ -56,8 +56,8 @@ def remove(changes: Changes, member_id: str, *, is_replaced: bool = False) -> No
 
 
 def fence(changes: Changes, member_id: str) -> None:
-    """Remove a member whose rebalance time-out is over. Its partitions stay with it, for the lease by which it may go
-    on reading is over only with its session (G22)."""
+    """Remove a member whose rebalance time-out is over. It keeps its partitions, because the lease under which it may
+    keep reading ends only with its session (G22)."""
     group = changes.group
     row, said = group.current[member_id], group.members[member_id]
     remove(changes, member_id)
@@ -72,7 +72,7 @@ def fence(changes: Changes, member_id: str) -> None:
 
 
 def release(changes: Changes, member_id: str) -> None:
-    """The lease of a fenced member is over: others can have its partitions."""
+    """The lease of a fenced member is over, so other members can get its partitions."""
     changes.put(CurrentKey(changes.group.group_id, member_id), None)
 
 
@@ -108,7 +108,7 @@ def leave(group: Group, request: ConsumerGroupHeartbeat, context: Context) -> De
 
 
 def step_aside(changes: Changes, member_id: str) -> None:
-    """A static member restarts: it keeps its assignment, without a new epoch, and gives up what it was asked for."""
+    """A static member restarts: it keeps its assignment and epoch, and gives up what it was asked to."""
     row = changes.group.current[member_id]
     changes.put(CurrentKey(changes.group.group_id, member_id), replace(row, state=MemberState.AWAY, revoking=()))
 
@@ -125,7 +125,7 @@ _NOTHING = CurrentValue(0, 0, MemberState.STABLE)
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatParts:
-    """What heartbeats are decided with, beside the group."""
+    """What heartbeats are decided with besides the group."""
 
     timers: Timers
     settings: GroupSettings
@@ -133,7 +133,7 @@ class HeartbeatParts:
 
 
 def heartbeat(group: Group, request: ConsumerGroupHeartbeat, context: Context, parts: HeartbeatParts) -> Decision:
-    """Decide a heartbeat; ``group`` is an empty one if there is none by this name."""
+    """Decide a heartbeat; ``group`` is empty if no group has this name."""
     refusal = refusal_of_fields(request, parts.settings)
     refusal = refusal or refusal_of_epoch(request.coordinator_epoch, context.coordinator_epoch)
     if refusal is not None:
@@ -155,9 +155,9 @@ def heartbeat(group: Group, request: ConsumerGroupHeartbeat, context: Context, p
 
 
 def _only_lives(group: Group, request: ConsumerGroupHeartbeat) -> bool:
-    """Whether a member that has what its target gives it says nothing else than that it lives: no row changes.
+    """Whether a member that has reached its target only reports that it is alive, so that no row changes.
 
-    Almost all heartbeats are such ones, and what the others need costs several times as much.
+    Almost all heartbeats are of this kind, and the full decision costs several times as much.
     """
     if request.member_epoch == JOIN_EPOCH:
         return False
@@ -188,7 +188,7 @@ def _as_before(group: Group, request: ConsumerGroupHeartbeat, parts: HeartbeatPa
 
 
 class _Beat:
-    """One heartbeat of a member, or of one that becomes a member."""
+    """One heartbeat of a member or of a joining member."""
 
     def __init__(
         self, group: Group, request: ConsumerGroupHeartbeat, context: Context, parts: HeartbeatParts, place: GroupPlace
@@ -229,7 +229,7 @@ class _Beat:
         )
 
     def _note_what_was_said(self) -> MemberValue:
-        """The member's newest own row; written, and the epoch raised, where it is another (G15)."""
+        """Write the member's reported row and raise the group epoch, if the row has changed (G15)."""
         request = self._request
         known = self._group.members.get(self._place.replaces or request.member_id)
         if self._place.replaces is not None:
@@ -268,7 +268,7 @@ class _Beat:
         group, request = self._group, self._request
         known, owned = group.current.get(request.member_id), request.topic_partitions
         if self._joins or known is None:
-            # A join holds nothing, whatever the member held before is released first.
+            # A joining member holds nothing; whatever it held before is released first.
             known, owned = _NOTHING, ()
         if group.is_torn and target_epoch == group.target_epoch:
             return replace(known, member_epoch=known.member_epoch or target_epoch)
@@ -302,7 +302,7 @@ class _Beat:
 
 
 def _merged(known: MemberValue | None, request: ConsumerGroupHeartbeat, settings: GroupSettings) -> MemberValue:
-    """What the member has said in all; a join says everything from the beginning."""
+    """The member's row with this heartbeat's fields; a join replaces all of them."""
     base = known or MemberValue(
         session_timeout_ms=settings.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms or 0,
@@ -317,7 +317,7 @@ def _merged(known: MemberValue | None, request: ConsumerGroupHeartbeat, settings
         session_timeout_ms=request.session_timeout_ms or base.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms or base.rebalance_timeout_ms,
         assignor=request.server_assignor or base.assignor,
-        # Empty takes back, absent leaves.
+        # An empty pattern removes it, an absent one keeps it.
         rack_id=(base.rack_id if rack_id is None else rack_id) or None,
         topic_regex=(base.topic_regex if regex is None else regex) or None,
         topic_names=base.topic_names if names is None else tuple(sorted(set(names))),

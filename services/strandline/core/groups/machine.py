@@ -39,7 +39,7 @@ _Commit = messages.OffsetCommit | messages.TxnOffsetCommit
 
 @dataclass(frozen=True, slots=True)
 class MembersGone:
-    """Note of a tick: these have no deadlines any more; ``fenced`` ones keep their session, for their lease may run."""
+    """Note of a tick: these members have no deadlines any more; ``fenced`` ones keep their session for their lease."""
 
     group_id: str
     gone: tuple[str, ...]
@@ -61,12 +61,12 @@ class GroupMachine:
         self.timers = Timers(self.settings.forgotten_after_ms)
         self.subscriptions = Subscriptions(engine, self.settings.max_pattern_bytes)
         self._parts = HeartbeatParts(self.timers, self.settings, self.subscriptions)
-        # Groups that need a target; groups whose topics may be others than those of their target.
+        # Groups that need a target; groups whose topics may have changed since their target.
         self._behind: set[str] = set()
         self._unchecked: set[str] = set()
         self._topics_version: int | None = None
-        # Topics with offsets that there were: one of them that is missing later is deleted. One that was never seen
-        # may be newer than this node's metadata.
+        # Topics with offsets that this node has seen: if one is missing later it was deleted. A topic that was never
+        # seen may be newer than this node's metadata.
         self._seen_topics: set[str] = set()
         # Epoch of the target that a worker computes, and when the last target was taken, by group.
         self._computing: dict[str, int] = {}
@@ -76,15 +76,15 @@ class GroupMachine:
         self._next_fences_ms: int | None = None
         self._observer = observer
         self._happenings = Happenings(observer) if observer is not None else None
-        # Set when the log is loaded: what was before is no news.
+        # Set once the log is loaded: what came before is not reported.
         self._is_shown = False
 
     def group(self, group_id: str) -> Group:
-        """The group of this name; an empty one, which is not kept, if there is none."""
+        """The group of this name; if there is none, an empty one that is not stored."""
         return self.groups.get(group_id) or Group(group_id)
 
     def apply(self, record: Record) -> None:
-        """Take one row into the state (`Machine.apply`)."""
+        """Apply one row to the state (`Machine.apply`)."""
         self.producers.apply(record)
         if isinstance(record.key, ProducerFenceKey):
             return
@@ -117,13 +117,13 @@ class GroupMachine:
         self._assigned_ms.pop(group_id, None)
 
     def _show(self, now_ms: int) -> None:
-        """Show what the decisions before have changed."""
+        """Report what the previous decisions have changed."""
         if self._happenings is not None:
             for group_id in self._happenings.groups:
                 self._happenings.show(self.group(group_id), now_ms)
 
     def _show_refused(self, request: _Commit, answer: object) -> None:
-        """Show which commits of a group that exists are refused; a sweep of invented names would fill every bound."""
+        """Report refused commits, but only of existing groups: made-up names would fill every bound."""
         if self._observer is None or answer is None or request.group_id not in self.groups:
             return
         if isinstance(answer, Refusal):
@@ -164,7 +164,7 @@ class GroupMachine:
                 raise AssertionError(f"a request that no group takes: {request!r}")
 
     def tick(self, context: Context) -> Sequence[Decision]:
-        """What has become due (`Machine.tick`): first who goes, then targets, for each group at most one decision."""
+        """Decide what is due (`Machine.tick`): first removals, then targets, at most one decision for each group."""
         self._show(context.now_ms)
         if self._observer is not None:
             self._observer.ticked(self.groups, context)
@@ -252,7 +252,7 @@ class GroupMachine:
         return Decision(batches=(changes.batch(),), scope=group.group_id, taken=(note,))
 
     def computed(self, result: object, context: Context) -> Decision:
-        """A worker's target came (`Machine.computed`); one for an epoch that is over is dropped."""
+        """A worker computed a target (`Machine.computed`); one for a past epoch is dropped."""
         assert isinstance(result, ComputedTarget)
         group = self.groups.get(result.group_id)
         self._computing.pop(result.group_id, None)
@@ -268,7 +268,7 @@ class GroupMachine:
         return [Decision(batches=(batch,), writes=())] if batch else []
 
     def _retain(self, context: Context, due: dict[str, Decision]) -> None:
-        """Look at a few groups' offsets; at all of them within a few ticks of each check."""
+        """Check the offsets of a few groups; all groups are checked within a few ticks."""
         if self._next_retention_ms is None or context.now_ms >= self._next_retention_ms:
             self._next_retention_ms = context.now_ms + self.settings.offsets_retention_check_ms
             self._retention_queue = sorted(self.groups, reverse=True)
@@ -310,15 +310,15 @@ class GroupMachine:
         self._show(now_ms)
 
     def committed(self, note: object, context: Context) -> Sequence[Effect]:
-        """No decision of a group has such a note (`Machine.committed`)."""
+        """Does nothing: no decision of a group has such a note (`Machine.committed`)."""
         raise AssertionError(f"a note of no decision: {note!r}")
 
     def heard(self, answer: object, context: Context) -> Sequence[Decision]:
-        """A group wants nothing of others (`Machine.heard`)."""
+        """Does nothing: a group sends nothing to other nodes (`Machine.heard`)."""
         raise AssertionError(f"an answer to no question: {answer!r}")
 
     def answered(self, note: object, now_ms: int) -> None:
-        """An answer left (`Machine.answered`); if it asks for partitions, the member's time for that begins."""
+        """An answer was sent (`Machine.answered`); if it asks for partitions, the member's time for that begins."""
         assert isinstance(note, RevocationAsked)
         group = self.groups.get(note.group_id)
         if group is not None and group.current.get(note.member_id) == note.row:

@@ -1,7 +1,7 @@
-"""What clients request of the coordinator of one group, and its answers: frozen values, free of any wire.
+"""Requests to the coordinator of one group, and its answers: frozen values, independent of the wire.
 
-A machine of groups is given these requests and answers with these answers, or with a `Refusal` for the request as a
-whole. Names are Kafka's; topics are their ids, which the service looked up; absence is ``None``.
+The machine of groups answers these requests with these answers, or with a `Refusal` of the whole request. Names are
+Kafka's; topics are given as ids, which the service looked up; absence is ``None``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from strandline.core.types import LeaderEpoch, Marker, Offset, ProducerStamp, To
 
 
 class OffsetToCommit(NamedTuple):
-    """What a commit says of one partition: the next offset to read, the epoch of the record before, a text."""
+    """One partition of a commit: the next offset to read, the epoch of the record before it, and a text."""
 
     tp: TopicPartition
     offset: Offset
@@ -25,7 +25,7 @@ class OffsetToCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommit:
-    """OffsetCommit of one group. Without a ``member_epoch`` its sender is no member: a tool, or `assign`."""
+    """OffsetCommit of one group. Without a ``member_epoch`` the sender is not a member: a tool, or `assign`."""
 
     group_id: str
     offsets: tuple[OffsetToCommit, ...]
@@ -62,7 +62,7 @@ class TransactionMarked:
 
 
 class CommittedPartition(NamedTuple):
-    """What became of one partition of a commit."""
+    """The result for one partition of a commit."""
 
     tp: TopicPartition
     refusal: Refusal | None = None
@@ -77,7 +77,7 @@ class OffsetsCommitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetch:
-    """OffsetFetch of one group; ``partitions`` None: all that have an offset."""
+    """OffsetFetch of one group; ``partitions`` None means all that have an offset."""
 
     group_id: str
     partitions: tuple[TopicPartition, ...] | None = None
@@ -88,7 +88,7 @@ class OffsetFetch:
 
 
 class FetchedOffset(NamedTuple):
-    """What is committed for one partition; ``offset`` None: nothing, or ``refusal`` says why it is not known."""
+    """The committed offset of one partition; ``offset`` is None if there is none, or if ``refusal`` says why not."""
 
     tp: TopicPartition
     offset: Offset | None = None
@@ -101,15 +101,15 @@ class FetchedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsFetched:
-    """Answer to `OffsetFetch`: one entry per partition that was named, in that order, or per offset there is."""
+    """Answer to `OffsetFetch`: one entry per requested partition, in that order, or per existing offset."""
 
     partitions: tuple[FetchedOffset, ...]
 
 
 # ---- membership_messages
-# What members and people request of a group's coordinator, beside offsets, and the answers: frozen values (G11).
+# Requests of members and operators to a group's coordinator other than offsets, and the answers (G11).
 #
-# Names are Kafka's, absence is ``None``; an optional field that is absent leaves what the member said before.
+# Names are Kafka's, absence is ``None``; an absent optional field keeps the member's previous value.
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
@@ -129,10 +129,10 @@ class ConsumerGroupHeartbeat:
     session_timeout_ms: int | None = None
     subscribed_topic_names: tuple[str, ...] | None = None
     subscribed_topic_regex: str | None = None
-    """RE2; empty takes an earlier pattern back."""
+    """RE2; empty removes an earlier pattern."""
     server_assignor: str | None = None
     topic_partitions: tuple[TopicPartition, ...] | None = None
-    """All that the member holds; empty says that it holds nothing."""
+    """All partitions that the member holds; empty if it holds none."""
     client_id: str = ""
     client_host: str = ""
     coordinator_epoch: int | None = None
@@ -142,7 +142,7 @@ class ConsumerGroupHeartbeat:
 
     @property
     def says_something(self) -> bool:
-        """Whether the member says anything of itself, be it what it has said before."""
+        """Whether the heartbeat has any field about the member, even an unchanged one."""
         return not (
             self.subscribed_topic_names is None
             and self.subscribed_topic_regex is None
@@ -155,7 +155,7 @@ class ConsumerGroupHeartbeat:
 
 @value
 class HeartbeatAnswered:
-    """Answer to a heartbeat; ``assignment`` None: as in the answer before."""
+    """Answer to a heartbeat; ``assignment`` None means unchanged since the previous answer."""
 
     member_id: str
     member_epoch: int
@@ -174,7 +174,7 @@ class OffsetDelete:
 
 
 class DeletedOffset(NamedTuple):
-    """What became of one partition; one that had no offset is no error."""
+    """The result for one partition; deleting a missing offset is no error."""
 
     tp: TopicPartition
     refusal: Refusal | None = None
@@ -243,7 +243,7 @@ class DescribedMember(NamedTuple):
     revoking: tuple[TopicPartition, ...]
     target_assignment: tuple[TopicPartition, ...]
     last_heartbeat_age_ms: int | None
-    """None: none since this coordinator began."""
+    """None if there was none since this coordinator began."""
     last_commit_age_ms: int | None
 
 
@@ -268,19 +268,19 @@ class GroupSettings:
     """All times in ms."""
 
     session_timeout_ms: int = 45_000
-    """For members that choose none; a member that sends nothing for so long is removed."""
+    """For members that do not choose one; a member that is silent for this long is removed."""
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     heartbeat_interval_ms: int = 5_000
-    """At most; a third of the session if that is shorter."""
+    """Upper limit; a third of the session time-out if that is shorter."""
     max_members: int = 10_000
-    """Of one group."""
+    """Most members of one group."""
     max_metadata_bytes: int = 4_096
-    """Of the text that comes with a committed offset, in UTF-8."""
+    """Limit of the text of a committed offset, in bytes of UTF-8."""
     max_pattern_bytes: int = 1_024
-    """Of a subscription by pattern, in UTF-8."""
+    """Limit of a subscription pattern, in bytes of UTF-8."""
     assignment_interval_ms: int = 200
-    """Shortest time between two targets of one group (KIP-1263); 0: with the request that needs one."""
+    """Shortest time between two targets of one group (KIP-1263); 0: compute it with the request that needs it."""
     inline_pairs: int = 20_000
     """Members times partitions above which an assignment is computed in a worker (G16)."""
     offsets_retention_ms: int = 7 * 86_400_000
@@ -290,7 +290,7 @@ class GroupSettings:
     retention_step: int = 2_000
     """How many offsets one tick looks at, so that a check of many does not hold the event loop."""
     forgotten_after_ms: int = 600_000
-    """How long the sequence of a member that is gone is remembered: no copy of a request is older."""
+    """How long the sequence of a removed member is remembered; no copy of a request is older."""
 
     def heartbeat_of(self, session_timeout_ms: int) -> int:
         """How often a member with this session sends a heartbeat."""

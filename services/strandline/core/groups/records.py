@@ -1,4 +1,4 @@
-"""What the log of a group coordinator holds of groups: one class per kind of key, and one per kind of value (G4).
+"""The records of groups in a group coordinator's log: one class for each kind of key and of value (G4).
 
 Invariant: a group is the fold of these rows and of nothing else. Keys of different classes are never equal.
 """
@@ -13,7 +13,7 @@ from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 
 
 class MemberState(StrEnum):
-    """How far a member has come with its target; the first three are Kafka's names."""
+    """How far a member is with its target; the first three are Kafka's names."""
 
     STABLE = "stable"
     UNREVOKED = "unrevoked_partitions"
@@ -23,11 +23,11 @@ class MemberState(StrEnum):
     AWAY = "away"
     """A static member that left for a restart (epoch -2): it keeps its partitions until its session ends."""
     FENCED = "fenced"
-    """Removed after its rebalance time-out; its partitions stay with it until its lease is surely over (G21)."""
+    """Removed after its rebalance time-out; it keeps its partitions until its lease has certainly ended (G21)."""
 
 
 class AssignedPartition(NamedTuple):
-    """A partition and the member epoch in which the member was given it (KIP-1251)."""
+    """A partition and the member epoch in which it was assigned to the member (KIP-1251)."""
 
     tp: TopicPartition
     epoch: int
@@ -42,18 +42,18 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class GroupValue:
-    """What is of no single member."""
+    """The state of the group that belongs to no single member."""
 
     group_epoch: int = 0
     order: int = 0
     """No deleted offset had a higher order (G26)."""
     empty_since_ms: int | None = None
-    """When the last member went, in ms since the Unix epoch; None while there are members."""
+    """When the last member left, in ms since the Unix epoch; None while there are members."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberKey:
-    """What a member has said of itself."""
+    """Key of what a member has reported about itself."""
 
     group_id: str
     member_id: str
@@ -61,7 +61,7 @@ class MemberKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberValue:
-    """The newest of each field that the member sent."""
+    """The newest value of each field that the member sent."""
 
     session_timeout_ms: int
     rebalance_timeout_ms: int
@@ -77,7 +77,7 @@ class MemberValue:
 
 @dataclass(frozen=True, slots=True)
 class TargetEpochKey:
-    """For which group epoch the targets were computed."""
+    """Key of the group epoch that the targets were computed for."""
 
     group_id: str
 
@@ -89,12 +89,12 @@ class TargetEpochValue:
     epoch: int
     assignor: str
     topics_digest: int
-    """Of the topics it was computed for: another digest is a reason for a new target (G15)."""
+    """Digest of the topics that it was computed for; a different digest requires a new target (G15)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetKey:
-    """What a member is to have."""
+    """Key of a member's target."""
 
     group_id: str
     member_id: str
@@ -102,7 +102,7 @@ class TargetKey:
 
 @dataclass(frozen=True, slots=True)
 class TargetValue:
-    """Counts once the group's target epoch is at least ``epoch``."""
+    """A member's target, valid once the group's target epoch is at least ``epoch``."""
 
     epoch: int
     partitions: tuple[TopicPartition, ...]
@@ -111,7 +111,7 @@ class TargetValue:
 
 @dataclass(frozen=True, slots=True)
 class CurrentKey:
-    """What a member has."""
+    """Key of a member's current assignment."""
 
     group_id: str
     member_id: str
@@ -119,7 +119,7 @@ class CurrentKey:
 
 @dataclass(frozen=True, slots=True)
 class CurrentValue:
-    """Where a member stands between what it had and its target (G17)."""
+    """A member's progress from its previous assignment to its target (G17)."""
 
     member_epoch: int
     previous_epoch: int
@@ -127,19 +127,19 @@ class CurrentValue:
     assigned: tuple[AssignedPartition, ...] = ()
     """Sorted."""
     revoking: tuple[AssignedPartition, ...] = ()
-    """Sorted; the member still holds these and was asked to give them up."""
+    """Sorted; partitions that the member still holds and was asked to give up."""
     lease_ms: int | None = None
-    """Of a fenced member: its session time-out, for which its lease may still run."""
+    """For a fenced member: its session time-out, which is how long its lease may still last."""
 
     @property
     def held(self) -> tuple[AssignedPartition, ...]:
-        """All partitions that no other member may be given."""
+        """All partitions that may not be assigned to another member."""
         return self.assigned + self.revoking
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetKey:
-    """A committed offset."""
+    """Key of a committed offset."""
 
     group_id: str
     topic_id: str
@@ -153,7 +153,7 @@ class OffsetKey:
 
 @dataclass(frozen=True, slots=True)
 class OffsetValue:
-    """What was committed."""
+    """A committed offset."""
 
     offset: Offset
     leader_epoch: LeaderEpoch | None
@@ -161,12 +161,12 @@ class OffsetValue:
     commit_ms: int
     """In ms since the Unix epoch."""
     order: int
-    """Rises with each commit of the group; sweeps do not change it (G26)."""
+    """Increases with each commit of the group; sweeps do not change it (G26)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedOffsetKey:
-    """What an open transaction is to commit for one partition (X16)."""
+    """Key of an offset that an open transaction has staged for one partition (X16)."""
 
     group_id: str
     topic_id: str
@@ -181,27 +181,27 @@ class StagedOffsetKey:
 
 @dataclass(frozen=True, slots=True)
 class StagedOffsetValue:
-    """Counts once the transaction is committed."""
+    """A staged offset, which becomes the committed one when the transaction commits."""
 
     producer_epoch: int
-    """Of the producer in this transaction."""
+    """The producer's epoch in this transaction."""
     offset: OffsetValue
-    """What the group has committed then; its order is that of the request that staged it."""
+    """The offset to commit; its order is that of the request that staged it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerFenceKey:
-    """A producer one of whose transactions ended here; of no group."""
+    """Key of the fence of a producer whose transaction ended here; it belongs to no group."""
 
     producer_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerFenceValue:
-    """From which epoch on a producer may stage offsets."""
+    """The epoch from which on a producer may stage offsets."""
 
     producer_epoch: int
-    """Of its last marker."""
+    """The epoch of its last marker."""
     coordinator_epoch: int
     """Leader epoch of the coordinator that wrote the marker."""
     update_ms: int

@@ -1,5 +1,5 @@
-"""Which state events a coordinator of groups reports: each change of a group and of a member, what they are once an
-hour, and commits in samples.
+"""The state events of a group coordinator: each change of a group and of a member, their state once an hour, and
+samples of commits.
 
 Source of what a row carries: design rule G33.
 """
@@ -21,13 +21,13 @@ from strandline.core.state_events import (
 from strandline.core.types import TopicPartition
 
 # ---- repetitions
-# When a coordinator says again what its groups and members are: once it serves, and at the start of each hour.
+# Repeats the state of groups and members when a coordinator starts to serve, and at the start of each hour.
 #
-# A group may be calm for weeks, and a reader of one day's events has to know it all the same. The hour is that of the
-# wall clock: files are by hour, and the controller repeats the state of its partitions then, too.
+# A group may not change for weeks, but a reader of one day's events has to know it. The hour is that of the wall
+# clock: files are by hour, and the controller repeats the state of its partitions then, too.
 #
-# Invariant: a repetition says what is applied at the moment at which it is reported. One tick reports a bounded part of
-# it, for ten thousand groups, or a thousand members, at once would hold heartbeats up.
+# Invariant: a repetition has the state at the moment of its report. One tick reports a bounded part of it, because ten
+# thousand groups or a thousand members at once would delay heartbeats.
 
 HOUR_MS = 3_600_000
 PARTS_PER_TICK = 64
@@ -45,7 +45,7 @@ class Repetitions:
         self._hour: int | None = None
 
     def due(self, groups: Mapping[str, Group], unix_ms: int) -> Iterator[GroupChange | MemberChange]:
-        """What this tick has to report; of each group its members first. What goes meanwhile is left out."""
+        """What this tick has to report, each group after its members; what was removed meanwhile is left out."""
         parts = 0
         while parts < PARTS_PER_TICK:
             key = next(self._left, None)
@@ -57,7 +57,7 @@ class Repetitions:
                 yield row
 
     def _begins(self, groups: Mapping[str, Group], unix_ms: int) -> bool:
-        """Begin again if an hour has begun since; only when all of the last time is reported."""
+        """Start again if an hour has begun since, but only after the previous repetition is complete."""
         hour = unix_ms // HOUR_MS
         if hour == self._hour:
             return False
@@ -90,11 +90,11 @@ def _parts(row: GroupChange | MemberChange) -> int:
 # ---- commit_samples
 # When a coordinator reports what is committed: keys with commits once an interval, every key once a minute (G33).
 #
-# Every key comes once a minute, so that a group that commits no more is still known to a later reader. A tick reports
-# few keys: a hundred thousand at once would hold the event loop.
+# Every key is reported once a minute, so that a later reader still knows a group that has stopped committing. A tick
+# reports few keys: a hundred thousand at once would block the event loop.
 #
-# Invariant: memory is bounded by `MOST_OPEN_KEYS`. Commits of further keys are not counted, and what is committed for
-# them is still reported once a minute.
+# Invariant: memory is bounded by `MOST_OPEN_KEYS`. Commits of further keys are not counted, but their offsets are still
+# reported once a minute.
 
 OPEN_EVERY_MS = 1_000
 """How often a key with commits is reported at most."""
@@ -125,7 +125,7 @@ class CommitSamples:
         self._next_look_ms = 0
 
     def taken(self, key: _Key) -> None:
-        """An offset was committed for ``key``, or what was committed is forgotten."""
+        """An offset was committed for ``key``, or a committed offset was deleted."""
         counted = self._counted(key)
         if counted is not None:
             counted.taken += 1

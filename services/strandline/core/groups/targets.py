@@ -1,4 +1,4 @@
-"""When a group gets a new target, and the rows that it is (G4, G16)."""
+"""Decides when a group gets a new target, and writes the target's rows (G4, G16)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from strandline.core.groups.records import (
 from strandline.core.types import TopicPartition
 
 # ---- reconciliation
-# How a member comes from what it has to what it is to have (G17), as Kafka's CurrentAssignmentBuilder does it.
+# Moves a member from its current assignment to its target (G17), as Kafka's CurrentAssignmentBuilder does.
 #
-# Invariant I28: a partition is given only once no other member holds it, and a member passes to the target's epoch only
-# once it has given up what it must.
+# Invariant I28: a partition is assigned only once no other member holds it, and a member reaches the target's epoch
+# only once it has given up what it must.
 
 
 def next_state(
@@ -37,7 +37,7 @@ def next_state(
     owned: Collection[TopicPartition] | None,
     is_free: Callable[[TopicPartition], bool],
 ) -> CurrentValue:
-    """The member's next row; ``current`` itself if nothing changes.
+    """The member's next row, or ``current`` itself if nothing changes.
 
     Args:
         current: its row: stable, unrevoked or unreleased.
@@ -87,7 +87,7 @@ _MOST_COMPILED = 1_000
 
 
 class PatternEngine(Protocol):
-    """Compiles patterns of RE2's syntax, whose matching time is linear in the text: none can stop the loop."""
+    """Compiles patterns in RE2 syntax, which match in time linear in the text, so none can block the event loop."""
 
     def compile(self, pattern: str) -> Callable[[str], bool]:
         """A function that says whether a whole name matches.
@@ -99,7 +99,7 @@ class PatternEngine(Protocol):
 
 
 class Subscriptions:
-    """Resolves subscriptions; it caches, and holds nothing that a failover would miss."""
+    """Resolves subscriptions; it only caches, so a failover loses nothing."""
 
     def __init__(self, engine: PatternEngine, max_pattern_bytes: int) -> None:
         self._engine = engine
@@ -124,7 +124,7 @@ class Subscriptions:
         return Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message, field="subscribed_topic_regex")
 
     def topics_of(self, member: MemberValue, topics: TopicDirectory) -> frozenset[str]:
-        """The ids of the topics there are that ``member`` subscribes to."""
+        """The ids of the existing topics that ``member`` subscribes to."""
         names = set(member.topic_names)
         if member.topic_regex:
             names |= self._names_of(member.topic_regex, topics)
@@ -164,7 +164,7 @@ class Subscriptions:
             try:
                 matches = self._compile(pattern)
             except ValueError:
-                # Taken by another version of the engine; a member that asks again hears of it.
+                # Accepted by another version of the engine; the member gets the error with its next request.
                 return frozenset()
             self._matched[pattern] = frozenset(
                 name
@@ -181,7 +181,7 @@ def entries_of(topic_ids: Iterable[str], topics: TopicDirectory) -> Mapping[str,
 
 @dataclass(frozen=True, slots=True)
 class TargetTaken:
-    """Note of a decision that computes a target or hands that to a worker: when the next may begin."""
+    """Note of a decision that computes a target, or has a worker compute it: when the next may begin."""
 
     group_id: str
     epoch: int
@@ -196,7 +196,7 @@ def needs_target(group: Group) -> bool:
 def input_for(
     group: Group, epoch: int, members: Mapping[str, MemberValue], subscriptions: Subscriptions, topics: TopicDirectory
 ) -> AssignmentInput:
-    """What the target of ``epoch`` follows from, when ``members`` are the group's."""
+    """The input of the target of ``epoch``, for these members of the group."""
     # Most members of a group have one subscription.
     resolved: dict[tuple[tuple[str, ...], str | None], frozenset[str]] = {}
     subscribers = []

@@ -1,7 +1,7 @@
-"""What a coordinator remembers of members outside of its log: deadlines and sequences (G19, G21).
+"""What a coordinator remembers of members outside its log: deadlines and sequences (G19, G21).
 
-Invariant: none of it survives the shard, and none has to: a new coordinator gives every member its full time (G8),
-and its epoch is another, in which sequences begin again.
+Invariant: none of it survives the shard, and none has to: a new coordinator gives every member its full time (G8) and
+has a new epoch, in which sequences begin again.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ Member = tuple[str, str]
 
 @value
 class HeartbeatTaken:
-    """Note of a heartbeat that was taken; ``session_timeout_ms`` None: it has no session from now on."""
+    """Note of an accepted heartbeat; ``session_timeout_ms`` is None if the session ends."""
 
     group_id: str
     member_id: str
     session_timeout_ms: int | None
     sequence: int | None
     replaces: str | None = None
-    """The member whose place this one takes."""
+    """The member that this one replaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitTaken:
-    """Note of a member's commit that was taken."""
+    """Note of a member's accepted commit."""
 
     group_id: str
     member_id: str
@@ -63,7 +63,7 @@ class Timers:
         self._heap: list[tuple[int, Member]] = []
 
     def is_late_heartbeat(self, member: Member, sequence: int | None) -> bool:
-        """Whether this heartbeat, or one sent after it, was taken before."""
+        """Whether this heartbeat, or a later one, was accepted before."""
         return sequence is not None and sequence <= self._heartbeat_sequences.get(member, -1)
 
     def is_late_commit(self, member: Member, sequence: int | None) -> bool:
@@ -86,7 +86,7 @@ class Timers:
         self.begin_session(member, now_ms + note.session_timeout_ms)
 
     def begin_session(self, member: Member, end_ms: int) -> None:
-        """The member's session ends at ``end_ms`` unless it is heard of."""
+        """The member's session ends at ``end_ms`` unless it sends a heartbeat."""
         is_watched = member in self.session_ends
         self.session_ends[member] = end_ms
         if not is_watched:
@@ -100,7 +100,7 @@ class Timers:
             self._commit_sequences[member] = note.sequence
 
     def asked(self, note: RevocationAsked, now_ms: int) -> None:
-        """An answer left that asks for partitions: from the first such answer on the member has its time."""
+        """An answer was sent that asks for partitions; the member's time starts with the first such answer."""
         member = (note.group_id, note.member_id)
         known = self.rebalance_ends.get(member)
         if known is None or known[0] != note.row:
@@ -112,8 +112,8 @@ class Timers:
         heappush(self._heap, (end_ms, member))
 
     def gone(self, member: Member, now_ms: int) -> None:
-        """The member has no deadlines any more. Its sequences stay for a while: a late copy of its join would make
-        it a member again."""
+        """Drop the member's deadlines. Its sequences stay for a while: a late copy of its join would make it a member
+        again."""
         self.session_ends.pop(member, None)
         self.rebalance_ends.pop(member, None)
         self.last_heartbeat_ms.pop(member, None)
@@ -123,7 +123,7 @@ class Timers:
             self._gone_since_ms[member] = now_ms
 
     def due(self, now_ms: int) -> list[Member]:
-        """The members of which a deadline may have passed, in order, each once; they stay watched."""
+        """The members with a deadline that may have passed, in order, each once; they stay watched."""
         found: dict[Member, None] = {}
         while self._heap and self._heap[0][0] <= now_ms:
             member = heappop(self._heap)[1]

@@ -1,4 +1,4 @@
-"""Everything a data node's core may ask for, with the ordering contract.
+"""All effects of a data node's core, with the ordering contract.
 
 The effects of one step are performed in list order, and the order is the contract: what must be on
 disk comes before what may be answered. File effects (`OpenLog`, `Append`, `Truncate`, `SaveEpochs` ...) are
@@ -152,14 +152,14 @@ class NoteDurable:
 
 @dataclass(frozen=True, slots=True)
 class BelieveMetadata:
-    """Take over what an image says of topic names, settings and endpoints: the core takes it over, too."""
+    """Apply an image's topic names, settings and endpoints, as the core does."""
 
     image: messages.MetadataImage
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreMetadata:
-    """An image that was addressed to this process cannot be true; nothing of it is taken over."""
+    """An image that was addressed to this process contradicts itself; none of it is applied."""
 
     reason: str
 
@@ -344,8 +344,8 @@ class AnswerCoordinator:
 class AnswerCall:
     """Complete a call of the method ``call`` whose answers need nothing but what the core says.
 
-    A new method of LeaderService that reads no files when it is answered uses this effect, so that no performer has to
-    learn of it.
+    A new method of LeaderService that reads no files for its answer uses this effect, so that performers need no change
+    for it.
     """
 
     request_id: int
@@ -355,7 +355,7 @@ class AnswerCall:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """A replication decision leaves the house as data."""
+    """Export a replication decision as data."""
 
     tp: TopicPartition | None
     event: StateEvent

@@ -120,14 +120,14 @@ class ProduceArrived:
     timeout_ms: int
     partitions: tuple[messages.ProducePartition, ...]
     size_bytes: int = 0
-    """What the caller's message holds in memory while it waits, if that is more than the batches."""
+    """Memory that the caller's message uses while it waits, if that is more than the batches."""
     transactional_id: str | None = None
-    """Whose transaction its transactional batches are part of (X3)."""
+    """The transactional id of its transactional batches (X3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsAnswered:
-    """The coordinator of a transaction has added the partition, or refused; or its word did not come (X9)."""
+    """The coordinator of a transaction has added the partition, or refused, or did not answer (X9)."""
 
     now_ms: int
     correlation_id: int
@@ -252,7 +252,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class TxnMarkersAnswered:
-    """Leaders answered markers of the coordinator of ``tp``, or their word did not come, which is a refusal (X8)."""
+    """Leaders answered markers of the coordinator of ``tp``, or did not answer, which counts as a refusal (X8)."""
 
     now_ms: int
     tp: TopicPartition

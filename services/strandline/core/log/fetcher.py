@@ -154,7 +154,7 @@ class Fetcher:
         """
         moved: list[TopicPartition] = []
         asked = [(a, self._asker(a.tp, event.correlation_id, FetchState.FETCHING)) for a in event.partitions]
-        # An answer without divergence is the leader's word that the logs agree; durable before the first append.
+        # An answer without divergence confirms that the logs agree; made durable before the first append.
         self._reconcile(f for answer, f in asked if f is not None and answer.says_that_logs_agree)
         self._state.save_reconciled(out)
         for answer, follower in asked:
@@ -240,7 +240,7 @@ class Fetcher:
         return follower is None or follower.retry_at_ms <= now_ms
 
     def ask_again(self, now_ms: int) -> None:
-        """A question that was never answered nor failed is given up; the next one replaces it."""
+        """Give up a question that was neither answered nor failed; the next one replaces it."""
         for tp, follower in self._state.followers.items():
             if follower.outstanding is not None and now_ms - follower.asked_at_ms >= ASK_AGAIN_AFTER_MS:
                 follower.outstanding = None

@@ -38,7 +38,7 @@ from strandline.core.types import (
 )
 
 _RESTART = "restart_at_log_start"
-"""Why a log begins again that ended below its leader's log start; it cuts nothing that the leader has."""
+"""Why a log that ended below its leader's log start is restarted; nothing that the leader has is cut."""
 
 
 class FetchState(StrEnum):
@@ -238,7 +238,7 @@ class FollowerReplica:
             self._refused(refusal.code, str(refusal), now_ms, out)
             return
         if latest.offset is None or earliest.offset is None:
-            # An answer that says nothing is no answer (M39); a peer's mistake does not stop this process.
+            # An empty answer counts as none (M39); a peer's mistake does not stop this process.
             self.on_no_answer(now_ms)
             return
         if latest.offset < 0 or earliest.offset < 0:

@@ -144,7 +144,7 @@ class IsrState:
         return IsrState(self.committed, self.partition_epoch, PendingIsr(proposal), self.unproven)
 
     def reverted(self) -> IsrState:
-        """The change is known not to have happened and never to happen."""
+        """This state after a change that is known never to happen."""
         return IsrState(self.committed, self.partition_epoch, unproven=self.unproven)
 
 

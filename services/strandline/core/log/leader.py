@@ -126,7 +126,7 @@ class LeaderReplica:
                 f"replica_epoch {replica.node_epoch} is of an older incarnation of node {replica.node_id}; "
                 "only its newest process may fetch",
             )
-        # Only the controller's word makes an incarnation known: a number from the wire is never remembered,
+        # Only the controller makes an incarnation known: a number from the wire is never remembered,
         # or one forged fetch would shut the real process out.
         return Refusal(
             ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -145,7 +145,7 @@ class LeaderReplica:
         )
 
     def check_claim(self, fetch: messages.FetchPartition, node_id: NodeId) -> Refusal | None:
-        """Whether a replica can be where it says it is; asked of a fetch that passed the divergence check.
+        """Whether a replica can be where it claims to be; checked for a fetch that passed the divergence check.
 
         Not before: a follower with a longer tail of another lineage is honest, and must be sent the offset to cut at.
         """

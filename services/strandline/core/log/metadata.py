@@ -112,7 +112,7 @@ class MetadataFollower:
         self._reigns: tuple[messages.Reign, ...] = ()
         # Of that image; -1 before the first.
         self._metadata_offset = -1
-        # Who may do what, and how much of it, as far as it is known here.
+        # Access rules and quotas, as far as this node knows them.
         self._acls, self._quotas = (seen.acls, seen.quotas) if seen is not None else (None, None)
         # What an earlier process of this node stored; what this one is sent takes its place.
         self._seen = seen
@@ -129,7 +129,7 @@ class MetadataFollower:
                 self._newest.update({image.tp: image for image in topic.partitions})
 
     def registered(self, position: messages.PositionProof | None, out: list[Effect]) -> None:
-        """The controller answered the registration. Kept, so that a store that lost it is noticed (C34).
+        """The controller answered the registration; stored, so that a controller's store that lost it is noticed (C34).
 
         A directory without metadata keeps nothing: it had no places that the registration could take from it. Apart
         from the image's own position, because the image shows nothing of what came between the two.

@@ -1,6 +1,6 @@
-"""The core of a data node: every event comes in through `step`, every wish leaves as an effect.
+"""The core of a data node: every event comes in through `step`, every action leaves as an effect.
 
-Decides which part this node plays in each partition as metadata arrives, and in which order the parts of
+Decides which role this node has in each partition as metadata arrives, and in which order the parts of
 a step act: append, then HW, then the calls that waited, then the next requests (M21).
 """
 
@@ -119,10 +119,10 @@ class NodeCore:
         }
 
     def step(self, event: events.Event) -> list[Effect]:
-        """Take in one event; return what is wanted, in the order in which it must be done."""
+        """Handle one event; returns the effects in the order in which they must be performed."""
         out: list[Effect] = []
         self._handlers[type(event)](event, out)
-        # Most steps leave nothing of the following; a call for each would cost more than many a handler.
+        # Most steps need none of the following; calling each would cost more than many a handler.
         if self._fetches.parked.woken:
             self._fetches.complete_woken(event.now_ms, out)
         if self._isr.waiting:
@@ -170,7 +170,7 @@ class NodeCore:
 
     @property
     def coordinators(self) -> Mapping[TopicPartition, Shard]:
-        """The coordinators of this node, to be looked at."""
+        """The coordinators of this node, for views of them."""
         return self._coordinators.shards
 
     def coordinated(self, topic: str) -> list[TopicPartition]:
@@ -429,7 +429,7 @@ class NodeCore:
         image, log = state.images[tp], state.logs[tp]
         log.assign_epoch(image.leader_epoch, out)
         state.reconcile(tp, image.leader_epoch)
-        # The HW that this log brings along becomes the leader's (M68).
+        # This log's HW becomes the leader's (M68).
         self._checkpoint_now = True
         leader = LeaderReplica(state.identity, image, log, state.nodes, state.rules, state.timings, now_ms)
         state.leaders[tp] = leader
@@ -489,7 +489,7 @@ class NodeCore:
             self._save_high_watermarks(out, durable=False)
         if now_ms >= self._next_retention_ms:
             self._next_retention_ms = now_ms + timings.retention_check_interval_ms
-            # What an internal topic may lose is its coordinators' decision (G9).
+            # For an internal topic its coordinators decide what may be deleted (G9).
             out.extend(
                 ApplyRetention(tp, leader.log.hw)
                 for tp, leader in self.state.leaders.items()
@@ -542,7 +542,7 @@ class NodeCore:
                 self._isr.propose(proposal, out)
 
     def _save_high_watermarks(self, out: list[Effect], *, durable: bool, even_if_unmoved: bool = False) -> None:
-        """``even_if_unmoved``: the recovery points are written with them, and these may have moved."""
+        """``even_if_unmoved``: recovery points are written with them, and may have moved when no HW did."""
         moved = {tp: log.hw for tp, log in self.state.logs.items() if log.hw != log.checkpointed_hw}
         if not moved and not even_if_unmoved:
             return

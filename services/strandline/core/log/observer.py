@@ -1,4 +1,4 @@
-"""What a data node's core shows of itself while it decides; an observer changes nothing.
+"""Lets an observer watch a data node's core while it decides; an observer changes nothing.
 
 A core runs without an observer. `observe.reporting` is the observer of services and simulator.
 """
@@ -16,7 +16,7 @@ from strandline.core.types import NodeId, Offset, TopicPartition
 
 
 class NodeObserver:
-    """Is called after something happened. It may add `Emit` effects to ``out``, and nothing else; this one does not."""
+    """Called after something happened. It may only add `Emit` effects to ``out``; this one adds none."""
 
     def __init__(self, state: NodeState) -> None:
         """``state``: of the node that is observed."""
@@ -59,7 +59,7 @@ Observe = Callable[[NodeState], NodeObserver]
 
 
 # ---- views
-# What can be asked to be seen of a data node: for DescribePartitions, DescribeReplicas and DescribeProducers.
+# Views of a data node, for DescribePartitions, DescribeReplicas and DescribeProducers. They change nothing.
 #
 # It changes nothing.
 
@@ -87,7 +87,7 @@ def partition_view(leader: LeaderReplica, now_ms: int) -> PartitionView:
 
 
 def _own_view(leader: LeaderReplica) -> ReplicaView:
-    """The leader among its replicas: it fetches nothing, and is where its own log ends."""
+    """The leader's own row among its replicas: it does not fetch, and its position is its own log end."""
     return ReplicaView(
         node_id=leader.node_id,
         node_epoch=leader.node_epoch,

@@ -1,7 +1,7 @@
-"""Decides which producer id a node gives next, and when it needs another block of them (C65, KIP-730).
+"""Decides which producer id a node assigns next, and when it needs another block of ids (C65, KIP-730).
 
-Invariant: an id is given once, and only from a block that was reserved for this node epoch: blocks live and end with
-the process that they were reserved for.
+Invariant: an id is assigned once, and only from a block that was reserved for this node epoch; unused ids end with the
+process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from strandline.core.errors import ErrorCode, Refusal
 
 
 class ProducerIdSupply(Protocol):
-    """The producer ids of one process, for those who look at the next one before they know whether they need it."""
+    """The producer ids of one process, for callers that look at the next id before they know whether they need it."""
 
     def next_id(self) -> int | None:
         """The next id, which stays the next one until it is taken; None while none is left."""
@@ -35,7 +35,7 @@ class ProducerIdBlocks:
 
     @property
     def wants_more(self) -> bool:
-        """Whether another block is to be asked for: at half of the one in use."""
+        """Whether to request another block: once half of the current one is used."""
         return self._next is None and len(self._current) <= self._half
 
     def add(self, start: int, length: int) -> None:

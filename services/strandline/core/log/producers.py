@@ -39,7 +39,7 @@ from strandline.core.types import (
 
 
 class MarkerVerdict(Enum):
-    """What a marker is to a log that it was sent to (X11)."""
+    """What a marker means to a log that it was sent to (X11)."""
 
     APPEND = "append"
     """It ends the open transaction, or fences a producer that never wrote here."""
@@ -79,7 +79,7 @@ def judge_marker(
 
 
 def marker_refusal(verdict: MarkerVerdict, sent: ProducerStamp, marker: Marker) -> Refusal:
-    """Why a marker of such a verdict is not taken (X11)."""
+    """Why a marker with this verdict is refused; None if it is not (X11)."""
     if verdict is MarkerVerdict.FENCED_COORDINATOR:
         return Refusal(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -96,8 +96,8 @@ def marker_refusal(verdict: MarkerVerdict, sent: ProducerStamp, marker: Marker) 
 
 
 def as_producers_hear(refusal: Refusal) -> Refusal:
-    """A coordinator's refusal as a producer hears it: one whose time was over recovers from INVALID_PRODUCER_EPOCH by
-    an abort, and learns there whether it is fenced for good (KAFKA-19690)."""
+    """A coordinator's refusal as it is sent to a producer: one whose transaction timed out recovers from
+    INVALID_PRODUCER_EPOCH by an abort, which shows whether it is fenced for good (KAFKA-19690)."""
     if refusal.code is not ErrorCode.PRODUCER_FENCED:
         return refusal
     return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, refusal.message, refusal.outcome)

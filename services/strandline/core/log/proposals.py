@@ -1,4 +1,4 @@
-"""Decides when ISR proposals go to the controller, and what each answer means for the one who proposed.
+"""Decides when ISR proposals are sent to the controller, and what each answer means for the proposing leader.
 
 Invariants: one request in flight per node, one proposal per partition; every attempt carries a higher
 sequence and the current controller epoch, and only the latest attempt's answer counts (TR16); the
@@ -49,7 +49,7 @@ class IsrChannel:
         self.failed_updates = 0
 
     def propose(self, proposal: ProposedIsr, out: list[Effect]) -> None:
-        """Take a proposal; it is sent at the end of the step, if nothing is in flight."""
+        """Add a proposal; it is sent at the end of the step, if no request is in flight."""
         self.waiting[proposal.tp] = proposal
 
     def forget(self, tp: TopicPartition) -> None:
@@ -188,7 +188,7 @@ class LogReporter:
         self._retry_at_ms = 0
 
     def consider_all(self) -> None:
-        """The controller is another one, and knows nothing of what was reported."""
+        """The controller has changed, and does not know what was reported."""
         for tp, follower in self._state.followers.items():
             if follower.leader is None or follower.refused_cut_to is not None:
                 self._state.unreported[tp] = None

@@ -1,7 +1,7 @@
-"""What a core remembers of one log, as leader or follower: LEO, DUR, HW, log start, epochs, producers.
+"""A core's state of one log, as leader or follower: LEO, DUR, HW, log start, epochs, producers.
 
 Invariants (I0), asserted after every change: log start <= HW <= LEO, DUR <= LEO, epochs increase.
-Everything that changes the files is asked for here, so the order of effects is decided in one place.
+Every effect that changes the files is created here, so the order of effects is decided in one place.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class DurablePoint:
         self._lowest_cut: Offset | None = None
 
     def maybe_issue(self, leo: Offset) -> bool:
-        """Whether a commit shall be issued now: something is not durable and none is under way.
+        """Whether to issue a commit now: something is not durable and no commit is under way.
 
         One commit serves every append that waited (group commit): what arrives meanwhile is covered by the next.
         """
@@ -127,7 +127,7 @@ class DurablePoint:
             self._lowest_cut = offset if self._lowest_cut is None else min(self._lowest_cut, offset)
 
     def restarted(self, offset: Offset) -> None:
-        """The log was thrown away and begins, empty and durable, at ``offset``."""
+        """The log was discarded and restarts, empty and durable, at ``offset``."""
         if self._under_way is not None:
             # The commit under way covers bytes that no longer exist; it must not cover new ones.
             self._lowest_cut = Offset(0)

@@ -1,4 +1,4 @@
-"""Decides what of a step is saved first, so that all of it can become durable at once.
+"""Moves the saves of a step to its front, so that all of them can become durable with one sync.
 
 Saves of many partitions lie between answers and requests of others, and each of those would need its own sync. A save
 says nothing of another partition, so it may be moved in front of them.

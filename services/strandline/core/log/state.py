@@ -58,7 +58,7 @@ class NodeState:
         return ReplicaState(self.node_id, self.node_epoch)
 
     def next_correlation_id(self) -> int:
-        """A number no other question of this process carries."""
+        """A number that no other request of this process has."""
         return next(self._correlations)
 
     def reconcile(self, tp: TopicPartition, epoch: LeaderEpoch) -> None:
@@ -81,12 +81,12 @@ class NodeState:
             number += 1
 
     def hint(self, tp: TopicPartition) -> LeaderHint | None:
-        """The leader this node knows of, for a caller that asked the wrong one."""
+        """The leader that this node knows of, for a caller that asked the wrong node."""
         image = self.images.get(tp)
         return LeaderHint(image.leader, image.leader_epoch) if image else None
 
     def unknown(self, tp: TopicPartition) -> Refusal:
-        """No such partition as far as this node knows."""
+        """The refusal of a partition that this node does not know."""
         if tp.topic_id not in self.topic_names:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {tp.topic_id!r}; refresh metadata")
         name = self.topic_names[tp.topic_id]
@@ -118,7 +118,7 @@ class NodeState:
         return self.check_epoch(tp, current)
 
     def not_leader(self, tp: TopicPartition) -> Refusal:
-        """This node does not lead the partition."""
+        """The refusal of a call for a partition that this node does not lead."""
         leader = self.images[tp].leader
         known = f"node {leader} leads it" if leader is not None else "it has no leader now"
         return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {self.node_id} does not lead this partition: {known}")

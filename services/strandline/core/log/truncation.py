@@ -193,10 +193,10 @@ _STRATEGIES: dict[Truncation, AskedTruncation] = {
     Truncation.LEADER_EPOCH: AskedTruncation(),
     Truncation.FETCH: FetchTruncation(),
 }
-"""The strategies that ship; stateless, shared by all partitions."""
+"""The strategies of production servers; stateless, shared by all partitions."""
 
 HISTORIC = frozenset({Truncation.KIP_279, Truncation.KIP_101, Truncation.HIGH_WATERMARK})
-"""The values under which acknowledged records can be lost and replicas can differ for ever."""
+"""The values under which acknowledged records can be lost and replicas can differ permanently."""
 
 
 def inject(strategies: Mapping[Truncation, AskedTruncation]) -> None:

@@ -1,4 +1,4 @@
-"""Evens out the bytes that nodes hold, by moves and by exchanges of a larger replica for a smaller one (C90).
+"""Balances the bytes that nodes hold, by moves and by exchanges of a larger replica for a smaller one (C90).
 
 Invariant: numbers of replicas and of first replicas stay within their bands, or as they are.
 """
@@ -11,9 +11,9 @@ from itertools import islice
 from strandline.core.planning.layout import Band, Layout, nearest
 
 _TRIES = 64
-"""How many replicas of a node are looked at before another pair of nodes is."""
+"""How many replicas of a node are tried before the next pair of nodes."""
 _LEAST = 1 / 8
-"""Part of the wanted size that one step must bring, so that their number is bounded."""
+"""The share of the wanted size that each step must achieve, which bounds the number of steps."""
 
 
 def even_bytes(layout: Layout) -> None:

@@ -1,4 +1,4 @@
-"""Evens out what nodes hold and lead: the best single step or shortest chain of steps, until nothing improves (C91).
+"""Balances what nodes hold and lead: the best single step or shortest chain of steps, until nothing improves (C91).
 
 Invariant: a chain takes from a node that has too much, or gives to one that has too little, and leaves every node
 between them as it was.
@@ -14,7 +14,7 @@ from strandline.core.planning.layout import Layout, nearest
 
 
 class Flow(ABC):
-    """Something that nodes have: ``load`` says how many units of it, ``bands`` how many they should."""
+    """Something that nodes have: ``load`` is how many units of it, ``bands`` how many they should have."""
 
     def __init__(self, layout: Layout, load: Callable[[int], int]) -> None:
         self._layout = layout
@@ -23,7 +23,7 @@ class Flow(ABC):
 
     @abstractmethod
     def find(self, source: int, target: int) -> int | None:
-        """The partition by which one unit can be shifted between these nodes; None: by none."""
+        """The partition that can shift one unit between these nodes; None if there is none."""
 
     @abstractmethod
     def shift(self, index: int, source: int, target: int) -> None:
@@ -51,7 +51,7 @@ class ReplicaFlow(Flow):
         return None
 
     def _wanted_size(self, source: int, target: int) -> float:
-        """What the target lacks in bytes for each replica that it lacks, or the source has too much."""
+        """The bytes that the target lacks per missing replica, or that the source has too many per extra replica."""
         lacks = self.bands[target].share - self.load(target)
         if lacks >= 1:
             return (self._bytes[target].share - self._layout.bytes[target]) / lacks
@@ -89,7 +89,7 @@ class LeaderFlow(Flow):
         return found
 
     def _partner(self, index: int, source: int, target: int) -> int | None:
-        """What the source gets for a first replica that goes to the target: of nearly the same size."""
+        """The replica of similar size that the source gets in exchange for a first replica that goes to the target."""
         layout = self._layout
         if not layout.may_move(index, source, target):
             return None

@@ -1,4 +1,4 @@
-"""Where replicas lie while a plan is made, and which of them may go where.
+"""The placement of replicas while a plan is made, and where each of them may move.
 
 Invariant: what `may_move` allows never puts two replicas of a partition on one node, or more of them into a rack than
 C90 allows; what nodes hold, lead and store is counted with every change.
@@ -20,7 +20,7 @@ Held = tuple[int, int]
 
 
 class Band(NamedTuple):
-    """A node's share, and the bounds that are near enough to it."""
+    """A node's share, with the bounds that count as balanced."""
 
     low: float
     share: float
@@ -91,11 +91,11 @@ class Layout:
         return self.crowd(replicas, rack) < self.rack_limit(len(replicas))
 
     def wanted_factor(self, index: int) -> int:
-        """How many replicas the partition is to have."""
+        """How many replicas the partition should have."""
         return self.partitions[index].replication_factor or len(self.partitions[index].replicas)
 
     def leaving(self, index: int, goals: Collection[Goal]) -> list[int]:
-        """Its replicas on nodes that are to be empty."""
+        """Its replicas on nodes that must be emptied."""
         if Goal.DRAINED not in goals:
             return []
         return [node_id for node_id in self.replicas[index] if self.nodes[node_id].draining]

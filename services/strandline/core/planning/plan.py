@@ -1,4 +1,4 @@
-"""Decides which replicas move: repairs what breaks a goal, then evens out with the fewest moves (C90, C91).
+"""Decides which replicas move: repairs what breaks a goal, then balances with the fewest moves (C90, C91).
 
 Invariant: a plan is refused before it has a move. A partition whose copies in sync are all on nodes that are away is
 never moved: there is nothing to copy from.
@@ -24,7 +24,7 @@ def plan(
     partitions: Iterable[PlannedPartition],
     goals: Collection[Goal] = EVERY_GOAL,
 ) -> Plan:
-    """The moves that reach these goals, and the replication factors that partitions are to have.
+    """The moves that reach these goals and the wanted replication factors.
 
     `Goal.LEADERS` without `Goal.REPLICAS` changes the order of replicas only.
     """
@@ -59,7 +59,7 @@ def replace(nodes: Iterable[PlannedNode], partitions: Iterable[PlannedPartition]
 
 
 def _repair(layout: Layout, goals: Collection[Goal]) -> None:
-    """Empty the draining nodes, and give every partition as many replicas as it is to have."""
+    """Empty the draining nodes, and give every partition its wanted number of replicas."""
     for index, partition in enumerate(layout.partitions):
         replicas, wanted = layout.replicas[index], layout.wanted_factor(index)
         leaving = layout.leaving(index, goals)

@@ -1,4 +1,4 @@
-"""What a plan is made from, and what it is.
+"""The input of a plan, and the plan.
 
 Invariant: equal input, in any order, gives an equal plan; a plan with refusals has no moves.
 """
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class Goal(IntEnum):
-    """What a plan is for, in this order: a later goal never breaks an earlier one (C90).
+    """The goals of a plan, in order: a later goal never breaks an earlier one (C90).
 
     That no two replicas of a partition are on one node holds before and after every step.
     """
@@ -50,11 +50,11 @@ class PlannedPartition:
     partition: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
-    """The present ISR: a move copies from one of these."""
+    """The current ISR: a move copies from one of these."""
     size_bytes: int | None = None
-    """Of one replica; None: not known."""
+    """Size of one replica; None if unknown."""
     replication_factor: int | None = None
-    """How many replicas it is to have; None: as many as it has."""
+    """The wanted number of replicas; None to keep the current number."""
 
     @property
     def name(self) -> str:
@@ -92,7 +92,7 @@ class Plan:
     remaining: tuple[str, ...] = ()
     """Goals that are not met afterwards, each with where and why."""
     refusals: tuple[str, ...] = ()
-    """Why nothing can be planned, each with names and a remedy."""
+    """Why no plan is possible, each with names and a remedy."""
 
 
 def names(items: list[str], most: int = 4) -> str:

@@ -1,1 +1,1 @@
-"""Which of several controllers decides, and for how long."""
+"""Decides which of several controllers is active, and for how long."""

@@ -1,4 +1,4 @@
-"""Everything the core of one controller among several may ask for.
+"""All effects of the core of one of several controllers.
 
 Effects are performed in list order. One with a ``question`` is started, not waited for, and ends in exactly one event
 with the same number: the answer that its docstring names, or `Unanswered` when its deadline passed (1 s for what
@@ -98,14 +98,14 @@ class Append:
 
 
 class Settled(StrEnum):
-    """What became of a batch."""
+    """The outcome of a batch."""
 
     DONE = "done"
-    """It is in the store: answer, publish, go on."""
+    """It is in the store: answer, publish, continue."""
     REFUSED = "refused"
-    """It is not in the store and never will be: those who wait for it get NOT_CONTROLLER."""
+    """It is not in the store and never will be: callers that wait for it get NOT_CONTROLLER."""
     UNCERTAIN = "uncertain"
-    """It may be in the store, now or later: those who wait for it get REQUEST_TIMED_OUT, never a refusal (TR25)."""
+    """It may be in the store, now or later: callers that wait for it get REQUEST_TIMED_OUT, never a refusal (TR25)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class CloseDoors:
 
 @dataclass(frozen=True, slots=True)
 class TellHint:
-    """Callers are to be sent to this controller from now on; None: no controller is known to decide."""
+    """Send callers to this controller from now on; None if no active controller is known."""
 
     holder: Holder | None
 

@@ -1,4 +1,4 @@
-"""Decides when a controller's lease is asked for and renewed, and from when a reign may no longer rest on it.
+"""Decides when a controller's lease is requested and renewed, and when a reign may no longer rely on it.
 
 Invariant: the time of a lease counts from the moment at which its grant or renewal was *sent*, so that it never ends
 at the store before it is `late` here, however long the answer took or this process was stopped (C14).
@@ -75,12 +75,12 @@ class Lease:
         self._backoff_ms = self._timings.backoff_ms
 
     def failed(self, now_ms: int) -> None:
-        """The question was not answered, or no lease is to be had now."""
+        """The request was not answered, or no lease is available now."""
         self._next_ms = now_ms + self._backoff_ms
         self._backoff_ms = min(2 * self._backoff_ms, self._timings.backoff_max_ms)
 
     def gone(self, now_ms: int) -> None:
-        """The store knows the lease no more, or it was given up."""
+        """The store no longer has the lease, or it was revoked."""
         self.lease_id = None
         self.late_at_ms = 0
         self._next_ms = now_ms
@@ -133,7 +133,7 @@ class KeyTaking:
             self._broken_token = None
 
     def may_take(self, holder: Holder, now_ms: int) -> bool:
-        """Whether the key of ``holder`` is to be taken."""
+        """Whether to take the key of ``holder``."""
         if self.is_former_self(holder):
             return True
         if holder.token != self._refused_token:

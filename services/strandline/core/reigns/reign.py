@@ -24,7 +24,7 @@ REMEDY = "stop all controllers and run `strandline controller recover` with the 
 
 
 class State(Enum):
-    """What a controller is to its cluster."""
+    """The role of a controller in its cluster."""
 
     STANDBY = "standby"
     CAMPAIGNING = "campaigning"
@@ -32,7 +32,7 @@ class State(Enum):
     """It holds the key, and does not know the whole log yet."""
     ACTIVE = "active"
     UNSURE = "unsure"
-    """It reigned a moment ago and cannot prove that it does: nothing is served, nothing is decided."""
+    """It was active a moment ago and cannot prove that it still is: it serves and decides nothing."""
     DEPOSED = "deposed"
     """Its reign is over; the core is being dropped."""
     STOPPED = "stopped"
@@ -95,11 +95,11 @@ class ReignCore:
         self.incarnation_id = incarnation_id
         self.state = State.STANDBY
         self.ignored: Counter[tuple[State, str]] = Counter()
-        """Events without a row, by state and name of the event."""
+        """Counts of events without a row in the table, by state and name of the event."""
         self.applied: events.Head | None = None
         """Where the performer's copy of the state ends."""
         self.holder: events.Holder | None = None
-        """Who reigns, as far as is known."""
+        """The active controller, as far as known."""
         self.revision = seen_revision
         """The highest revision that a linearizable answer has shown; kept on disk by the performer (C40)."""
         self._timings = timings or ReignTimings()
@@ -137,7 +137,7 @@ class ReignCore:
         return self._current_at_ms is not None and now_ms - self._current_at_ms <= 5_000
 
     def step(self, event: events.ReignEvent) -> list[effects.ReignEffect]:
-        """Take one event; what it wants done comes back in the order in which it must be begun."""
+        """Handle one event; returns the effects in the order in which they must be started."""
         self._now_ms = event.now_ms
         self._out = []
         question = self._answered_question(event)
@@ -234,7 +234,7 @@ class ReignCore:
         self.revision = max(self.revision, revision)
         return revision < question.revision
 
-    # What time alone brings.
+    # What follows from time alone.
 
     def _move_on(self) -> None:
         if self.state is State.STOPPED:
@@ -636,7 +636,7 @@ class ReignCore:
             self.state = State.STANDBY
 
     def _leave_when_asked(self, event: events.HandOverAsked, _: None) -> None:
-        """Who does not reign has nothing to hand over; it may be asked to stop."""
+        """A controller that is not active has nothing to hand over, but can be asked to stop."""
         if not event.then_stop:
             return
         self._then_stop = True

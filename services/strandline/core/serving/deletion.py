@@ -80,7 +80,7 @@ class DeleteServing:
         self._answer_if_complete(call, out)
 
     def _target(self, part: DeletePartition) -> Offset | Refusal:
-        """The log start that is asked for, or why it cannot be."""
+        """The requested log start, or why it is refused."""
         state, offset = self._state, part.offset
         if part.tp not in state.images:
             return state.unknown(part.tp)
@@ -104,7 +104,7 @@ class DeleteServing:
             self._answer_if_complete(call, out)
 
     def resigned(self, tp: TopicPartition, out: list[Effect]) -> None:
-        """This node no longer leads ``tp``: whether the next leader deleted is not known here."""
+        """This node no longer leads ``tp``, and does not know whether the next leader has deleted the records."""
         state = self._state
         refusal = state.not_leader(tp) if tp in state.images else state.unknown(tp)
         for request_id in tuple(self._by_partition.get(tp, ())):

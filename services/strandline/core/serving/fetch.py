@@ -193,7 +193,7 @@ class FetchServing:
         shown = log.expose_hw()
         if shown is None:
             if part.fetch_offset < log.hw:
-                # Committed records are served; where the log ends is not said, for it would go back (I13).
+                # Committed records are served, but not the log end, which would appear to go back (I13).
                 below = self._to_consumer(part, log, log.hw, read_committed)
                 return below._replace(high_watermark=None, last_stable_offset=None)
             return self._refused(

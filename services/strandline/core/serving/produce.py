@@ -1,4 +1,4 @@
-"""What happens to a produce request: refused, appended and answered, or appended and parked in the purgatory.
+"""Decides produce requests: refused, appended and answered, or appended and parked in the purgatory.
 
 A transactional batch also waits, before its append, until its transaction is known to include the partition (X9). A
 marker is appended like a batch with acks=all, but by its own rules (X11).
@@ -69,7 +69,7 @@ class TakesMarkers(Protocol):
     """The coordinators of this node, as far as markers concern them."""
 
     def takes_markers(self, leader: LeaderReplica) -> bool:
-        """Whether a marker for this partition is its coordinator's to take."""
+        """Whether a marker for this partition is handled by its coordinator."""
         ...
 
     def marked(
@@ -263,7 +263,7 @@ class ProduceServing:
     def _judge_marker(
         self, part: ProducePartition, marker: Marker, leader: LeaderReplica
     ) -> tuple[ProduceResult, Offset | None] | None:
-        """What a marker comes to that is not appended (X11); None: append it."""
+        """The result of a marker that is not appended (X11); None to append it."""
         sent, producers = part.header.producer, leader.log.producers
         assert sent is not None, "a marker names its producer"
         known_epoch = producers.newest_epoch(sent.producer_id)
@@ -310,7 +310,7 @@ class ProduceServing:
         if limit == NOTHING and not (part.header.marker is not None and self._is_coordinated(part.tp)):
             return not_for_clients(self._state.topic_names[part.tp.topic_id], _NOT_APPENDED)
         if part.header.marker is not None:
-            # No setting may keep a transaction open for ever.
+            # No setting may keep a transaction open indefinitely.
             return None
         size = part.header.size_bytes
         message = f"batch size {size} is above the topic's max.message.bytes={limit}; send smaller batches"
@@ -462,7 +462,7 @@ class Purgatory:
             heap = self._by_offset.setdefault((tp, call.acks), [])
             heappush(heap, (offset, next(self._tickets), call.request_id))
             if len(heap) > 64 and len(heap) > 4 * len(self._parked):
-                # The HW does not move and calls time out: forget those that have left. A sorted list is a heap.
+                # The HW does not move and calls time out: forget the answered ones. A sorted list is a heap.
                 heap[:] = sorted(entry for entry in heap if entry[2] in self._parked)
 
     def holds(self, call: ParkedProduce) -> bool:
@@ -513,7 +513,7 @@ class Purgatory:
         return late
 
     def release(self, request_id: int) -> None:
-        """The call was answered, or its caller is gone."""
+        """The call was answered, or its caller went away."""
         call = self._parked.pop(request_id, None)
         if call is not None:
             self.size_bytes -= call.size_bytes

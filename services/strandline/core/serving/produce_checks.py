@@ -1,7 +1,7 @@
-"""What waits until the coordinator of a transaction knows that a partition takes part in it (X9).
+"""Batches that wait until the coordinator of their transaction has added the partition (X9).
 
-Invariant: what concerns one producer waits in the order in which it came, behind what was asked about; each leaves
-exactly once, by the answer, by a change of leader or by its call's end. Nothing that waits here is appended.
+Invariant: the batches of one producer wait in order of arrival behind the one that was asked about; each leaves exactly
+once, by the answer, by a change of leader or by its call's end. Nothing that waits here is appended.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Item = TypeVar("_Item")
 
 
 class Verification(Generic[_Item]):
-    """What waits on one node, by partition and producer."""
+    """The waiting batches of one node, by partition and producer."""
 
     __slots__ = ("_asked", "waiting")
 
@@ -48,11 +48,11 @@ class Verification(Generic[_Item]):
         self._asked: dict[int, _Producer] = {}
 
     def holds(self, tp: TopicPartition, producer_id: int) -> bool:
-        """Whether something of this producer waits, so that what comes later must wait behind it."""
+        """Whether a batch of this producer waits, so that later ones must wait behind it."""
         return (tp, producer_id) in self.waiting
 
     def ask(self, correlation_id: int, tp: TopicPartition, producer_id: int) -> None:
-        """What concerns this producer waits for the answer to a question; there is none before it."""
+        """Make the first waiting batch of this producer wait for the answer to a question."""
         assert not self.holds(tp, producer_id), f"producer {producer_id} waits in {tp} already"
         self.waiting[tp, producer_id] = deque()
         self._asked[correlation_id] = (tp, producer_id)
@@ -62,19 +62,19 @@ class Verification(Generic[_Item]):
         self.waiting[tp, producer_id].append(item)
 
     def answered(self, correlation_id: int) -> deque[_Item]:
-        """What waited for this answer, in order; nothing if it waits no longer."""
+        """The batches that waited for this answer, in order; none if they no longer wait."""
         producer = self._asked.pop(correlation_id, None)
         return deque() if producer is None else self.waiting.pop(producer, deque())
 
     def resigned(self, tp: TopicPartition) -> list[_Item]:
-        """Give back everything that waits in a partition that this node leads no longer (X10)."""
+        """Remove and return everything that waits in a partition that this node no longer leads (X10)."""
         self._asked = {number: producer for number, producer in self._asked.items() if producer[0] != tp}
         gone = [producer for producer in self.waiting if producer[0] == tp]
         return [item for producer in gone for item in self.waiting.pop(producer)]
 
 
 # ---- timestamps
-# Decides whether a batch's times are near enough to now (Kafka: LogValidator; KIP-937).
+# Decides whether a batch's timestamps are close enough to the current time (Kafka: LogValidator; KIP-937).
 #
 # Invariant: no batch is appended whose newest time lies further ahead than its topic allows: retention by time goes by
 # that time, so a producer that sends microseconds for milliseconds would keep a segment, and all behind it, for ever.
@@ -82,7 +82,7 @@ class Verification(Generic[_Item]):
 
 
 def timestamp_refusal(header: BatchHeader, configs: Mapping[str, str], wall_ms: int) -> Refusal | None:
-    """Why a producer's batch is refused for its times; None if it is not. -1 is no time.
+    """Why a producer's batch is refused for its timestamps; None if it is not. A timestamp of -1 means none.
 
     Args:
         configs: the topic's own settings.
@@ -141,12 +141,12 @@ class ParkedProduce:
         self.waits_at(tp, index)
 
     def takes_up(self, tp: TopicPartition, index: int) -> None:
-        """The batch of slot ``index``, the only one of its partition, is looked at again."""
+        """The batch of slot ``index``, the only one of its partition, is decided again."""
         self.unverified -= {index}
         del self.waiting[tp]
 
     def waits_at(self, tp: TopicPartition, index: int) -> None:
-        """The result in slot ``index`` is what will be answered once its offset is reached."""
+        """Set the result of slot ``index``, which is answered once its offset is reached."""
         self.waiting.setdefault(tp, []).append(index)
 
     def refuse(self, tp: TopicPartition, refusal: Refusal) -> None:

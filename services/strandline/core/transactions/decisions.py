@@ -1,7 +1,7 @@
 """One step of a transactional id as a decision: the record, and what follows from it once it is written and committed.
 
-Invariant: markers of a decision are asked for when its record is committed, and no sooner: a coordinator that is
-deposed with an uncommitted decision has sent it to no client.
+Invariant: markers of a decision are sent when its record is committed and not before: a coordinator that is deposed
+with an uncommitted decision has not sent it to any client.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MarkersDue:
 
 
 def step(change: TransactionChange, answer: object | None = None, *, used_producer_id: int | None = None) -> Decision:
-    """The decision that makes ``change``, and answers so."""
+    """The decision to make ``change``, with its answer."""
     transactional_id, after = change.transactional_id, change.after
     is_decided = after is not None and after.state in records.PREPARED
     return Decision(
@@ -59,18 +59,18 @@ def step(change: TransactionChange, answer: object | None = None, *, used_produc
 
 
 def refused(transactional_id: str, code: ErrorCode, message: str) -> Decision:
-    """A refusal, in the order of the other answers of its id."""
+    """A decision to refuse, in the order of the other answers of its id."""
     return Decision(answer=Refusal(code, message), scope=transactional_id)
 
 
 def unavailable(transactional_id: str) -> Decision:
-    """The refusal for want of a producer id."""
+    """The refusal when no producer id is available."""
     return Decision(answer=NO_PRODUCER_ID, scope=transactional_id)
 
 
 def raised(identity: ProducerIdentity, supply: ProducerIdSupply) -> tuple[ProducerIdentity, int | None] | None:
-    """The identity after ``identity`` while no transaction is open, and the new producer id that it uses up, if it does
-    (X5). None: it needs one, and there is none."""
+    """The identity after ``identity`` while no transaction is open, and the new producer id if it uses one (X5). None
+    if it needs one and none is available."""
     if identity.producer_epoch < MAX_PRODUCER_EPOCH:
         return identity._replace(producer_epoch=identity.producer_epoch + 1), None
     producer_id = supply.next_id()
@@ -112,7 +112,7 @@ def prepared(
 
 
 def completed(value: records.TransactionalId, unix_ms: int) -> records.TransactionalId:
-    """A decided transaction as it is when every partition has its marker."""
+    """A decided transaction once every partition has its marker."""
     state = records.TxnState.COMPLETE_COMMIT if value.commits else records.TxnState.COMPLETE_ABORT
     return replace(
         value,
@@ -136,7 +136,7 @@ def init_producer_id(
     supply: ProducerIdSupply,
     settings: records.TransactionSettings,
 ) -> Decision:
-    """What a request for an identity leads to; ``value`` is None for an id that is not known."""
+    """Decide a request for an identity; ``value`` is None for an unknown id."""
     transactional_id = request.transactional_id
     timeout_ms = settings.timeout_ms if request.timeout_ms is None else request.timeout_ms
     if not 0 < timeout_ms <= settings.max_timeout_ms:
@@ -174,7 +174,7 @@ def _next(
     if found is None:
         return unavailable(request.transactional_id)
     identity, used_id = found
-    # Who names no identity forgets the previous one: from then on its holder is fenced.
+    # A request without an identity forgets the previous one: from then on its holder is fenced.
     previous = value.identity if request.given is not None else None
     after = replace(
         value,
@@ -191,7 +191,7 @@ def _next(
 def _fenced(
     value: records.TransactionalId, request: InitProducerId, context: Context, supply: ProducerIdSupply
 ) -> Decision:
-    """A transaction is open: it is aborted by an epoch that no process has, and the sender asks again."""
+    """Abort the open transaction with an epoch that no process has; the sender asks again."""
     transactional_id = request.transactional_id
     after = prepared(value, records.TxnState.PREPARE_ABORT, request.given, supply, context.unix_ms)
     if after is None:
@@ -216,7 +216,7 @@ _ADDED = PartitionsAdded()
 
 
 def add_partitions(value: records.TransactionalId | None, request: AddPartitions, context: Context) -> Decision:
-    """What a leader's question leads to; ``value`` is None for an id that is not known."""
+    """Decide a leader's request; ``value`` is None for an unknown id."""
     transactional_id = request.transactional_id
     refusal = refusal_of_identity(value, transactional_id, request.identity)
     if refusal is not None:
@@ -230,7 +230,7 @@ def add_partitions(value: records.TransactionalId | None, request: AddPartitions
     if request.verify_only:
         message = f"the partitions {_names(request.partitions)} are not in the transaction of {transactional_id!r}"
         return refused(transactional_id, ErrorCode.TRANSACTION_ABORTABLE, message)
-    # What this node knew once and knows no longer was deleted, so nothing may come in that it does not know yet (X8).
+    # A topic that this node once knew and no longer knows was deleted, so it must know every topic that is added (X8).
     unknown = next((found for tp in new if (found := _unknown(tp, context.topics))), None)
     if unknown is not None:
         return Decision(answer=unknown, scope=transactional_id)
@@ -243,7 +243,7 @@ def _added(
     begins = value.state is not records.TxnState.ONGOING
     after = replace(
         value,
-        # This identity is in use, so no copy of a request from before may be answered with it any more.
+        # This identity is in use, so copies of earlier requests may no longer be answered with it.
         previous=None,
         state=records.TxnState.ONGOING,
         partitions=tuple(sorted({*value.partitions, *new})),
@@ -257,7 +257,7 @@ def _added(
 def refusal_of_identity(
     value: records.TransactionalId | None, transactional_id: str, identity: ProducerIdentity
 ) -> Refusal | None:
-    """Why a producer may not act on a transaction now; None: it is the one, and its transaction is not being ended."""
+    """Why a producer may not act on a transaction now; None if it owns it and it is not being ended."""
     if value is None:
         message = f"no producer of {transactional_id!r} is known; initialize it"
         return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, message)

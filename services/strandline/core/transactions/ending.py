@@ -1,4 +1,4 @@
-"""Decides transactions: as their producers ask, or because their time is over (X6, X7).
+"""Ends transactions: when their producers ask, or when they time out (X6, X7).
 
 Invariant: each transaction has an epoch of its own, so a request to end one that arrives late ends no other.
 """
@@ -19,7 +19,7 @@ from strandline.core.types import TopicPartition
 
 
 def end_txn(value: TransactionalId | None, request: EndTxn, context: Context, supply: ProducerIdSupply) -> Decision:
-    """What a producer's wish leads to; ``value`` is None for an id that is not known."""
+    """Decide a producer's request; ``value`` is None for an unknown id."""
     transactional_id = request.transactional_id
     if value is not None and value.state in PREPARED | COMPLETED and request.identity == value.previous:
         return _again(value, request)
@@ -33,7 +33,7 @@ def end_txn(value: TransactionalId | None, request: EndTxn, context: Context, su
 
 
 def _again(value: TransactionalId, request: EndTxn) -> Decision:
-    """A copy of the request that ended the last transaction, or the first word of a producer whose time was over."""
+    """Answer a copy of the request that ended the last transaction, or the first request after a time-out."""
     transactional_id = request.transactional_id
     if value.commits is not request.committed:
         done = "committed" if value.commits else "aborted"
@@ -59,7 +59,7 @@ def _decided(value: TransactionalId, request: EndTxn, context: Context, supply: 
 def _ended_without_records(
     value: TransactionalId, request: EndTxn, context: Context, supply: ProducerIdSupply
 ) -> Decision:
-    """Nothing was written, so no partition needs a marker; the epoch rises, so that a copy finds its answer."""
+    """End a transaction without partitions: no markers are needed; the epoch rises so that a copy finds its answer."""
     found = raised(value.identity, supply)
     if found is None:
         return unavailable(request.transactional_id)
@@ -82,8 +82,8 @@ def _cause(request: EndTxn) -> Cause:
 def timed_out(
     transactional_id: str, value: TransactionalId, context: Context, supply: ProducerIdSupply
 ) -> Decision | None:
-    """The abort of a transaction whose time is over; None while there is no producer id for it (X5)."""
-    # Its producer hears of it when it ends the transaction, and goes on by an abort (X6).
+    """The abort of a transaction that timed out; None while no producer id is available for it (X5)."""
+    # Its producer learns of it when it ends the transaction, and recovers by an abort (X6).
     after = prepared(value, TxnState.PREPARE_ABORT, value.identity, supply, context.unix_ms)
     if after is None:
         return None
@@ -94,8 +94,8 @@ def timed_out(
 # ---- markers
 # Which partitions of a decided transaction still lack their marker, and when each is asked again (X8).
 #
-# Invariant: a partition is done when it answered without a refusal, or its topic is deleted, and in no other way; at
-# most one copy of a marker of it is under way. Nothing of this survives a failover: then all are asked again.
+# Invariant: a partition is done only when it has answered without a refusal, or its topic is deleted; at most one copy
+# of its marker is under way. None of this survives a failover: then all markers are sent again.
 
 
 class Markers:
@@ -105,7 +105,7 @@ class Markers:
         self.transactional_id = transactional_id
         self.identity: ProducerIdentity = value.identity
         self._committed = value.commits
-        # When each partition without a marker is asked; None while a copy is under way.
+        # When to send to each partition without a marker; None while a copy is under way.
         self._due_ms: dict[TopicPartition, int | None] = dict.fromkeys(value.partitions, now_ms)
 
     @property
@@ -114,7 +114,7 @@ class Markers:
         return tuple(self._due_ms)
 
     def due(self, now_ms: int) -> tuple[TxnMarker, ...]:
-        """Those that are to be sent now; they count as under way from here on."""
+        """The partitions to send to now; they count as under way from here on."""
         found = [tp for tp, due_ms in self._due_ms.items() if due_ms is not None and due_ms <= now_ms]
         self._due_ms.update(dict.fromkeys(found))
         return tuple(TxnMarker(self.transactional_id, self.identity, self._committed, tp) for tp in found)
@@ -124,11 +124,11 @@ class Markers:
         self._due_ms.pop(tp, None)
 
     def refused(self, tp: TopicPartition, again_ms: int) -> None:
-        """A partition has not, and is asked again at ``again_ms``."""
+        """A partition refused its marker, which is sent again at ``again_ms``."""
         if tp in self._due_ms:
             self._due_ms[tp] = again_ms
 
     def deleted(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are deleted, so they will never be read."""
+        """These partitions were deleted and need no marker."""
         for tp in partitions:
             self._due_ms.pop(tp, None)

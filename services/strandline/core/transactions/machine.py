@@ -1,7 +1,7 @@
 """The state machine of transactional ids that a coordinator shard drives (G3): who decides what, and what is due when.
 
-Invariant: `apply` alone changes what is known of an id; deadlines and what became of markers may be lost with the
-shard, and begin again with the next one.
+Invariant: only `apply` changes the state of an id; deadlines and the progress of markers may be lost with the shard
+and start again in the next one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TransactionMachine:
         self._place = reports
         self._supply = supply
         self._observer = observer
-        # Ids with an open transaction -> when its time is over.
+        # Ids with an open transaction -> when it times out.
         self._deadlines_ms: dict[str, int] = {}
         # Ids whose transaction is decided, and the decision committed.
         self._markers: dict[str, Markers] = {}
@@ -46,7 +46,7 @@ class TransactionMachine:
         self._expiration_queue: list[str] = []
 
     def apply(self, record: Record) -> None:
-        """Take one row into the state (`Machine.apply`)."""
+        """Apply one row to the state (`Machine.apply`)."""
         assert isinstance(record.key, records.TransactionalIdKey), f"a record of no transactional id: {record.key}"
         transactional_id, value = record.key.transactional_id, record.value
         if value is None:
@@ -56,7 +56,7 @@ class TransactionMachine:
         self.ids[transactional_id] = value
 
     def decide(self, request: object, context: Context) -> Decision:
-        """What a request leads to (`Machine.decide`)."""
+        """Decide a request (`Machine.decide`)."""
         match request:
             case messages.InitProducerId():
                 value = self.ids.get(request.transactional_id)
@@ -90,15 +90,15 @@ class TransactionMachine:
             self._observer.changed(change, now_ms)
 
     def answered(self, note: object, now_ms: int) -> None:
-        """Nothing here depends on whether an answer left (`Machine.answered`)."""
+        """Does nothing: no state depends on whether an answer was sent (`Machine.answered`)."""
         raise AssertionError(f"a note of no answer: {note!r}")
 
     def computed(self, result: object, context: Context) -> Decision:
-        """Nothing here takes long (`Machine.computed`)."""
+        """Does nothing: no decision needs a worker (`Machine.computed`)."""
         raise AssertionError(f"nothing was to be computed: {result!r}")
 
     def committed(self, note: object, context: Context) -> Sequence[Effect]:
-        """A decision is committed (`Machine.committed`): its markers go out."""
+        """A decision is committed (`Machine.committed`): send its markers."""
         assert isinstance(note, decisions.MarkersDue), f"a note of no decided transaction: {note!r}"
         value = self.ids.get(note.transactional_id)
         if value is None or value.state not in records.PREPARED or value.identity != note.identity:
@@ -120,7 +120,7 @@ class TransactionMachine:
             markers.written(marker.tp)
             return [self._completed(markers, context)] if not markers.missing else ()
         if refusal.code is ErrorCode.INVALID_PRODUCER_EPOCH and self._observer is not None:
-            # A partition that is ahead of its coordinator: never taken for an answer, for what it says cannot be.
+            # The partition is ahead of its coordinator, which is impossible, so this is not accepted as an answer.
             self._observer.marker_refused(marker, refusal, context.now_ms)
         markers.refused(marker.tp, context.now_ms + self.settings.marker_retry_ms)
         return ()
@@ -131,7 +131,7 @@ class TransactionMachine:
         return decisions.step(TransactionChange(markers.transactional_id, before, after, Cause.COMPLETED))
 
     def tick(self, context: Context) -> Sequence[Decision]:
-        """What has become due (`Machine.tick`), for each id at most one decision."""
+        """Decide what is due (`Machine.tick`), at most one decision for each id."""
         if self._observer is not None:
             self._observer.ticked(self.ids, context)
         found = [decision for markers in self._markers.values() if (decision := self._asked_again(markers, context))]
@@ -161,14 +161,14 @@ class TransactionMachine:
             assert isinstance(decision.taken, decisions.StepTaken)
             if decision.taken.used_producer_id is not None:
                 if is_used:
-                    # Two would be given the same one; this transaction is looked at again in a second.
+                    # Two transactions would get the same producer id; this one is checked again in a second.
                     continue
                 is_used = True
             found.append(decision)
         return found
 
     def _expired(self, context: Context) -> list[Decision]:
-        """Forget ids that nothing was heard of; all of them are looked at within a few ticks of each check."""
+        """Forget unused ids; all ids are checked within a few ticks."""
         if self._next_expiration_ms is None or context.now_ms >= self._next_expiration_ms:
             self._next_expiration_ms = context.now_ms + self.settings.id_expiration_check_ms
             self._expiration_queue = sorted(self.ids, reverse=True)

@@ -1,7 +1,7 @@
-"""What is requested of the coordinator of one transactional id, and its answers: frozen values, free of any wire.
+"""Requests to the coordinator of one transactional id, and its answers: frozen values, independent of the wire.
 
-A machine of transactional ids is given these requests and answers with these answers, or with a `Refusal`. Names are
-Kafka's; topics are their ids, which the service looked up; absence is ``None``; times are ms.
+The machine of transactional ids answers these requests with these answers, or with a `Refusal`. Names are Kafka's;
+topics are given as ids, which the service looked up; absence is ``None``; times are in ms.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class InitProducerId:
 
     transactional_id: str
     timeout_ms: int | None = None
-    """Of each of its transactions; None: the default."""
+    """The time-out of each of its transactions; None for the default."""
     given: ProducerIdentity | None = None
-    """The identity that the sender has; None: it has none, and does not ask to go on with one."""
+    """The identity that the sender has and asks to continue; None if it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class ProducerIdGiven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitions:
-    """Partitions for one transaction; ``verify_only``: they are looked up and not added (X9)."""
+    """Partitions to add to one transaction; with ``verify_only`` they are only looked up (X9)."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -55,7 +55,7 @@ class PartitionsAdded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTxn:
-    """A transaction is to be decided (X6)."""
+    """Ends a transaction (X6)."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -64,14 +64,14 @@ class EndTxn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnEnded:
-    """Answer to `EndTxn`: it is decided so; ``identity`` is that of the next transaction."""
+    """Answer to `EndTxn`: the transaction is decided; ``identity`` is for the next one."""
 
     identity: ProducerIdentity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTransaction:
-    """A question for one transactional id."""
+    """Asks for one transactional id."""
 
     transactional_id: str
 
@@ -92,12 +92,12 @@ class TransactionDescribed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListTransactions:
-    """Which transactional ids to list: filters are joined by "and", the values of one by "or"; empty: all."""
+    """Lists transactional ids: all filters must match, each by any of its values; an empty filter matches all."""
 
     states: tuple[str, ...] = ()
     producer_ids: tuple[int, ...] = ()
     longer_than_ms: int | None = None
-    """Only transactions that have been open for longer; None: all ids, those without a transaction too."""
+    """Only transactions that have been open for longer; None for all ids, including those without a transaction."""
 
 
 class ListedTransaction(NamedTuple):
@@ -127,14 +127,14 @@ class TxnMarker(NamedTuple):
 
 
 class TxnMarkerAnswer(NamedTuple):
-    """What became of a marker; without a refusal it is in the partition's log, and committed."""
+    """The result of a marker; without a refusal it is in the partition's log and committed."""
 
     marker: TxnMarker
     refusal: Refusal | None = None
 
 
 class MarkerQuestion(NamedTuple):
-    """A marker that is to be written, and the coordinator that hears what became of it."""
+    """A marker to write, and the coordinator that gets the result."""
 
     coordinator: TopicPartition
     leader_epoch: LeaderEpoch

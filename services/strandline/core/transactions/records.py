@@ -1,8 +1,8 @@
-"""What the log of a transaction coordinator holds: one key for each transactional id, and what is known of it (X1).
+"""The records of a transaction coordinator's log: one key for each transactional id, with its state (X1).
 
-Invariants: an epoch is at most 32,767, and that one is used for fencing and markers alone (X5); a transaction that is
-being ended has partitions until all have answered; `TransactionalId.previous` may only ever lead to the identity that
-its holder was, or should have been, answered.
+Invariants: an epoch is at most 32,767, and that one is only used for fencing and markers (X5); a transaction that is
+being ended keeps its partitions until all have answered; a request from `TransactionalId.previous` can only get the
+identity that its sender was, or should have been, answered.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from strandline.core.types import TopicPartition
 
 
 class TxnState(StrEnum):
-    """How far the transaction of a transactional id has come, by Kafka's names."""
+    """The state of a transactional id's transaction, by Kafka's names."""
 
     EMPTY = "Empty"
-    """The producer has an identity, and sent nothing with it."""
+    """The producer has an identity and has sent nothing with it."""
     ONGOING = "Ongoing"
     PREPARE_COMMIT = "PrepareCommit"
     """It is decided, and markers are on their way."""
@@ -46,15 +46,15 @@ class TransactionalId:
     """What a coordinator knows of one transactional id."""
 
     identity: ProducerIdentity
-    """The epoch after a transaction's while it is being ended: markers carry it, and so does the next transaction."""
+    """While a transaction is being ended, the epoch after its own: markers and the next transaction have it."""
     previous: ProducerIdentity | None = None
-    """The identity that the last request named: a copy of that request is answered again. None: no request did."""
+    """The identity in the last request, so that a copy of it gets the same answer; None if no request had one."""
     next_producer_id: int | None = None
-    """The producer id that follows, at epoch 0, when the transaction is ended; None: the identity stays (X5)."""
+    """The producer id that follows, at epoch 0, once the transaction has ended; None if it stays the same (X5)."""
     timeout_ms: int
     state: TxnState = TxnState.EMPTY
     partitions: tuple[TopicPartition, ...] = ()
-    """Of the transaction that is open or being ended, sorted."""
+    """The partitions of the transaction that is open or being ended, sorted."""
     start_ms: int | None = None
     """When that one began, in ms since the Unix epoch."""
     update_ms: int
@@ -82,7 +82,7 @@ class TransactionSettings:
     """All times in ms."""
 
     timeout_ms: int = 60_000
-    """For producers that choose none: a transaction that is open for longer is aborted."""
+    """For producers that do not choose one: a transaction that is open for longer is aborted."""
     max_timeout_ms: int = 900_000
     """The longest that a producer may choose (`transaction.max.timeout.ms`)."""
     timeout_check_ms: int = 1_000

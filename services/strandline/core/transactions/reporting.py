@@ -1,8 +1,8 @@
-"""Which changes of transactional ids leave as state events: all that are rare, and of commits the slow ones.
+"""Decides which changes of transactional ids are state events: all the rare ones, and slow commits.
 
-A transaction that commits within `REPORTED_AFTER_MS` is counted, in one row of a shard every `COALESCED_MS`; thousands
-may do so every second. Of one that is open for longer the beginning is reported late, then once a minute that it is
-open, and each further step. Identities, aborts, time-outs, fenced producers, forgotten ids and refused markers are
+Transactions that commit within `REPORTED_AFTER_MS`, of which there may be thousands every second, are counted in one
+row of a shard every `COALESCED_MS`. If one is open for longer, its beginning is reported then, that it is open once a
+minute, and each further step. Identities, aborts, time-outs, fenced producers, forgotten ids and refused markers are
 reported as they happen.
 
 Invariant: memory is bounded by the transactions that are open.
@@ -23,13 +23,13 @@ from strandline.core.transactions.records import PREPARED, TransactionalId, TxnS
 from strandline.core.types import TopicPartition
 
 # ---- happenings
-# What becomes visible of transactional ids while they change, and why they do.
+# Changes of transactional ids as observers see them, with their causes.
 #
-# Invariant: an observer is shown what was decided and written, never what was only asked for; it changes nothing.
+# Invariant: an observer sees what was decided and written, never what was only requested; it changes nothing.
 
 
 class Cause(StrEnum):
-    """Why a transactional id is another than before."""
+    """Why a transactional id changed."""
 
     INIT = "init"
     """A producer was given its identity."""
@@ -39,14 +39,14 @@ class Cause(StrEnum):
     """A further partition was added."""
     COMMITTED = "committed"
     ABORTED = "aborted"
-    """Its producer said so."""
+    """Its producer aborted it."""
     TIMEOUT = "timeout"
     FENCED = "fenced"
     """Another process, or its own after a restart, asked for the identity while a transaction was open."""
     COMPLETED = "completed"
     """The last partition has its marker."""
     EXPIRED = "expired"
-    """Nothing was heard of it for so long that it is forgotten."""
+    """It was unused for so long that it was forgotten."""
 
 
 class TransactionChange(NamedTuple):
@@ -59,10 +59,10 @@ class TransactionChange(NamedTuple):
 
 
 class TransactionObserver(Protocol):
-    """Is shown changes after they were applied."""
+    """Called with changes after they were applied."""
 
     def changed(self, change: TransactionChange, now_ms: int) -> None:
-        """A transactional id changed; not shown of a log that is loaded."""
+        """A transactional id changed; not called while a log is loaded."""
         ...
 
     def marker_refused(self, marker: TxnMarker, refusal: Refusal, now_ms: int) -> None:
@@ -70,7 +70,7 @@ class TransactionObserver(Protocol):
         ...
 
     def ticked(self, ids: Mapping[str, TransactionalId], context: Context) -> None:
-        """Time passed; ``ids`` are all that are known."""
+        """Time passed; ``ids`` are all known ids."""
         ...
 
 
@@ -91,7 +91,7 @@ class TransactionReporting:
         self._is_new = True
         # Ids with an open transaction; each transaction has an object of its own.
         self._open: dict[str, _Open] = {}
-        # When each is looked at next, those of one deque in order of time.
+        # When each is checked next; each deque is in order of time.
         self._new: deque[tuple[int, str, _Open]] = deque()
         self._reported: deque[tuple[int, str, _Open]] = deque()
         self._refused: set[tuple[str, TopicPartition]] = set()
@@ -145,7 +145,7 @@ class TransactionReporting:
     def ticked(self, ids: Mapping[str, TransactionalId], context: Context) -> None:
         """Report the transactions that are open for long, and the commits of the last seconds."""
         if self._is_new:
-            # Those of the log that was loaded: of them no change was shown.
+            # Transactions of the loaded log, whose changes were not reported.
             self._is_new = False
             for name in [name for name, value in ids.items() if value.state in _UNDER_WAY and name not in self._open]:
                 self._watch(name, context.now_ms)
