@@ -1,4 +1,4 @@
-"""What a user imports: `Producer`, `Consumer`, `Admin`, what they take and return, and the errors they raise."""
+"""The public client API: `Producer`, `Consumer`, `Admin`, their argument and result types, and their errors."""
 
 from __future__ import annotations
 

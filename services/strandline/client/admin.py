@@ -1,7 +1,7 @@
-"""What a user changes and inspects a cluster with; decides whom each question goes to.
+"""The `Admin` client: changes and inspects a cluster; decides which process each request goes to.
 
-Invariant: a change is done once, however often it had to be asked for while one controller takes over from another
-(`client.repeating`); a look at many nodes gives what those that live answer, within one deadline.
+Invariant: a change is made once, however often it is requested while one controller takes over from another
+(`client.repeating`); a request to many nodes returns what the live ones answer within one deadline.
 """
 
 from __future__ import annotations
@@ -76,9 +76,10 @@ class Admin:
         tls_ca: str | Path | bytes = "",
         token: TokenCallback | None = None,
     ) -> None:
-        """``timeout_ms`` is the deadline of every question. Metadata older than ``metadata_stale_ms`` is looked for at
-        another process. ``client_id`` is the first word of the user agent of every call. TLS is given as paths or as
-        PEM in bytes, all three or none; or ``tls_ca`` alone, and ``token``, which returns the token to show.
+        """``timeout_ms`` is the deadline of every request. If metadata is older than ``metadata_stale_ms``, another
+        process is asked for it. ``client_id`` is the first word of the user agent of every call. TLS is given as paths
+        or as PEM in bytes, all three or none; or as ``tls_ca`` with ``token``, a function that returns the token to
+        present.
 
         Raises:
             ValueError: the bootstrap names no address, ``client_id`` is no such name, or what is given for TLS cannot
@@ -133,7 +134,7 @@ class Admin:
         assignments: Mapping[int, Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> admin_answers.CreatedTopic:
-        """Create one topic; what is None is the controller's default. ``assignments``: node ids by partition.
+        """Create one topic; None means the controller's default. ``assignments``: node ids by partition.
 
         Raises:
             Refused: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
@@ -172,12 +173,12 @@ class Admin:
         try:
             admin_answers.only(answer.responses)
         except Refused as refused:
-            # It was there a moment ago: a request whose answer was lost deleted it, or somebody else.
+            # It existed a moment ago: a request whose answer was lost has deleted it, or another client has.
             if refused.refusal.code is not ErrorCode.UNKNOWN_TOPIC_ID:
                 raise
 
     async def describe_topics(self, names: Iterable[str] = ()) -> list[described.DescribedTopic]:
-        """Topics as the controller has them; all without names.
+        """Describe topics as the controller has them; without names, all topics.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION for the first name that is unknown.
@@ -193,7 +194,7 @@ class Admin:
     async def alter_topic_configs(
         self, name: str, configs: Mapping[str, str], *, delete: Iterable[str] = (), validate_only: bool = False
     ) -> None:
-        """Give a topic's settings new values, and those in ``delete`` their defaults; all or nothing.
+        """Set a topic's settings, and reset those in ``delete`` to their defaults; all or nothing.
 
         Raises:
             Refused: INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION.
@@ -205,7 +206,7 @@ class Admin:
         admin_answers.only((await ask_again(self._cluster, lambda to: to.AlterTopicConfigs, request)).responses)
 
     async def describe_configs(self, name: str, settings: Iterable[str] = ()) -> list[described.TopicConfig]:
-        """Settings of a topic as they are in force, by name; ``settings`` empty: all.
+        """The effective settings of a topic, by name; with ``settings`` empty, all of them.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG for a name that is no setting.
@@ -220,7 +221,7 @@ class Admin:
     async def create_partitions(
         self, name: str, count: int, *, assignments: Mapping[int, Sequence[int]] | None = None
     ) -> None:
-        """Let a topic have ``count`` partitions; records with keys go elsewhere from then on.
+        """Raise a topic's number of partitions to ``count``; records with keys may go to other partitions from then on.
 
         Raises:
             Refused: INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION.
@@ -239,9 +240,9 @@ class Admin:
     async def elect_leaders(
         self, partitions: Iterable[tuple[str, int]] = (), *, unclean: bool = False
     ) -> list[admin_answers.Election]:
-        """Elect the preferred replica, or with ``unclean`` any living one; without partitions where needed.
+        """Elect the preferred replica, or with ``unclean`` any live one; without partitions, wherever that is needed.
 
-        An unclean election is held in the leader epoch that the partition has now, or not at all.
+        An unclean election is held only if the partition is still in the leader epoch that it has now.
         """
         by_name: dict[str, list[int]] = {}
         for topic, partition in partitions:
@@ -284,9 +285,9 @@ class Admin:
         return [admin_answers.read_listed(row) for row in answer.nodes]
 
     async def shutdown_node(self, node_id: int, *, node_epoch: int | None = None) -> list[TopicPartition]:
-        """Begin a node's controlled shutdown; the partitions it still leads.
+        """Begin a node's controlled shutdown; returns the number of partitions that it still leads.
 
-        ``node_epoch`` None means the process that is registered now, and none that the node starts later.
+        ``node_epoch`` None means the currently registered process, not one that the node starts later.
 
         Raises:
             Refused: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
@@ -297,7 +298,7 @@ class Admin:
         request = pb.ShutdownNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id, node_epoch=node_epoch)
         answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.ShutdownNode, request)
         if may_repeat and answer.error_code == error_pb2.ERROR_CODE_STALE_BROKER_EPOCH:
-            # It was asked to stop, stopped, and came back as another process.
+            # It was asked to stop, has stopped, and has registered as a new process.
             return []
         admin_answers.check(answer)
         if not answer.remaining_partitions:
@@ -330,11 +331,11 @@ class Admin:
         validate_only: bool = False,
         force: bool = False,
     ) -> list[reassignments.Reassigned]:
-        """Change which nodes hold partitions, or cancel that; one row per partition, taken or refused.
+        """Move partitions to other nodes, or cancel moves; returns one row per partition, accepted or refused.
 
-        ``planned_from``: the nodes that a target was planned from; refused if they are others by now.
-        ``throttle_bytes_per_s``: most bytes that a node sends, and that a node receives, for those of this rate, in a
-        second; sent again with the same targets it takes the place of the former rate, None of any. ``force``: cancel
+        ``planned_from``: the replicas that a target was planned from; refused if they have changed since.
+        ``throttle_bytes_per_s``: the most bytes per second that each node sends, and receives, for all moves with this
+        rate; sent again with the same targets it replaces the previous rate, and None removes it. ``force``: cancel
         even if that leaves the partition below its min ISR.
 
         Raises:
@@ -363,8 +364,8 @@ class Admin:
         return reassignments.read_ongoing(await self._reassignments(partitions))
 
     async def moves_per_node(self) -> int:
-        """How many running reassignments may add a replica to one node, and how many may take one from it; 5 from a
-        controller of a release that does not say."""
+        """How many running reassignments may add a replica to one node, and how many may remove one from it; 5 if the
+        controller's release does not report it."""
         return (await self._reassignments(())).moves_per_node or 5
 
     async def _reassignments(self, partitions: Iterable[tuple[str, int]]) -> pb.ListPartitionReassignmentsResponse:
@@ -376,7 +377,8 @@ class Admin:
         return answer
 
     async def drain_node(self, node_id: int, *, draining: bool = True) -> reassignments.DrainedNode:
-        """Have a node get no new replicas and lead only where no other replica can, or end that; what it still has.
+        """Drain a node, so that it gets no new replicas and leads only where no other replica can, or stop draining it;
+        returns what it still has.
 
         Raises:
             Refused: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST if the other nodes are too few for what it holds;
@@ -388,7 +390,7 @@ class Admin:
         return reassignments.DrainedNode(answer.remaining_replicas, answer.remaining_leaders)
 
     async def describe_acls(self) -> list[Rule]:
-        """All rules of who may do what, in order."""
+        """All access rules, in order."""
         request = pb.DescribeAclsRequest(cluster_id=self._cluster.cluster_id)
         answer = await ask_again(self._cluster, lambda to: to.DescribeAcls, request)
         return [acls.read_acl(one) for one in answer.acls]
@@ -396,9 +398,9 @@ class Admin:
     async def create_acls(
         self, rules: Iterable[Rule], *, validate_only: bool = False, force: bool = False
     ) -> list[Refusal | None]:
-        """Add rules; for each why it was refused, None where it was not. One that is there already stays.
+        """Add rules; returns for each its refusal, or None. Adding an existing rule succeeds.
 
-        ``force``: even if that keeps the caller from changing rules again.
+        ``force``: even if the caller could not change rules afterwards.
         """
         creations, cluster_id = map(acls.write_acl, rules), self._cluster.cluster_id
         request = pb.CreateAclsRequest(
@@ -410,7 +412,7 @@ class Admin:
     async def delete_acls(
         self, rules: Iterable[Rule], *, validate_only: bool = False, force: bool = False
     ) -> list[Refusal | None]:
-        """Take rules back; for each why it was refused, None where it was not. ``force`` as in `create_acls`."""
+        """Remove rules; returns for each its refusal, or None. ``force`` as in `create_acls`."""
         filters, cluster_id = map(acls.write_exactly, rules), self._cluster.cluster_id
         request = pb.DeleteAclsRequest(cluster_id=cluster_id, filters=filters, validate_only=validate_only, force=force)
         answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.DeleteAcls, request)
@@ -419,7 +421,7 @@ class Admin:
         return [None if may_repeat and why is not None and why.code is gone else why for why in found]
 
     async def describe_quotas(self) -> list[Quota]:
-        """All quotas of clients, in order."""
+        """All client quotas, in order."""
         request = pb.DescribeClientQuotasRequest(cluster_id=self._cluster.cluster_id)
         answer = await ask_again(self._cluster, lambda to: to.DescribeClientQuotas, request)
         return list(quotas.read_entries(answer.entries))
@@ -427,13 +429,13 @@ class Admin:
     async def alter_quotas(
         self, changes: Iterable[QuotaChange], *, validate_only: bool = False
     ) -> list[Refusal | None]:
-        """Set quotas, or remove them; for each why it was refused, None where it was not."""
+        """Set or remove quotas; returns for each its refusal, or None."""
         request = quotas.alter_request(self._cluster.cluster_id, changes, validate_only=validate_only)
         answer = await ask_again(self._cluster, lambda to: to.AlterClientQuotas, request)
         return [read_error(row) for row in answer.entries]
 
     async def describe_controllers(self) -> tuple[described.DescribedController, ...]:
-        """Every controller that is there, and which one decides; none from a release that cannot say.
+        """All controllers, and which of them is active; empty if the cluster's release does not report them.
 
         Raises:
             Refused: the store that knows does not answer.
@@ -451,10 +453,10 @@ class Admin:
         return tuple(map(described.controller_of, read_controllers(answer)))
 
     async def metadata(self, *, linearizable: bool = False) -> described.DescribedCluster:
-        """The whole state of the cluster as the controller returns it now; without one, as a node has it.
+        """The state of the cluster as the controller returns it now, or as a node has it if no controller is active.
 
-        ``linearizable``: with every change that was answered before, by any client; a controller confirms
-        that by its store, and no other process is asked (C14b). A controller of an earlier release answers without.
+        ``linearizable``: include every change that was acknowledged before, to any client; a controller confirms that
+        with its store, and no other process is asked (C14b). A controller of an earlier release ignores it.
 
         Raises:
             Refused: NOT_CONTROLLER, with ``linearizable`` only: no controller decides, or the store does not answer.
@@ -463,7 +465,7 @@ class Admin:
         return described.cluster_of(await self._cluster.fetch_image(linearizable=linearizable))
 
     async def describe_partitions(self, topics: Iterable[str] = ()) -> list[described.DescribedLeader]:
-        """What leaders measure of the partitions they lead, asked of every living node at once.
+        """The leaders' measurements of their partitions, requested from all live nodes at once.
 
         A partition whose leader does not answer in time is left out.
         """
@@ -475,7 +477,7 @@ class Admin:
         return [view for views in answers for view in views]
 
     async def describe_replicas(self, topics: Iterable[str] = ()) -> list[described.DescribedReplica]:
-        """What every living node says of its own replicas; a node that does not answer is left out."""
+        """Each live node's own replicas; a node that does not answer is left out."""
         request = follower_service_pb2.DescribeReplicasRequest(
             cluster_id=self._cluster.cluster_id,
             topics=[partition_pb2.TopicPartitions(topic=topic) for topic in topics],
@@ -506,7 +508,8 @@ class Admin:
     async def record_times(
         self, offsets: Mapping[tuple[str, int], int] | Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """When the first record at or after each offset was written, in ms since 1970, by one small fetch each.
+        """The time at which the first record at or after each offset was written, in ms since 1970; one small fetch
+        each.
 
         A partition without such a record, or whose leader does not answer, is left out.
 
@@ -522,11 +525,11 @@ class Admin:
         return {names[tp]: time_ms for tp, time_ms in found.items()}
 
     async def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, DeletedRecords]:
-        """Delete the records below an offset for good, and wait until every in-sync replica has deleted them.
+        """Delete the records below an offset permanently, and wait until every in-sync replica has deleted them.
 
-        ``offsets``: by partition the first offset to keep, at most the HW; LATEST (-1) means the HW. Leaders are
-        asked, again while a partition has none, for as long as this admin's ``timeout_ms``. Answers by partition, each
-        with the refusal that kept it from being complete, if any: OFFSET_OUT_OF_RANGE (nothing was deleted),
+        ``offsets``: the first offset to keep by partition, at most the HW; LATEST (-1) means the HW. While a partition
+        has no leader its request is repeated, up to this admin's ``timeout_ms``. Returns the result by partition, with
+        the refusal if the deletion is not complete: OFFSET_OUT_OF_RANGE (nothing was deleted),
         REQUEST_TIMED_OUT (the leader has deleted, an in-sync replica has not; ask again), NETWORK_EXCEPTION.
 
         Raises:
@@ -540,10 +543,11 @@ class Admin:
         return {tp.partition: deleted[tp] for tp in wanted}
 
     async def list_groups(self, *, states: Iterable[str] = ()) -> list[ListedGroup]:
-        """The groups of the cluster, by id; ``states``: only those in one of these, Empty for example.
+        """The groups of the cluster, by id; ``states``: only groups in one of these states, for example Empty.
 
         Raises:
-            GroupsIncomplete: a living node did not answer, or does not know its groups yet; it has those of the others.
+            GroupsIncomplete: a live node did not answer, or has not loaded its groups yet; it has the groups of the
+            others.
         """
         return await self._groups.list_all(states)
 
@@ -562,11 +566,11 @@ class Admin:
         *,
         require_stable: bool = True,
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What a group has committed, of all partitions without any; None where nothing is.
+        """A group's committed offsets, for all partitions if none is given; None where there is none.
 
-        ``require_stable`` waits until no newer coordinator can have taken a commit, and until no open transaction is to
-        commit another offset; without it the answer comes at once, also while the coordinator cannot commit, and may
-        be from before such a commit.
+        ``require_stable`` waits until no newer coordinator can have accepted a commit and no open transaction has
+        staged an offset; without it the answer comes at once, even while the coordinator cannot commit, and may be
+        older than such a commit.
 
         Raises:
             Refused: the coordinator refused, or did not answer in time.
@@ -575,7 +579,7 @@ class Admin:
         return await self._groups.offsets(group_id, named, require_stable=require_stable)
 
     async def alter_group_offsets(self, group_id: str, offsets: Offsets, *, metadata: str = "") -> None:
-        """Commit positions for a group without members, all in one request; ``metadata`` goes with bare offsets.
+        """Commit offsets for a group without members, all in one request; ``metadata`` is stored with plain offsets.
 
         Raises:
             CommitFailed: some were not committed. UNKNOWN_MEMBER_ID: the group has members.
@@ -588,7 +592,7 @@ class Admin:
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicPartition, Refusal | None]:
-        """Delete what a group has committed; by partition why it was not, None if it is gone.
+        """Delete a group's committed offsets; returns by partition the refusal, or None if it was deleted.
 
         Raises:
             Refused: the coordinator refused all of it.
@@ -596,7 +600,7 @@ class Admin:
         return await self._groups.delete_offsets(group_id, [TopicPartition(*one) for one in partitions])
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, Refusal | None]:
-        """Delete groups that have no members, with their offsets; by id why it was not, None if it is gone."""
+        """Delete groups without members and their offsets; returns by id the refusal, or None if it was deleted."""
         return await self._groups.delete(list(group_ids))
 
     async def list_transactions(
@@ -606,12 +610,12 @@ class Admin:
         producer_ids: Iterable[int] = (),
         longer_than_ms: int | None = None,
     ) -> list[ListedTransaction]:
-        """The transactional ids of the cluster, by id: those in one of ``states``, Ongoing for example, of one of
+        """The transactional ids of the cluster, by id: those in one of ``states``, for example Ongoing, of one of
         ``producer_ids``, and with a transaction that has been open for longer than ``longer_than_ms``.
 
         Raises:
-            TransactionsIncomplete: a living node did not answer, or does not know its ids yet; it has those of the
-                others.
+            TransactionsIncomplete: a live node did not answer, or has not loaded its ids yet; it has the ids of the
+            others.
         """
         return await self._transactions.list_all(states, producer_ids, longer_than_ms)
 
@@ -624,7 +628,7 @@ class Admin:
         return await self._transactions.describe(transactional_ids)
 
     async def describe_producers(self, topic: str, partitions: Iterable[int] | None = None) -> list[PartitionProducer]:
-        """What the logs of partitions, all without any, remember of producers, by partition and producer id.
+        """The producers that the logs of partitions remember, by partition and producer id; all partitions by default.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, or what a leader refused with.
@@ -634,20 +638,20 @@ class Admin:
     async def find_hanging_transactions(
         self, topic: str, partitions: Iterable[int] | None = None, *, older_than_ms: int = 900_000
     ) -> list[HangingTransaction]:
-        """Open transactions of a topic that will not end by themselves: longer than ``older_than_ms`` without a word
-        of their producer, and their coordinator does not know them, or knows them ended. The default is the longest
-        time-out that a producer may ask for (`transaction.max.timeout.ms`).
+        """Open transactions of a topic that will never end by themselves: their producer has been silent for longer
+        than ``older_than_ms``, and their coordinator does not know them or has ended them. The default is the longest
+        time-out that a producer may request (`transaction.max.timeout.ms`).
 
         Raises:
             Refused: as `describe_producers`.
-            TransactionsIncomplete: a node does not say what it coordinates, so nothing can be called hanging.
+            TransactionsIncomplete: a node does not report what it coordinates, so no transaction is known to hang.
         """
         suspects = await self.describe_producers(topic, partitions)
         return await self._transactions.find_hanging(suspects, older_than_ms=older_than_ms)
 
     async def abort_transaction(self, topic: str, partition: int, *, start_offset: int) -> PartitionProducer:
-        """Abort the transaction that began at ``start_offset`` of one partition, whatever its coordinator says; the
-        producer as it was. Only for one that hangs: of one that lives, the other partitions may still be committed.
+        """Abort the transaction that began at ``start_offset`` in one partition, regardless of its coordinator; returns
+        its producer. Only for one that hangs: if it is alive, its other partitions may still be committed.
 
         Raises:
             Refused: as `open_transaction`; INVALID_PRODUCER_EPOCH: it has ended meanwhile.
@@ -658,10 +662,10 @@ class Admin:
         return producer
 
     async def open_transaction(self, topic: str, partition: int, *, start_offset: int) -> PartitionProducer:
-        """Whose transaction is open in one partition since ``start_offset``.
+        """The producer whose transaction has been open in one partition since ``start_offset``.
 
         Raises:
-            Refused: as `describe_producers`; INVALID_TXN_STATE: no transaction that is open began there.
+            Refused: as `describe_producers`; INVALID_TXN_STATE: no open transaction began there.
         """
         for producer in await self.describe_producers(topic, [partition]):
             if producer.open_since_offset == start_offset:
@@ -673,8 +677,8 @@ class Admin:
         raise Refused(ErrorCode.INVALID_TXN_STATE, message, Outcome.NOT_APPENDED)
 
     async def fence_transactional_id(self, transactional_id: str) -> tuple[int, int]:
-        """Abort the open transaction of a transactional id, and fence its producer, whose next request fails; the
-        producer id and epoch that it has then.
+        """Abort the open transaction of a transactional id and fence its producer, whose next request fails; returns
+        the id's new producer id and epoch.
 
         Raises:
             Refused: TRANSACTIONAL_ID_NOT_FOUND, or the coordinator did not answer in time.
@@ -683,11 +687,11 @@ class Admin:
 
     @property
     def metadata_age_ms(self) -> int | None:
-        """How old the metadata that this admin follows may be, in ms (C62); None before it has started."""
+        """The greatest possible age of this admin's metadata, in ms (C62); None before the start."""
         return self._cluster.metadata_age_ms
 
     async def _partitions(self, topic: str, indexes: Iterable[int] | None) -> list[types.TopicPartition]:
-        """Partitions of a topic, all without indexes.
+        """Partitions of a topic; without indexes, all of them.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
@@ -707,7 +711,7 @@ class Admin:
         return [answer for answer in answers if answer is not None]
 
     async def authorizations(self) -> set[str]:
-        """Who may do what at the nodes that answer, by their settings: off, acl, and empty without TLS."""
+        """The ``authorization`` setting of each node that answers: off, acl, or empty without TLS."""
         request = metadata_service_pb2.DescribeClusterRequest(cluster_id=self._cluster.cluster_id)
         return set(await self._everybody(lambda endpoint: self._authorization(endpoint, request)))
 
@@ -734,5 +738,5 @@ async def _answer_or_none(answer: Awaitable[_T]) -> _T | None:
     try:
         return await answer
     except ClusterUnreachable:
-        # A look at many nodes goes on without the one that is down.
+        # A request to many nodes continues without one that is down.
         return None

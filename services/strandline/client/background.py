@@ -1,7 +1,7 @@
-"""Who owns the client's tasks and timers: one owner per producer, consumer or admin, which ends them all.
+"""Owns the client's tasks and timers: one owner per producer, consumer or admin, which ends them all.
 
 Invariants: nothing outlives its owner's `close`. An unexpected error is never lost: the next call to the client raises
-it. Work that is cancelled from outside, with all tasks of the loop for example, begins again with the next call.
+it. Work that is cancelled from outside, for example with all tasks of the loop, restarts with the next call.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Job:
     work: Work
     name: str
     once: bool
-    """Whether it is over when it is cancelled from outside."""
+    """Whether it is not restarted when it is cancelled from outside."""
     is_cancelled: bool = False
     has_begun: bool = False
     task: asyncio.Task[None] | None = None
@@ -44,7 +44,7 @@ class Job:
         await self.work()
 
     async def cancel(self) -> None:
-        """End it for good."""
+        """End it permanently."""
         self.is_cancelled = True
         if self.task is not None:
             await _end([self.task])
@@ -59,21 +59,21 @@ class Background:
     """Tasks and timers that live as long as their owner."""
 
     def __init__(self, on_trouble: Callable[[BaseException | None], None] = lambda _: None) -> None:
-        """``on_trouble`` is called with the first unexpected error, and with None when somebody else has cancelled
-        work that only begins again when this is asked to `check`."""
+        """``on_trouble`` is called with the first unexpected error, and with None when work was cancelled from outside,
+        which `check` restarts."""
         self._tasks: dict[asyncio.Task[None], Job] = {}
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._cut_off: list[Job] = []
         self._failure: BaseException | None = None
         self._is_closed = False
         self.loop: asyncio.AbstractEventLoop | None = None
-        """That of the first task; None before."""
+        """The loop of the first task; None before."""
         self._thread = threading.current_thread()
         self._thread_id = get_ident()
         self._on_trouble = on_trouble
 
     def start(self, work: Work, name: str, *, once: bool = False) -> Job:
-        """Run ``work`` until it ends or the owner closes. ``once``: it does not begin again if it is cut off."""
+        """Run ``work`` until it ends or the owner closes. ``once``: do not restart it if it is cancelled."""
         if self.loop is None:
             self.loop, self._thread = asyncio.get_running_loop(), threading.current_thread()
             self._thread_id = get_ident()
@@ -89,7 +89,7 @@ class Background:
         job.task.add_done_callback(self._ended)
 
     def every(self, period_ms: float, act: Callable[[], None]) -> None:
-        """Call ``act`` again and again. It is no task, so that what ends other waits is not cancelled with them."""
+        """Call ``act`` at an interval. It is not a task, so that a cancellation of all tasks does not end it."""
         loop = asyncio.get_running_loop()
 
         def due() -> None:
@@ -102,13 +102,13 @@ class Background:
         self._timers[act] = loop.call_later(period_ms / 1000, due)
 
     def is_here(self) -> bool:
-        """Whether the caller runs in the loop of the tasks. Cheap enough for every record: asyncio, if it is asked for
-        the running loop, compares process ids, which is a system call."""
+        """Whether the caller runs in the loop of the tasks. Cheap enough for every record: asyncio's own lookup of the
+        running loop compares process ids, which is a system call."""
         return self.loop is not None and get_ident() == self._thread_id and self.loop.is_running()
 
     def check_loop(self) -> None:
-        """Raise `WrongLoop` if the client was started in another loop; between two runs of its own, its thread may call
-        what does not wait."""
+        """Raise `WrongLoop` if the client was started in another loop. While its own loop is not running, its thread
+        may call functions that do not wait."""
         loop, running = self.loop, asyncio._get_running_loop()
         if running is loop or loop is None or self._is_closed:
             return
@@ -116,7 +116,7 @@ class Background:
             raise WrongLoop(self._thread.name, loop)
 
     def check(self) -> None:
-        """As `check_loop`; raise the error that ended a task, if one did; begin again what was cut off."""
+        """As `check_loop`; raise the error that ended a task, if one did; restart cancelled work."""
         if self._failure is not None:
             raise RuntimeError(f"a background task of the client failed: {self._failure!r}") from self._failure
         self.check_loop()
@@ -148,7 +148,7 @@ class Background:
         elif self._is_closed or job.is_cancelled:
             return
         elif not job.has_begun:
-            # Cancelled before its first step: nothing of it is done or reported.
+            # Cancelled before its first step, so it has done and reported nothing.
             self._begin(job)
         elif not job.once:
             self._cut_off.append(job)
@@ -173,7 +173,7 @@ async def _end(tasks: Collection[asyncio.Task[None]]) -> None:
 
 
 # ---- connecting
-# Whether a channel is connected before anything is entrusted to it, and what is left of a call's time then.
+# Connects a channel before anything is sent on it, and computes what is left of a call's time then.
 #
 # Invariant: "not connected" means that not a byte was sent; for a produce that is a definite outcome.
 

@@ -1,7 +1,7 @@
-"""How a blocking client passes its calls to an asynchronous one that runs in the thread for all of them.
+"""Passes the calls of a blocking client to an asynchronous one, in one thread for all clients.
 
-Invariant: only that thread touches the asynchronous client; the one thing that the caller's thread takes from it is
-records that were unpacked, one by one, and how many it took is settled before the next call does anything.
+Invariant: only that thread uses the asynchronous client, except that the caller's thread takes unpacked records from
+it one by one, and how many it took is settled before the next call does anything.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from strandline.rpc.channels import ForkedAfterUse
 # ---- loop_thread
 # The thread in which a process without an event loop of its own runs its clients.
 #
-# Invariants: a process has at most one such thread, made when it is first needed and again in a forked child; what
-# belongs to the thread of another process is never waited for, because that thread does not exist here, nor is a thread
-# that a function of the user keeps from running anything.
+# Invariants: a process has at most one such thread, created when it is first needed and again in a forked child. No
+# call waits for the thread of another process, which does not exist here, or for a thread that a function of the user
+# blocks.
 
 _LAST_WORK_S = 5.0
-"""How long the end of the process waits for the thread."""
+"""How long the exit of the process waits for the thread."""
 _LAST_FLUSH_MS = 4_000
-"""How much of that its producers have to send what they hold."""
+"""How much of that its producers have to send their buffers."""
 STUCK_S = 5.0
-"""A thread that runs nothing for this long is stuck in a function of the user, and is waited for no more."""
+"""A thread that runs nothing for this long is stuck in a function of the user; callers stop waiting for it."""
 _GRACE_S = 0.5
-"""The same once the call should have ended by itself."""
+"""The same, once the call should have ended by itself."""
 
 
 class LoopThread:
@@ -58,11 +58,11 @@ class LoopThread:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise if it cannot be waited for here.
+        """Raise if the caller cannot wait for it.
 
         Raises:
-            ForkedAfterUse: it belongs to the process that this one was forked from.
-            RuntimeError: this is a function that it runs, which would wait for itself.
+            ForkedAfterUse: it belongs to the process from which this one was forked.
+            RuntimeError: the caller runs in this thread, and would wait for itself.
         """
         if self._pid != os.getpid():
             raise ForkedAfterUse(
@@ -76,21 +76,21 @@ class LoopThread:
             )
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As `run_within`, without a time."""
+        """As `run_within`, without a time-out."""
         return self.run_within(None, function, *args, **kwargs)
 
     def run_within(
         self, timeout_ms: int | None, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """What the coroutine function returns, or raises. It ends by itself after ``timeout_ms``, if that is given.
+        """Run a coroutine function in the thread; it ends by itself after ``timeout_ms``, if that is given.
 
         Raises:
-            ForkedAfterUse, RuntimeError: as `check`; RuntimeError also if somebody cancelled the call.
-            TimeoutError: the thread is stuck; the sentence says where.
+            ForkedAfterUse, RuntimeError: as `check`; RuntimeError also if the call was cancelled from outside.
+            TimeoutError: the thread is stuck; the message says where.
         """
         self.check()
-        # Made before anything is begun: Ctrl-C may reach this thread between any two steps from here on, and must not
-        # leave work behind that no call waits for.
+        # Created before anything starts: Ctrl-C may interrupt this thread between any two steps from here on, and must
+        # not leave work behind that no call waits for.
         waited: Future[T] = Future()
         try:
             self._loop.call_soon_threadsafe(self._begin, lambda: function(*args, **kwargs), waited)
@@ -151,13 +151,13 @@ class LoopThread:
             try:
                 self._loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
-                # Of a function of the user; it would end this thread, and not the process, which waits for it.
+                # From a function of the user; it would end this thread instead of the process, which waits for it.
                 log.exception("a function that was given to a client cannot end the process")
         self._loop.close()
 
 
 def _hand_over(task: asyncio.Task[T], waited: Future[T]) -> None:
-    """Let the thread that waits go on, unless it gave up."""
+    """Wake the waiting thread, unless it gave up."""
     if task.cancelled():
         waited.cancel()
     if not waited.set_running_or_notify_cancel():
@@ -197,24 +197,24 @@ T = TypeVar("T")
 
 
 class Blocking:
-    """What every blocking client is."""
+    """Base of all blocking clients."""
 
     _thread: LoopThread | None = None
 
     def _run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What a coroutine function of the asynchronous client returns, or raises."""
+        """Run a coroutine function of the asynchronous client and wait for its result."""
         return self._run_within(None, function, *args, **kwargs)
 
     def _run_within(
         self, timeout_ms: int | None, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """The same; ``timeout_ms``: after which it ends by itself, if it is given."""
+        """The same, for a function that ends by itself after ``timeout_ms``, if that is given."""
         if self._thread is None:
             self._thread = loop_thread()
         return self._thread.run_within(timeout_ms, function, *args, **kwargs)
 
     def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The same for a function that does not wait."""
+        """The same, for a function that does not wait."""
 
         async def call() -> T:
             return function(*args, **kwargs)
@@ -223,7 +223,7 @@ class Blocking:
 
 
 class Delivery:
-    """What became of one record, or of a batch sent whole."""
+    """The delivery of one record, or of a batch sent whole."""
 
     __slots__ = ("_delivery", "_owner")
 
@@ -233,11 +233,11 @@ class Delivery:
 
     @property
     def done(self) -> bool:
-        """Whether the end is known."""
+        """Whether it has ended."""
         return self._delivery.done
 
     def result(self, timeout_ms: int | None = None) -> RecordMetadata:
-        """Wait for the end; where the record lies.
+        """Wait for the end; returns the record's metadata.
 
         Raises:
             SendFailed: the record was given up.
@@ -271,7 +271,7 @@ class Transaction:
         self._owner._run(self._transaction.__aexit__, kind, error, trace)
 
     def send_offsets(self, offsets: Offsets, group: GroupMetadata | str) -> None:
-        """Commit these positions for a group when the transaction is committed; a bare name is a group without members.
+        """Commit these offsets for a group when the transaction commits; a plain name means a group without members.
 
         Raises:
             Refused: INVALID_TXN_STATE, the transaction is not open.
@@ -282,7 +282,7 @@ class Transaction:
         """Commit now; the end of the block does it too. After `OutcomeUnknown` it asks again.
 
         Raises:
-            TransactionAborted: it could not be committed, and nothing of it counts; run the block again.
+            TransactionAborted: it could not be committed, so none of it counts; run the block again.
             ProducerFenced: another producer has the transactional id; end the process.
             OutcomeUnknown: the coordinator did not answer within ``delivery_timeout_ms``.
             Refused: INVALID_TXN_STATE, the transaction has ended.
@@ -294,22 +294,22 @@ class Transaction:
         """Abort now; an exception that leaves the block does it too. After the end it does nothing.
 
         Raises:
-            ProducerFenced: another producer has the transactional id; it is aborted all the same.
+            ProducerFenced: another producer has the transactional id; the transaction is aborted all the same.
         """
         self._settle()
         self._owner._run(self._transaction.abort)
 
     def _settle(self) -> None:
-        """The consumer's positions are behind what was taken from it."""
+        """Settle the positions of the transaction's consumer after the records taken from it."""
         if self._consumer is not None:
             self._consumer._call(lambda: None)
 
 
 class BlockingReader(Blocking):
-    """What a blocking consumer is: one that also takes records in the thread of its caller."""
+    """Base of the blocking consumer, which also takes records in the caller's thread."""
 
     _inner: consumer.Consumer[Any, Any]
-    # Whose records are taken now, its count of seeks then, and the offset behind the last one that was.
+    # The partition whose records are being taken, its count of seeks then, and the offset after the last taken one.
     _cursor: Cursor | None = None
     _generation = 0
     _next_offset: Offset | None = None
@@ -324,22 +324,22 @@ class BlockingReader(Blocking):
         return super()._run_within(timeout_ms, settled)
 
     def _settle(self) -> None:
-        """The position is behind what was taken, unless a seek went elsewhere meanwhile."""
+        """Set the position after the taken records, unless a seek has moved it meanwhile."""
         cursor, offset = self._cursor, self._next_offset
         if cursor is not None and offset is not None and cursor.generation == self._generation:
             first, cursor.position = cursor.position, offset
             if self._inner._group is not None:
-                # All but the last one have been worked on; that one has when more is asked for.
+                # All but the last one have been processed; that one counts as processed when more is requested.
                 self._inner._group.step()
                 if first is not None and first < offset - 1:
                     self._inner._group.gave(cursor, first)
                     self._inner._group.step()
                 self._inner._group.gave(cursor, Offset(offset - 1))
-        # Another call may pause or move it: what comes next is asked for again.
+        # Another call may pause or move it, so the next records are requested again.
         self._cursor = self._next_offset = None
 
     async def _advance(self) -> bool:
-        """Have records to take; False when finished."""
+        """Make records available; returns False when finished."""
         self._inner._step()
         cursor = self._inner._current
         if (cursor is None or not cursor.unpacked) and not await self._inner._next_chunk():
@@ -353,13 +353,13 @@ class BlockingReader(Blocking):
         """The next record.
 
         Raises:
-            StopIteration: everything was given.
+            StopIteration: everything was returned.
         """
         incoming = self._inner._incoming
         while True:
             cursor = self._cursor
             try:
-                # Alone in this thread; a seek that empties it in the other one is found out below.
+                # Only this thread takes records; a seek in the other thread, which empties the list, is detected below.
                 record = cursor.unpacked.popleft() if cursor is not None else None
             except IndexError:
                 record = None

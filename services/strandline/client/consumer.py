@@ -1,10 +1,10 @@
-"""What a user reads records with; decides where to begin, what is given when, and when reading is at its end.
+"""The `Consumer` client: decides where reading begins, which records are returned when, and when reading ends.
 
-Invariant: records of a partition come in the order of their offsets, each once, and only committed ones; the
-position is the next offset to be given, never one that was only fetched.
+Invariant: records of a partition are returned in the order of their offsets, each once, and only committed ones; the
+position is the next offset to return, never one that was only fetched.
 
-Three ways to read: ``async for record in consumer`` gives one `ConsumerRecord` after another, `poll` gives a bounded
-list of them, and `fetch_batches` gives lists of raw records per partition and is several times faster.
+Three ways to read: ``async for record in consumer`` yields one `ConsumerRecord` after another, `poll` returns a bounded
+list of them, and `fetch_batches` returns lists of raw records per partition and is several times faster.
 """
 
 from __future__ import annotations
@@ -94,36 +94,36 @@ class Consumer(Generic[K, V]):
         """``key`` and ``value`` deserialize; without them records have bytes, and None is never deserialized.
 
         ``read_from="follower"`` reads from a replica in ``rack`` if there is one, else from any (KIP-392).
-        ``isolation``: "read_committed" gives only what no transaction can take back, up to the last stable offset; as
-        long as no transaction is open that is everything below the high watermark, as with "read_uncommitted".
+        ``isolation``: "read_committed" returns only records that no transaction can abort, up to the last stable
+        offset; while no transaction is open that is everything below the high watermark, as with "read_uncommitted".
 
-        ``auto_offset_reset`` decides what happens when the position is not in the log, or the log was truncated
-        below it: "error" and None raise `OffsetOutOfRange` or `LogTruncated`, the others go on elsewhere (after a
-        truncation at the first offset that differs). Where a group has committed nothing, a member begins at the end
-        that it names, under None at the beginning, and under "error" not at all. ``stop_at_end``: end iteration at what
-        was the end of each partition when its position was found.
+        ``auto_offset_reset`` decides what happens when the position is not in the log, or the log was truncated below
+        it: "error" and None raise `OffsetOutOfRange` or `LogTruncated`, the others continue elsewhere (after a
+        truncation at the first offset that differs). Where a group has no committed offset, a member begins at the end
+        that it names, with None at the beginning, and with "error" not at all. ``stop_at_end``: end iteration at the
+        end that each partition had when its position was found.
 
-        With ``group``, `assign` begins where that group has committed, and with ``auto_commit`` what was given before
-        the present `poll` or step of iteration is committed every ``auto_commit_interval_ms`` and at the end: at least
-        once, never what is in hand. Without it nothing is ever committed. Consumers that only `assign` share nothing:
-        each partition is for the user to give to one of them. ``request_timeout_ms`` bounds a commit, `committed`
-        and `lag`.
+        With ``group``, `assign` begins at that group's committed offsets, and with ``auto_commit`` the records returned
+        before the current `poll` or step of iteration are committed every ``auto_commit_interval_ms`` and at the end:
+        at least once, never those still being processed. Without a group nothing is ever committed. Consumers that
+        only `assign` do not coordinate: the user must assign each partition to one of them. ``request_timeout_ms``
+        bounds a commit, `committed` and `lag`.
 
-        With `subscribe` the group's coordinator gives each partition to one member, by ``assignor``. A member that
-        sends no heartbeat for ``session_timeout_ms`` (the group's coordinator accepts 6 s to 30 min as it is set up),
-        keeps what it was asked to give up for ``rebalance_timeout_ms``, or does not ask for records for
-        ``max_poll_interval_ms``, loses its partitions. ``instance_id`` is a name that this consumer keeps when it is
-        started again: its partitions wait for it for a session. A consumer whose heartbeats are not answered stops
-        giving records when 0.9 of its session is over, so that no two members ever work on one partition;
-        ``strict_ownership=False`` goes on, and allows that.
+        With `subscribe` the group's coordinator assigns each partition to one member, by ``assignor``. A member loses
+        its partitions if it sends no heartbeat for ``session_timeout_ms`` (by default the coordinator accepts 6 s to 30
+        min), does not give up revoked partitions within ``rebalance_timeout_ms``, or does not ask for records for
+        ``max_poll_interval_ms``. ``instance_id`` is a name that this consumer keeps over restarts: its partitions are
+        kept for it for one session. A consumer whose heartbeats are not answered stops returning records after 0.9 of
+        its session, so that no two members ever work on one partition; ``strict_ownership=False`` continues, and allows
+        that.
 
         ``on_stats`` gets `stats` every ``stats_interval_ms``. ``max_wait_ms``, ``min_bytes`` and ``max_bytes`` bound
-        one answer, ``buffer_bytes`` what is fetched ahead. Metadata older than ``metadata_stale_ms`` is looked for at
-        another process. TLS is given as paths or as PEM in bytes, all three or none; or ``tls_ca`` alone, and
-        ``token``, which returns the token to show.
+        one answer, ``buffer_bytes`` what is fetched ahead. If metadata is older than ``metadata_stale_ms``, another
+        process is asked for it. TLS is given as paths or as PEM in bytes, all three or none; or as ``tls_ca`` with
+        ``token``, a function that returns the token to present.
 
         Raises:
-            ValueError: a setting has no such value, or what is given for TLS cannot be used.
+            ValueError: a setting is invalid, or the TLS arguments cannot be used.
         """
         reset = auto_offset_reset or "error"
         if read_from not in ("leader", "follower") or reset not in ("earliest", "latest", "error"):
@@ -199,7 +199,7 @@ class Consumer(Generic[K, V]):
         self._lost = asyncio.Event()
         self._is_here = self._cluster.background.is_here
         self._is_closing = False
-        # Whose records are being given one by one.
+        # The partition whose records iteration is returning.
         self._current: Cursor | None = None
         self._records_read = 0
 
@@ -259,9 +259,10 @@ class Consumer(Generic[K, V]):
             background.every(self._stats_interval_ms, stats_reporter(self.stats, self._on_stats))
 
     async def close(self) -> None:
-        """Commit what was given before the last step (with ``auto_commit``), leave the group, close every connection.
+        """Commit the records returned before the last step (with ``auto_commit``), leave the group, close all
+        connections.
 
-        A member with an ``instance_id`` leaves for a restart: its partitions wait for it until its session is over.
+        A member with an ``instance_id`` leaves for a restart: its partitions are kept for it until its session ends.
 
         Raises:
             RuntimeError: a background task had failed unexpectedly; WrongLoop: not the loop in which it was started.
@@ -285,14 +286,14 @@ class Consumer(Generic[K, V]):
         end: int | None = None,
         follow_topic: bool = True,
     ) -> frozenset[TopicPartition]:
-        """Read exactly these from now on; a bare topic means all its partitions. Returns them one by one.
+        """Read exactly these from now on; a topic name means all its partitions. Returns the partitions.
 
-        ``end``, with ``stop_at_end``, is the offset in front of which reading stops, instead of what is the end now.
-        ``start`` is where reading begins in partitions that were not assigned before: an end or an offset. With a group
-        that is where it has committed; where it has not, ``auto_offset_reset`` if that names an end, else ``start``. As
-        long as the group's coordinator does not answer, reading does not begin. A bare
-        topic's partitions that are added later are read too, from their first record on, unless ``follow_topic`` is
-        False or ``stop_at_end`` is set.
+        ``end``, with ``stop_at_end``, is the offset before which reading stops, instead of the current end.
+        ``start`` is where reading begins in partitions that were not assigned before: an end or an offset. With a
+        group, reading begins at its committed offset; without one, at ``auto_offset_reset`` if that names an end, else
+        at ``start``. Reading does not begin before the group's coordinator has answered. Partitions that are added
+        later to a topic given by name are read too, from their first record on, unless ``follow_topic`` is False or
+        ``stop_at_end`` is set.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
@@ -321,13 +322,12 @@ class Consumer(Generic[K, V]):
         pattern: str | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Join the group and read what its coordinator gives to this member, in place of an earlier subscription.
+        """Join the group and read the partitions that its coordinator assigns; replaces an earlier subscription.
 
-        ``pattern`` is RE2; the coordinator matches it against the whole names of topics, those that are created later
-        included. Reading begins where the group has committed; where it has not, at the end that ``auto_offset_reset``
-        names, under None at the beginning; under "error" the next call for records raises `NothingCommitted`, again
-        and again until another place is sought. Returns when the coordinator has answered, or after
-        ``request_timeout_ms``; then the consumer goes on asking.
+        ``pattern`` is RE2; the coordinator matches it against whole topic names, including topics created later.
+        Reading begins at the group's committed offset; without one, at the end that ``auto_offset_reset`` names, with
+        None at the beginning; with "error" each call for records raises `NothingCommitted` until a seek. Returns when
+        the coordinator has answered, or after ``request_timeout_ms``; the consumer then keeps trying in the background.
 
         Raises:
             Refused: the coordinator rejects such a member: INVALID_REGULAR_EXPRESSION, GROUP_MAX_SIZE_REACHED,
@@ -369,9 +369,10 @@ class Consumer(Generic[K, V]):
         await membership.until_heard(self._request_timeout_ms)
 
     async def unsubscribe(self) -> None:
-        """Commit what was given before the last step (with ``auto_commit``), give everything up, leave the group.
+        """Commit the records returned before the last step (with ``auto_commit``), give up all partitions, leave the
+        group.
 
-        Without a subscription, drop what was assigned.
+        Without a subscription, drop the assignment.
         """
         fetching = self._running()
         await self._leave(for_a_restart=False)
@@ -389,11 +390,11 @@ class Consumer(Generic[K, V]):
         self._offsets.member, self._group.may_commit = lambda: None, lambda: True
 
     def group_metadata(self) -> GroupMetadata:
-        """This member, as it commits.
+        """This member's identity for commits in a transaction.
 
-        It is for `Transaction.send_offsets`, and names what was given before a partition was lost, which aborts a
-        transaction even if the partition has come back. Ask before the first `poll` of a block that polls several
-        times: what such a block is given once more counts as given.
+        Pass it to `Transaction.send_offsets`: if records were returned from a partition that was lost since, the
+        transaction is aborted, even if the partition has come back. In a block that polls several times, get it before
+        the first `poll`.
 
         Raises:
             ValueError: the consumer has not subscribed.
@@ -407,15 +408,15 @@ class Consumer(Generic[K, V]):
     async def commit(
         self, offsets: Offsets | Iterable[ConsumerRecord[K, V]] | None = None, *, metadata: str = ""
     ) -> None:
-        """Commit positions of the group: the next offset per partition, behind these records, or behind all given.
+        """Commit offsets for the group: given next offsets, those after these records, or after all records returned.
 
-        ``metadata`` is a text that goes with bare offsets. It waits for a commit that is under way, and at most
+        ``metadata`` is a text that is stored with plain offsets. It waits for a commit under way, and at most
         ``request_timeout_ms`` for its own.
 
         Raises:
             CommitFailed: some were not committed; ``refused`` says which and why. UNKNOWN_MEMBER_ID: the group has
                 members, which own the partitions. STALE_MEMBER_EPOCH: another member owns the partition, or it was
-                lost after these records were given.
+                lost after these records were returned.
             ValueError: the consumer has no group.
         """
         await self._grouped().commit(self._to_commit(offsets, metadata))
@@ -425,7 +426,7 @@ class Consumer(Generic[K, V]):
         offsets: Offsets | None = None,
         done: Callable[[dict[TopicPartition, OffsetAndMetadata], CommitFailed | None], None] | None = None,
     ) -> None:
-        """As `commit`, without waiting; ``done`` is called with the positions and what became of them.
+        """As `commit`, without waiting; ``done`` is called with the offsets and the result.
 
         Calls that come while a commit is under way are merged into the next one.
 
@@ -435,7 +436,7 @@ class Consumer(Generic[K, V]):
         self._grouped().commit_nowait(self._to_commit(offsets, ""), done)
 
     async def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, by partition, of all that are assigned without any; None where nothing is.
+        """The group's committed offsets by partition, by default of all assigned ones; None where there is none.
 
         Raises:
             Refused: the coordinator refused, or did not answer within ``request_timeout_ms``.
@@ -446,13 +447,13 @@ class Consumer(Generic[K, V]):
         return await group.committed(wanted) if wanted else {}
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Every partition that is read now, those added to a bare topic included."""
+        """Every partition that is read now, including those added to a topic that was assigned by name."""
         return frozenset(cursor.name for cursor in self._running().cursors.values())
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Give no record of these, of all without any; what is fetched stays buffered, and nothing more is fetched.
+        """Return no records of these partitions, by default of all; fetched records stay buffered, no more are fetched.
 
-        Errors of a paused partition are still raised, once all that was fetched before has been given.
+        Errors of a paused partition are still raised, once everything that was fetched before has been returned.
         """
         for cursor in self._chosen(partitions):
             cursor.is_paused = True
@@ -460,7 +461,7 @@ class Consumer(Generic[K, V]):
                 self._current = None
 
     def resume(self, *partitions: tuple[str, int]) -> None:
-        """Give records of these again, of all without any."""
+        """Return records of these partitions again, by default of all."""
         for cursor in self._chosen(partitions):
             cursor.is_paused = False
         self._news.set()
@@ -471,16 +472,16 @@ class Consumer(Generic[K, V]):
         return frozenset(cursor.name for cursor in self._running().cursors.values() if cursor.is_paused)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Go on at this offset."""
+        """Continue at this offset."""
         cursor = self._cursor(topic, partition)
         self._move([cursor], offset=Offset(offset))
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """Go to the first offset of these partitions, of all without any."""
+        """Go to the first offset of these partitions, by default of all."""
         self._move(self._chosen(partitions), time=EARLIEST)
 
     def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Go to the HW of these partitions, of all without any."""
+        """Go to the HW of these partitions, by default of all."""
         self._move(self._chosen(partitions), time=LATEST)
 
     def seek_to_time(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
@@ -488,21 +489,21 @@ class Consumer(Generic[K, V]):
         self._move(self._chosen(partitions), time=timestamp_ms)
 
     def position(self, topic: str, partition: int) -> Offset | None:
-        """The next offset to be given; None while it is being found."""
+        """The offset of the next record to return; None while it is being looked up."""
         return self._cursor(topic, partition).position
 
     def high_watermark(self, topic: str, partition: int) -> Offset | None:
-        """The HW that the last answer brought; None before the first."""
+        """The HW in the last answer; None before the first."""
         return self._cursor(topic, partition).high_watermark
 
     @property
     def is_finished(self) -> bool:
-        """With ``stop_at_end``: whether everything was given."""
+        """With ``stop_at_end``: whether everything was returned."""
         cursors = self._running().cursors.values()
         return self._stop_at_end and all(cursor.is_finished for cursor in cursors)
 
     async def lag(self) -> dict[TopicPartition, Lag]:
-        """How far each partition is behind what this consumer may read, asked of the leaders now.
+        """How many records each partition is behind what this consumer may read, requested from the leaders now.
 
         Partitions whose position is not found yet, or whose leader does not answer within ``request_timeout_ms``, are
         left out.
@@ -516,7 +517,7 @@ class Consumer(Generic[K, V]):
         return {cursors[tp].name: lag for tp, lag in found.items()}
 
     def stats(self) -> ConsumerStats:
-        """Counts since this consumer was made, and where it stands in each partition."""
+        """Counts since this consumer was created, and its state in each partition."""
         cursors = list(self._fetching.cursors.values()) if self._fetching is not None else []
         counts = self._fetching.counts if self._fetching is not None else FetchCounts()
         return ConsumerStats(
@@ -531,17 +532,17 @@ class Consumer(Generic[K, V]):
         )
 
     async def fetch_batches(self, timeout_ms: int | None = None) -> list[FetchedRecords]:
-        """What has been fetched, waiting for something; empty at the time-out, and when finished.
+        """Fetched records, after waiting for some; empty at the time-out, and when finished.
 
         The records are raw: neither deserializers nor interceptors see them.
 
         Raises:
             OffsetOutOfRange, LogTruncated, NothingCommitted: the position is lost, or there is none, see
-                ``auto_offset_reset``.
-            TopicDeleted: a topic that is read is gone; the next calls say so again until another `assign`. A member
-                that subscribed by its name raises it once and goes on, one that subscribed by a pattern does not.
-            UnreadableBatch: a batch cannot be unpacked; its ``next_offset`` is where to go on.
-            Refused: a partition cannot be read. What was read before was given, the others come with the next call.
+            ``auto_offset_reset``.
+            TopicDeleted: a topic that is read was deleted; later calls raise it again until another `assign`. A member
+            that subscribed by name raises it once and continues, one that subscribed by a pattern does not raise it.
+            UnreadableBatch: a batch cannot be unpacked; its ``next_offset`` is where to continue.
+            Refused: a partition cannot be read. Records before it were returned, the others come with the next call.
         """
         self._step()
         try:
@@ -563,8 +564,8 @@ class Consumer(Generic[K, V]):
         It waits for the first record only.
 
         Raises:
-            DeserializationFailed: a record cannot be deserialized; those before it were given, the next call goes on
-                behind it.
+            DeserializationFailed: a record cannot be deserialized; those before it were returned, the next call
+            continues after it.
             OffsetOutOfRange, LogTruncated, NothingCommitted, TopicDeleted, UnreadableBatch, Refused: as
                 `fetch_batches`.
             ValueError: ``max_records`` is not positive.
@@ -598,7 +599,7 @@ class Consumer(Generic[K, V]):
         """The next record.
 
         Raises:
-            StopAsyncIteration: with ``stop_at_end``: everything was given.
+            StopAsyncIteration: with ``stop_at_end``, everything was returned.
             DeserializationFailed, OffsetOutOfRange, LogTruncated, NothingCommitted, TopicDeleted, UnreadableBatch,
                 Refused: as `poll`.
         """

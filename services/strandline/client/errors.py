@@ -1,4 +1,4 @@
-"""What a user of the client can catch, and what each failure says about the records.
+"""The exceptions of the client, and what each says about the records.
 
 Invariant: every failure that a node or the controller answered is a `Refused` with its `Refusal`; only failures
 to reach any node at all are a `ConnectionError`. A `SendFailed` is definite only if every attempt was (P2).
@@ -21,7 +21,7 @@ class ClusterUnreachable(ConnectionError):
 
 
 class ControllersAway(ClusterUnreachable):
-    """No controller can be reached. Nothing was asked of one; producing and consuming go on without."""
+    """No controller can be reached, so nothing was requested; producing and consuming continue without one."""
 
     def __init__(self, addresses: Sequence[str], why: str) -> None:
         super().__init__(
@@ -31,7 +31,7 @@ class ControllersAway(ClusterUnreachable):
 
 
 class NotAController(ClusterUnreachable):
-    """Every address of the bootstrap list answered, but as another service, or as a node of an earlier release."""
+    """Every bootstrap address answered, but as another service or as a node of an earlier release."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         listed = ", ".join(addresses)
@@ -43,7 +43,7 @@ class NotAController(ClusterUnreachable):
 
 
 class ClientClosed(RuntimeError):
-    """The producer, consumer or admin was used before it was started or after it was closed."""
+    """The producer, consumer or admin was used before its start or after its close."""
 
 
 class WrongLoop(RuntimeError):
@@ -87,10 +87,10 @@ class SendFailed(Refused):
 
 
 class CommitFailed(Refused):
-    """Positions of a group that were not committed, by partition in ``refused``; the others of the call were.
+    """Some offsets were not committed: by partition in ``refused``. The other offsets of the call were committed.
 
-    ``refusal`` is that of the first partition. Its outcome is NOT_APPENDED (definite: none of these positions is the
-    group's) only if every attempt said so for every partition; else MAY_APPEAR: they may be committed, now or later.
+    ``refusal`` is that of the first partition. Its outcome is NOT_APPENDED (definite: none of these offsets was
+    committed) only if every attempt said so for every partition; else MAY_APPEAR: they may be committed, now or later.
     """
 
     def __init__(self, group: str, refused: Mapping[TopicPartition, Refusal]) -> None:
@@ -104,15 +104,15 @@ class CommitFailed(Refused):
 
     @property
     def is_definite(self) -> bool:
-        """Whether the positions are known not to be the group's."""
+        """Whether the offsets are known not to be committed."""
         return self.refusal.outcome is Outcome.NOT_APPENDED
 
 
 class TransactionAborted(Refused):
-    """A transaction was aborted: none of its records will be given to readers of committed records, and none of its
-    offsets counts. The block may be run again, in a new transaction.
+    """A transaction was aborted: read-committed consumers will not see its records, and none of its offsets is
+    committed. The block may be run again, in a new transaction.
 
-    ``refusal`` is why: a record or an offset that was refused, or that its time was over.
+    ``refusal`` is the reason: a record or an offset was refused, or the transaction timed out.
     """
 
     def __init__(self, transactional_id: str, why: Refusal) -> None:
@@ -124,7 +124,7 @@ class TransactionAborted(Refused):
 class ProducerFenced(Refused):
     """Another producer was started with this transactional id, or the id was given up at its coordinator.
 
-    What this one had open is aborted. It can begin nothing any more: end the process.
+    This producer's open transaction is aborted. It cannot begin another one: end the process.
     """
 
     def __init__(self, transactional_id: str, why: Refusal) -> None:
@@ -147,7 +147,7 @@ class OutcomeUnknown(Refused):
 
 
 class GroupsIncomplete(Refused):
-    """Some nodes did not say which groups they coordinate. ``groups`` are those of the others, ``missing`` says why.
+    """Some nodes did not report their groups. ``groups`` are those of the others, ``missing`` has the reasons.
 
     ``refusal`` is that of the first node.
     """
@@ -161,8 +161,8 @@ class GroupsIncomplete(Refused):
 
 
 class TransactionsIncomplete(Refused):
-    """Some nodes did not say which transactional ids they coordinate. ``transactions`` are those of the others,
-    ``missing`` says why.
+    """Some nodes did not report their transactional ids. ``transactions`` are those of the others, ``missing`` has the
+    reasons.
 
     ``refusal`` is that of the first node.
     """
@@ -176,7 +176,7 @@ class TransactionsIncomplete(Refused):
 
 
 class TopicDeleted(Refused):
-    """A topic in use was deleted. What a consumer had fetched before was given first."""
+    """A topic in use was deleted. Records that a consumer had fetched before were returned first."""
 
     def __init__(self, topic: str) -> None:
         message = f"topic '{topic}' was deleted; a consumer may assign, and a producer send to, a new one of that name"
@@ -199,7 +199,7 @@ class OffsetOutOfRange(Refused):
 
 
 class NothingCommitted(Refused):
-    """A member was given a partition for which its group has committed nothing, and `auto_offset_reset` is "error"."""
+    """A member was assigned a partition without a committed offset, and `auto_offset_reset` is "error"."""
 
     def __init__(self, group: str, topic: str, partition: int) -> None:
         message = (
@@ -217,7 +217,7 @@ class NothingCommitted(Refused):
 class UnreadableBatch(Refused):
     """A batch whose records cannot be unpacked: it expands too far, or its producer compressed something else.
 
-    Every reading of it ends the same way; ``Consumer.seek(topic, partition, next_offset)`` goes on behind it.
+    Every read of it fails the same way; ``Consumer.seek(topic, partition, next_offset)`` continues after it.
     """
 
     def __init__(self, topic: str, partition: int, refusal: Refusal, *, offset: Offset, next_offset: Offset) -> None:
@@ -234,7 +234,7 @@ class UnreadableBatch(Refused):
 
 
 class LogTruncated(Refused):
-    """The log changed behind a consumer: records it has read are not on the leader's lineage any more.
+    """The log changed after a consumer read it: records that it has read are no longer in the leader's log.
 
     Only an unclean election can do that (P4). ``offset`` is the consumer's position, ``diverging_offset``
     the first offset that is different now; None if the leader could not say.

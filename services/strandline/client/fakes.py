@@ -1,7 +1,7 @@
 """A producer and a consumer of topics in memory, for the unit tests of programs: no cluster, no socket.
 
-Invariant: what does not need a cluster is that of the real clients, so that a fake behaves as they do: buffers,
-serializers, partitions of keys, positions, `poll` and iteration, commits. A fake is the only member of its group, and
+Invariant: everything that needs no cluster is the code of the real clients, so that a fake behaves as they do: buffers,
+serializers, partitions of keys, positions, `poll` and iteration, commits. A fake is the only member of its group and
 has no transactions.
 """
 
@@ -32,14 +32,14 @@ from strandline.records.codec import decode_batch
 from strandline.rpc.convert.subscription import update_of_image
 
 _UNKNOWN_TOPIC_MS = 100
-"""How long a topic is waited for that is none of the test's."""
+"""How long to wait for a topic that the test did not create."""
 
 
 class FakeTopics:
     """The topics that fakes share, and what groups have committed."""
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
-        """``partitions``: of each topic how many."""
+        """``partitions``: the number of partitions of each topic."""
         self.committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         self._topics = partitions
         self._logs: dict[types.TopicPartition, list[bytes]] = {
@@ -49,7 +49,7 @@ class FakeTopics:
         self._readers: WeakSet[_FromMemory] = WeakSet()
 
     def refuse(self, code: ErrorCode) -> None:
-        """Give up the next batch that is sent, with this error."""
+        """Fail the next batch that is sent, with this error."""
         self._refusals.append(code)
 
     def records(self, topic: str) -> list[ConsumerRecord[bytes, bytes]]:
@@ -87,12 +87,12 @@ class FakeProducer(Producer[K, V]):
     """A `Producer` that writes to topics in memory."""
 
     def __init__(self, topics: FakeTopics, **settings: Any) -> None:
-        """``settings``: those of a `Producer`."""
+        """``settings`` are those of a `Producer`."""
         super().__init__("in-memory:1", **{"max_block_ms": _UNKNOWN_TOPIC_MS, **settings})
         self._topics = topics
 
     async def start(self) -> None:
-        """There is nothing to connect to."""
+        """Does nothing: there is nothing to connect to."""
         self._topics._show(self._cluster)
         self._dispatcher = dispatcher = _IntoMemory(self._cluster, self._settings, self._batch_ended)
         dispatcher.topics = self._topics
@@ -115,7 +115,7 @@ class FakeConsumer(Consumer[K, V]):
         self._topics = topics
 
     async def start(self) -> None:
-        """There is nothing to connect to."""
+        """Does nothing: there is nothing to connect to."""
         self._topics._show(self._cluster)
         fetching = _FromMemory(self._cluster, self._policy, on_news=self._news.set, on_lost=self._lost.set)
         offsets = _OffsetsInMemory(self._cluster, self._group_id or "")

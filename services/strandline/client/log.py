@@ -24,7 +24,7 @@ def some_of(partitions: Iterable[tuple[str, int] | str]) -> str:
 
 
 # ---- retry_log
-# When something that is tried again is worth a line in the log: after a second, once, and when it is over.
+# Decides when a retry is worth a line in the log: once, after a second, and when it has succeeded.
 #
 # Invariant: what works within a second is never logged, however often it happens.
 
@@ -32,15 +32,15 @@ WARN_AFTER_MS = 1_000
 
 
 class RetryLog:
-    """One thing that may have to be tried again: batches of a partition, a fetch, the subscription to metadata."""
+    """One thing that may have to be retried: batches of a partition, a fetch, the subscription to metadata."""
 
     __slots__ = ("_doing", "_forgets_after_ms", "_last_ms", "_since_ms", "_warned")
 
     def __init__(self, doing: str, *, forgets_after_ms: float = math.inf) -> None:
-        """``doing``: what is tried, as a line begins with it.
+        """``doing``: what is retried, as the beginning of a line.
 
-        ``forgets_after_ms``: a failure so long after the one before is the first of another trouble. For what may work
-        without a sign of it, as a fetch that waits at the leader for the next record.
+        ``forgets_after_ms``: a failure this long after the previous one begins a new series. For work that may succeed
+        without a sign of it, such as a fetch that waits at the leader for the next record.
         """
         self._doing = doing
         self._forgets_after_ms = forgets_after_ms

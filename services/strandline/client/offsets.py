@@ -1,4 +1,4 @@
-"""How an offset is found by time or as an end of the log: by asking each partition's leader until it answers.
+"""Finds an offset by time or an end of the log: asks each partition's leader until it answers.
 
 Invariant: an answer comes from the leader of the epoch that the question names, so a deposed leader's log is
 never taken for the log; "not settled yet" (KIP-207) is asked again, never guessed.
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 __all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset", "OffsetFinder"]
 
 ATTEMPT_MS = 5_000
-"""How long one leader is asked."""
+"""How long to wait for one leader."""
 
 
 class FoundOffset(NamedTuple):
-    """What a leader answered; ``offset`` is None if no record is as late as was asked."""
+    """A leader's answer; ``offset`` is None if no record is that late."""
 
     offset: Offset | None
     timestamp_ms: int | None
@@ -51,7 +51,7 @@ class OffsetFinder:
     async def find(
         self, wanted: Mapping[TopicPartition, int], *, deadline_ms: int
     ) -> dict[TopicPartition, FoundOffset]:
-        """Offsets by partition; ``wanted`` gives a time in ms, or EARLIEST, LATEST or MAX_TIMESTAMP.
+        """Offsets by partition; ``wanted`` has a time in ms, or EARLIEST, LATEST or MAX_TIMESTAMP.
 
         Raises:
             Refused: a partition's last refusal, when it cannot be helped or the deadline has passed.
@@ -80,7 +80,7 @@ class OffsetFinder:
     async def find_some(
         self, wanted: Mapping[TopicPartition, int], *, deadline_ms: int = ATTEMPT_MS
     ) -> dict[TopicPartition, FoundOffset]:
-        """One round of questions: the offsets that are to be had now.
+        """One round of requests: the offsets that are available now.
 
         Raises:
             Refused: a partition's refusal that cannot be helped.
@@ -142,7 +142,7 @@ def _reason(why: Mapping[TopicPartition, Refusal]) -> str:
 
 
 # ---- deletion
-# How records are deleted: by a request to each partition's leader, repeated until a leader answers.
+# Deletes records by a request to each partition's leader, repeated until a leader answers.
 #
 # Invariant: a deletion that a leader refused for good, or that its replicas did not follow in time, is not repeated; it
 # comes back with its refusal, because what was deleted cannot be brought back.
@@ -152,7 +152,7 @@ _GRACE_MS = 1_000
 
 
 class DeletedRecords(NamedTuple):
-    """What became of a deletion in one partition."""
+    """The result of a deletion in one partition."""
 
     partition: int
     low_watermark: Offset | None

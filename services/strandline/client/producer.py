@@ -1,6 +1,6 @@
-"""What a user sends records with; decides when `send` waits, and which partition's buffer a record goes to.
+"""The `Producer` client: decides when `send` waits, and which partition's buffer a record goes to.
 
-Invariant: a record that `send` took ends exactly once, acknowledged or failed, at most ``delivery_timeout_ms``
+Invariant: a record that `send` accepted ends exactly once, acknowledged or failed, at most ``delivery_timeout_ms``
 later; records of one producer to one partition are written in the order they were sent.
 
 How fast: `send` makes no task and no future per record. A tight loop of ``await producer.send(...)`` builds
@@ -50,7 +50,7 @@ from strandline.rpc import channels
 from strandline.rpc.channels import Backoff
 
 _LOOK_AGAIN_MS = 5.0
-"""How often a batch that lingers behind a backlog looks whether it could be sent."""
+"""How often a batch that lingers behind a backlog checks whether it can be sent."""
 
 
 class Producer(Generic[K, V]):
@@ -97,19 +97,18 @@ class Producer(Generic[K, V]):
         of partitions for every record without a ``partition``; without one equal keys go to equal partitions, those of
         Kafka's default.
 
-        An idempotent producer repeats what may have been lost, and the leader knows a copy (M61). Without
+        An idempotent producer resends what may have been lost, and the leader recognizes a copy (M61). Without
         idempotence only what was definitely not written is sent again.
 
         With ``transactional_id`` every record is part of a transaction, see `transaction`; a producer that is started
-        with the same id later fences this one. ``transaction_timeout_ms``: after which its coordinator aborts one that
-        is still open. It needs ``acks="all"`` and idempotence.
+        later with the same id fences this one. The coordinator aborts a transaction that is still open after
+        ``transaction_timeout_ms``. It needs ``acks="all"`` and idempotence.
 
-        Metadata older than ``metadata_stale_ms`` is looked for at another process. TLS is given as paths or as PEM in
-        bytes, all three or none; or ``tls_ca`` alone, and ``token``, which returns the token to show.
+        If metadata is older than ``metadata_stale_ms``, another process is asked for it. TLS is given as paths or as
+        PEM in bytes, all three or none; or as ``tls_ca`` with ``token``, a function that returns the token to present.
 
         Raises:
-            ValueError: a setting breaks its rule, the bootstrap names no address, or what is given for TLS cannot be
-                used.
+            ValueError: a setting breaks its rule, the bootstrap names no address, or the TLS arguments cannot be used.
         """
         if stats_interval_ms <= 0:
             raise ValueError(f"stats_interval_ms {stats_interval_ms} must be positive")
@@ -163,11 +162,11 @@ class Producer(Generic[K, V]):
 
     async def start(self) -> None:
         """Connect, and get a producer id if the producer is idempotent; for a transactional id from its coordinator,
-        which aborts what a producer before has left open.
+        which aborts the open transaction of an earlier producer.
 
         Raises:
             ClusterUnreachable: no node answered.
-            Refused: there is no producer id to be had; INVALID_TRANSACTION_TIMEOUT: the cluster allows less.
+            Refused: no producer id is available; INVALID_TRANSACTION_TIMEOUT: the cluster allows less.
         """
         await self._cluster.start()
         dispatcher = Dispatcher(self._cluster, self._settings, self._batch_ended)
@@ -201,7 +200,7 @@ class Producer(Generic[K, V]):
         coordinator = TransactionCoordinator(
             self._cluster, transactional_id, transaction_timeout_ms=settings.transaction_timeout_ms
         )
-        # Without a route every record goes the slow way, on which it is refused.
+        # Without a route every record takes the slow path, on which it is refused.
         sending = Sending(begin=begin, stop=self._routes.by_name.clear, finish=finish, abandon=abandon)
         transactional = TransactionalId(
             coordinator,
@@ -220,20 +219,20 @@ class Producer(Generic[K, V]):
             log.warning("%s", fenced)
 
     def transaction(self, *, consumer: Consumer[Any, Any] | None = None) -> Transaction:
-        """A transaction, for ``async with``: what is sent in the block is committed at its end, all or nothing.
+        """A transaction, for ``async with``: the records sent in the block are committed at its end, all or nothing.
 
-        An exception that leaves the block aborts it. ``consumer`` takes part in it: the positions behind all that it
-        has given are committed with the records, and after an abort it goes back to what its group has committed; its
-        ``auto_commit`` must be off. Deliveries are acknowledged when a record is written, and not when it is committed.
+        An exception that leaves the block aborts it. ``consumer`` takes part in it: the offsets after all records that
+        it has returned are committed with the records, and after an abort it returns to its group's committed offsets;
+        its ``auto_commit`` must be off. Deliveries are acknowledged when a record is written, not when it is committed.
 
         At the end of the block:
 
         Raises:
-            TransactionAborted: nothing of it counts; run the block again.
+            TransactionAborted: none of it is committed; run the block again.
             ProducerFenced: another producer was started with the ``transactional_id``; end the process.
             OutcomeUnknown: the coordinator did not answer within ``delivery_timeout_ms``; `Transaction.commit` asks
                 again.
-            ValueError: the producer has no ``transactional_id``; the consumer has no group, or commits by itself.
+            ValueError: the producer has no ``transactional_id``; the consumer has no group, or uses ``auto_commit``.
         """
         self._running()
         if self._transactional is None:
@@ -271,7 +270,7 @@ class Producer(Generic[K, V]):
         background.report(self)
 
     def _give_up(self) -> int:
-        """Be over; how many records were taken and have not ended."""
+        """Close; returns how many accepted records have not ended."""
         dispatcher: Dispatcher | None = getattr(self, "_dispatcher", None)
         if dispatcher is None or self._is_closing:
             return 0
@@ -282,7 +281,7 @@ class Producer(Generic[K, V]):
         )
 
     async def flush(self, timeout_ms: int | None = None) -> None:
-        """Send everything that was taken before now and wait for its end; failures are in the deliveries.
+        """Send everything that was accepted so far and wait for its end; failures are in the deliveries.
 
         Raises:
             TimeoutError: after ``timeout_ms``; without it the delivery time-out ends every wait.
@@ -295,7 +294,7 @@ class Producer(Generic[K, V]):
         self._cluster.background.check()
 
     def stats(self) -> ProducerStats:
-        """Counts since this producer was made, and what it holds now."""
+        """Counts since this producer was created, and what it holds now."""
         counts = self._counts
         return ProducerStats(
             client_id=self._cluster.client_id,
@@ -323,16 +322,16 @@ class Producer(Generic[K, V]):
         on_done: Callable[[RecordMetadata | None, errors.SendFailed | None], None] | None = None,
         tag: object = None,
     ) -> Delivery:
-        """Take one record, waiting for room; the delivery is waited for to get its offset.
+        """Accept one record, waiting for room; wait for the returned delivery to get its offset.
 
-        ``on_done`` is called at the record's end with where it lies, or with why it was given up. ``tag`` is anything
-        of yours that names the record: ``on_delivery`` gets those of a whole batch at once, for less than a call of
-        each.
+        ``on_done`` is called at the record's end with its metadata, or with the reason of its failure. ``tag`` is any
+        object that identifies the record: ``on_delivery`` gets the tags of a whole batch at once, which costs less than
+        a call for each record.
 
         Raises:
             Refused: MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS;
                 nothing was sent then. REQUEST_TIMED_OUT after ``max_block_ms`` without room.
-            TopicDeleted: the topic was sent to before and has been deleted for 5 s.
+            TopicDeleted: the topic was used before and has been deleted for 5 s.
             SerializationFailed: the key or value cannot be serialized; nothing was sent.
         """
         if self._outgoing is not None:

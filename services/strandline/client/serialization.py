@@ -1,7 +1,7 @@
-"""How keys and values become bytes and bytes become keys and values, by a user's functions.
+"""Converts keys and values to bytes and back with the user's functions.
 
-Invariant: None is never serialized: it is no key, or a tombstone. A record that cannot be deserialized is reported
-once and not given; the records around it are.
+Invariant: None is never serialized: it means no key, or a tombstone. A record that cannot be deserialized is reported
+once and not returned; the records around it are returned.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from strandline.client.records import ConsumerRecord, TopicPartition
 from strandline.records.codec import Headers
 
 # ---- interceptor
-# What sees every record of a client on its way in or out, and may change it.
+# Interceptors see every record of a client on its way in or out, and may change it.
 #
-# Invariant: a failing interceptor changes nothing and loses nothing: what it was given goes on as it was, and the
-# exception is logged (KIP-42).
+# Invariant: a failing interceptor changes nothing and loses nothing: its input continues unchanged, and the exception
+# is logged (KIP-42).
 
 
 class OutgoingRecord(NamedTuple):
-    """One record as `Producer.send` took it, before its key and value are serialized."""
+    """One record as passed to `Producer.send`, before its key and value are serialized."""
 
     topic: str
     value: Any
@@ -33,21 +33,21 @@ class OutgoingRecord(NamedTuple):
 
 
 class Interceptor:
-    """Derive from it, override what is of interest, and give it as ``interceptors``. The methods must not block."""
+    """Subclass it, override what you need, and pass it as ``interceptors``. The methods must not block."""
 
     def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
         """Called by `Producer.send` for each record; what it returns is sent."""
         return record
 
     def on_records(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
-        """Called with what `Consumer.poll` is about to return, or iteration to give; what it returns is given.
+        """Called with the records that `Consumer.poll` or iteration is about to return; replaces them by its result.
 
-        Records that it leaves out count as given. `Consumer.fetch_batches` goes past it.
+        Records that it leaves out count as returned. `Consumer.fetch_batches` bypasses it.
         """
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Called with the positions of the consumer's group that were committed, by itself or by the user."""
+        """Called with the committed offsets of the consumer's group, after automatic and explicit commits."""
 
 
 def intercept_send(interceptors: Sequence[Interceptor], record: OutgoingRecord) -> OutgoingRecord:
@@ -66,7 +66,7 @@ def intercept_records(
     """The records after every interceptor, in their order."""
     for interceptor in interceptors:
         try:
-            # A copy: what a failing one did to its list is not kept.
+            # A copy, so that changes by a failing interceptor are dropped.
             records = list(interceptor.on_records(list(records)))
         except Exception:  # noqa: BLE001 - a user's function may raise anything
             log.exception("on_records of %s failed; the records are given without it", type(interceptor).__name__)
@@ -74,7 +74,7 @@ def intercept_records(
 
 
 def intercept_commit(interceptors: Sequence[Interceptor], offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-    """Show every interceptor what was committed, in their order."""
+    """Call every interceptor with what was committed, in their order."""
     for interceptor in interceptors:
         try:
             interceptor.on_commit(offsets)
@@ -96,7 +96,7 @@ class SerializationFailed(ValueError):
 
 
 class DeserializationFailed(ValueError):
-    """A deserializer raised; its exception is the cause. The next call goes on behind this record."""
+    """A deserializer raised; its exception is the cause. The next call continues after this record."""
 
     def __init__(self, record: ConsumerRecord[bytes, bytes], field: str, why: str) -> None:
         super().__init__(
@@ -135,7 +135,7 @@ class Outgoing:
 
 
 class Incoming:
-    """What a consumer does to records before they are given one by one."""
+    """What a consumer does to records before it returns them one by one."""
 
     def __init__(
         self, key: Deserializer | None, value: Deserializer | None, interceptors: Sequence[Interceptor] = ()
@@ -159,7 +159,7 @@ class Incoming:
         return raw._replace(key=key, value=_deserialized(self._value, raw.value, raw, "value"))
 
     def intercept(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
-        """What the interceptors make of these."""
+        """These records after all interceptors."""
         return intercept_records(self._interceptors, records) if self._interceptors else records
 
 

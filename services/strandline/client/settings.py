@@ -1,4 +1,4 @@
-"""Which settings a producer accepts, and what each is by default.
+"""The settings of a producer, with their defaults.
 
 Invariant: a setting that would break order or exactly-once producing is refused when the producer is made.
 """
@@ -17,14 +17,14 @@ from strandline.records.batch import MAX_BATCH_BYTES
 from strandline.records.compression import Compression
 
 MAX_IN_FLIGHT = 5
-"""As many as leaders remember per producer and partition (M61)."""
+"""Leaders remember this many batches per producer and partition (M61)."""
 MAX_TRANSACTIONAL_ID = 255
-"""Characters of a transactional id."""
+"""The most characters of a transactional id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """How a producer batches, sends and gives up."""
+    """How a producer batches, sends and times out."""
 
     acks: Acks = Acks.ALL
     idempotent: bool = True
@@ -41,9 +41,9 @@ class ProducerSettings:
     buffer_bytes: int = 32 << 20
     connect_timeout_ms: int = 2_000
     transactional_id: str | None = None
-    """Whose transactions all records are part of; None: there are none."""
+    """The transactional id that all records belong to; None without transactions."""
     transaction_timeout_ms: int = 60_000
-    """After which the coordinator aborts a transaction that is still open."""
+    """The coordinator aborts a transaction that is open for longer."""
 
     def __post_init__(self) -> None:
         """Raises:
@@ -100,16 +100,16 @@ def parse_compression(compression: Compression | str | None) -> Compression:
 
 
 # ---- client_id
-# Which names a client may have: what a service reads as the first word of the user agent.
+# Valid client names, which services read as the first word of the user agent.
 #
-# Invariant: a name is one word, so that nothing of it is lost between the client and what a service shows of it.
+# Invariant: a name is one word, so that services show it in full.
 
 DEFAULT_CLIENT_ID = "strandline"
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def parse_client_id(client_id: str) -> str:
-    """The name, if it is one (the characters and the length that Kafka allows for names of topics).
+    """The name, if it is valid (the characters and the length that Kafka allows for names of topics).
 
     Raises:
         ValueError: it has other characters, none, or more than 249.
@@ -120,22 +120,23 @@ def parse_client_id(client_id: str) -> str:
 
 
 # ---- profile
-# Where a cluster is and how to speak to it, under a name: a TOML file in the user's configuration folder.
+# Profiles: how to connect to a cluster, under a name, in a TOML file in the user's configuration folder.
 #
-# Invariant: a profile is read whole or refused with a sentence that names the file, the field and the remedy; nothing
-# here writes. The folder is `$XDG_CONFIG_HOME/strandline`, by default `~/.config/strandline`.
+# Invariant: a profile is read whole or refused with a message that names the file, the field and the remedy; nothing
+# here writes files. The folder is `$XDG_CONFIG_HOME/strandline`, by default `~/.config/strandline`.
 
 PROFILE_VARIABLE = "STRANDLINE_PROFILE"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 class ProfileWrong(ValueError):
-    """There is no such profile, or its file cannot be used; the sentence says what to do."""
+    """There is no such profile, or its file cannot be used; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One cluster's addresses (host:port) and the paths of TLS, all three, or `tls_ca` and that of a token, or none."""
+    """One cluster's addresses (host:port) and the paths of its TLS files, all three or `tls_ca` and a token, or
+    none."""
 
     name: str
     bootstrap: tuple[str, ...]
@@ -146,7 +147,7 @@ class Profile:
 
     @classmethod
     def load(cls, name: str | None = None) -> Self:
-        """Read a profile; without a name that of STRANDLINE_PROFILE, else the one that `strandline profile use` chose.
+        """Read a profile; by default that of STRANDLINE_PROFILE, else the one chosen by `strandline profile use`.
 
         Raises:
             ProfileWrong: there is none, or its file is wrong.
@@ -209,12 +210,12 @@ def profile_names() -> list[str]:
 
 
 def choice_path() -> Path:
-    """The file that holds the name of the profile in use, on one line; it need not exist."""
+    """The file with the name of the profile in use, on one line; it need not exist."""
     return _configuration_folder() / "profile"
 
 
 def profile_in_use() -> str | None:
-    """The name that `strandline profile use` chose; None if it chose none."""
+    """The name chosen by `strandline profile use`; None if there is none."""
     try:
         return choice_path().read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError, ProfileWrong):
@@ -222,7 +223,7 @@ def profile_in_use() -> str | None:
 
 
 def _configuration_folder() -> Path:
-    # A relative path is to be ignored (XDG Base Directory Specification).
+    # A relative path must be ignored (XDG Base Directory Specification).
     configured = Path(os.environ.get("XDG_CONFIG_HOME", ""))
     if configured.is_absolute():
         return configured / "strandline"

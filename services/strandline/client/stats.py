@@ -1,6 +1,6 @@
-"""What a producer and a consumer can say of themselves: counts since they were made, and what they hold now.
+"""Statistics of a producer and a consumer: counts since they were created, and what they hold now.
 
-Invariant: counting costs something per batch and per answer, never per record; a snapshot does not change.
+Invariant: counting has a cost per batch and per answer, never per record; a snapshot does not change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Stats = TypeVar("_Stats")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerStats:
-    """One producer. The difference of two snapshots is what happened in between."""
+    """Counts of one producer. The difference of two snapshots is what happened in between."""
 
     client_id: str
     records_acknowledged: int
@@ -32,24 +32,24 @@ class ProducerStats:
     retries: int
     """Attempts beyond the first one of each batch that has ended."""
     delivery_ms_sum: float
-    """How long all acknowledged batches took, from their first record to the answer: divide by their number."""
+    """Total time of all acknowledged batches, from their first record to the answer: divide by their number."""
     batches_waiting: int
-    """Closed batches whose end is not known, on their way or queued."""
+    """Closed batches that have not ended, sent or queued."""
     buffered_bytes: int
-    """What is in use of ``buffer_bytes``."""
+    """The used part of ``buffer_bytes``."""
     metadata_age_ms: int | None
-    """How old the metadata in use may be; None before `Producer.start`."""
+    """The greatest possible age of the metadata in use; None before `Producer.start`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStats:
-    """One partition of a consumer; what is None is not known yet."""
+    """One partition of a consumer; None means not known yet."""
 
     position: int | None
     high_watermark: int | None
     log_start_offset: int | None
     lag: int | None
-    """Records between the position and the HW that the last answer brought."""
+    """Records between the position and the HW in the last answer."""
     buffered_bytes: int
     """Fetched and not unpacked."""
     is_paused: bool
@@ -57,25 +57,25 @@ class PartitionStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStats:
-    """One consumer. The difference of two snapshots is what happened in between."""
+    """Counts of one consumer. The difference of two snapshots is what happened in between."""
 
     client_id: str
     records_read: int
-    """Records unpacked to be given."""
+    """Records that were unpacked to be returned."""
     bytes_read: int
-    """Bytes of batches fetched, as they came."""
+    """Bytes of fetched batches, as received."""
     fetch_answers: int
-    """Answers for one partition, empty and rejected ones too."""
+    """Answers for one partition, including empty and rejected ones."""
     fetches_rejected: int
     """Answers that were a refusal."""
     buffered_bytes: int
     metadata_age_ms: int | None
-    """How old the metadata in use may be; None before `Consumer.start`."""
+    """The greatest possible age of the metadata in use; None before `Consumer.start`."""
     partitions: Mapping[TopicPartition, PartitionStats]
 
 
 def stats_reporter(snapshot: Callable[[], _Stats], on_stats: Callable[[_Stats], None]) -> Callable[[], None]:
-    """Hands a snapshot to a user's function; an exception of that is logged."""
+    """Passes a snapshot to a user's function, whose exceptions are logged."""
 
     def report() -> None:
         try:

@@ -95,19 +95,18 @@ class Producer(Blocking, Generic[K, V]):
         of partitions for every record without a ``partition``; without one equal keys go to equal partitions, those of
         Kafka's default.
 
-        An idempotent producer repeats what may have been lost, and the leader knows a copy (M61). Without
+        An idempotent producer resends what may have been lost, and the leader recognizes a copy (M61). Without
         idempotence only what was definitely not written is sent again.
 
         With ``transactional_id`` every record is part of a transaction, see `transaction`; a producer that is started
-        with the same id later fences this one. ``transaction_timeout_ms``: after which its coordinator aborts one that
-        is still open. It needs ``acks="all"`` and idempotence.
+        later with the same id fences this one. The coordinator aborts a transaction that is still open after
+        ``transaction_timeout_ms``. It needs ``acks="all"`` and idempotence.
 
-        Metadata older than ``metadata_stale_ms`` is looked for at another process. TLS is given as paths or as PEM in
-        bytes, all three or none; or ``tls_ca`` alone, and ``token``, which returns the token to show.
+        If metadata is older than ``metadata_stale_ms``, another process is asked for it. TLS is given as paths or as
+        PEM in bytes, all three or none; or as ``tls_ca`` with ``token``, a function that returns the token to present.
 
         Raises:
-            ValueError: a setting breaks its rule, the bootstrap names no address, or what is given for TLS cannot be
-                used.
+            ValueError: a setting breaks its rule, the bootstrap names no address, or the TLS arguments cannot be used.
         """
         self._inner: producer.Producer[K, V] = producer.Producer(
             bootstrap,
@@ -150,29 +149,29 @@ class Producer(Blocking, Generic[K, V]):
 
     def start(self) -> None:
         """Connect, and get a producer id if the producer is idempotent; for a transactional id from its coordinator,
-        which aborts what a producer before has left open.
+        which aborts the open transaction of an earlier producer.
 
         Raises:
             ClusterUnreachable: no node answered.
-            Refused: there is no producer id to be had; INVALID_TRANSACTION_TIMEOUT: the cluster allows less.
+            Refused: no producer id is available; INVALID_TRANSACTION_TIMEOUT: the cluster allows less.
         """
         self._run(self._inner.start)
 
     def transaction(self, *, consumer: Consumer[Any, Any] | None = None) -> Transaction:
-        """A transaction, for ``with``: what is sent in the block is committed at its end, all or nothing.
+        """A transaction, for ``with``: the records sent in the block are committed at its end, all or nothing.
 
-        An exception that leaves the block aborts it. ``consumer`` takes part in it: the positions behind all that it
-        has given are committed with the records, and after an abort it goes back to what its group has committed; its
-        ``auto_commit`` must be off. Deliveries are acknowledged when a record is written, and not when it is committed.
+        An exception that leaves the block aborts it. ``consumer`` takes part in it: the offsets after all records that
+        it has returned are committed with the records, and after an abort it returns to its group's committed offsets;
+        its ``auto_commit`` must be off. Deliveries are acknowledged when a record is written, not when it is committed.
 
         At the end of the block:
 
         Raises:
-            TransactionAborted: nothing of it counts; run the block again.
+            TransactionAborted: none of it is committed; run the block again.
             ProducerFenced: another producer was started with the ``transactional_id``; end the process.
             OutcomeUnknown: the coordinator did not answer within ``delivery_timeout_ms``; `Transaction.commit` asks
                 again.
-            ValueError: the producer has no ``transactional_id``; the consumer has no group, or commits by itself.
+            ValueError: the producer has no ``transactional_id``; the consumer has no group, or uses ``auto_commit``.
         """
         return Transaction(
             self, self._call(self._inner.transaction, consumer=None if consumer is None else consumer._inner), consumer
@@ -188,7 +187,7 @@ class Producer(Blocking, Generic[K, V]):
         self._run(self._inner.close, flush=flush)
 
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Send everything that was taken before now and wait for its end; failures are in the deliveries.
+        """Send everything that was accepted so far and wait for its end; failures are in the deliveries.
 
         Raises:
             TimeoutError: after ``timeout_ms``; without it the delivery time-out ends every wait.
@@ -196,7 +195,7 @@ class Producer(Blocking, Generic[K, V]):
         self._run_within(timeout_ms, self._inner.flush, timeout_ms)
 
     def stats(self) -> ProducerStats:
-        """Counts since this producer was made, and what it holds now."""
+        """Counts since this producer was created, and what it holds now."""
         return self._call(self._inner.stats)
 
     def send(
@@ -211,16 +210,16 @@ class Producer(Blocking, Generic[K, V]):
         on_done: Callable[[RecordMetadata | None, errors.SendFailed | None], None] | None = None,
         tag: object = None,
     ) -> Delivery:
-        """Take one record, waiting for room; the delivery is waited for to get its offset.
+        """Accept one record, waiting for room; wait for the returned delivery to get its offset.
 
-        ``on_done`` is called at the record's end with where it lies, or with why it was given up. ``tag`` is anything
-        of yours that names the record: ``on_delivery`` gets those of a whole batch at once, for less than a call of
-        each.
+        ``on_done`` is called at the record's end with its metadata, or with the reason of its failure. ``tag`` is any
+        object that identifies the record: ``on_delivery`` gets the tags of a whole batch at once, which costs less than
+        a call for each record.
 
         Raises:
             Refused: MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS;
                 nothing was sent then. REQUEST_TIMED_OUT after ``max_block_ms`` without room.
-            TopicDeleted: the topic was sent to before and has been deleted for 5 s.
+            TopicDeleted: the topic was used before and has been deleted for 5 s.
             SerializationFailed: the key or value cannot be serialized; nothing was sent.
         """
         return Delivery(
@@ -371,36 +370,36 @@ class Consumer(BlockingReader, Generic[K, V]):
         """``key`` and ``value`` deserialize; without them records have bytes, and None is never deserialized.
 
         ``read_from="follower"`` reads from a replica in ``rack`` if there is one, else from any (KIP-392).
-        ``isolation``: "read_committed" gives only what no transaction can take back, up to the last stable offset; as
-        long as no transaction is open that is everything below the high watermark, as with "read_uncommitted".
+        ``isolation``: "read_committed" returns only records that no transaction can abort, up to the last stable
+        offset; while no transaction is open that is everything below the high watermark, as with "read_uncommitted".
 
-        ``auto_offset_reset`` decides what happens when the position is not in the log, or the log was truncated
-        below it: "error" and None raise `OffsetOutOfRange` or `LogTruncated`, the others go on elsewhere (after a
-        truncation at the first offset that differs). Where a group has committed nothing, a member begins at the end
-        that it names, under None at the beginning, and under "error" not at all. ``stop_at_end``: end iteration at what
-        was the end of each partition when its position was found.
+        ``auto_offset_reset`` decides what happens when the position is not in the log, or the log was truncated below
+        it: "error" and None raise `OffsetOutOfRange` or `LogTruncated`, the others continue elsewhere (after a
+        truncation at the first offset that differs). Where a group has no committed offset, a member begins at the end
+        that it names, with None at the beginning, and with "error" not at all. ``stop_at_end``: end iteration at the
+        end that each partition had when its position was found.
 
-        With ``group``, `assign` begins where that group has committed, and with ``auto_commit`` what was given before
-        the present `poll` or step of iteration is committed every ``auto_commit_interval_ms`` and at the end: at least
-        once, never what is in hand. Without it nothing is ever committed. Consumers that only `assign` share nothing:
-        each partition is for the user to give to one of them. ``request_timeout_ms`` bounds a commit, `committed`
-        and `lag`.
+        With ``group``, `assign` begins at that group's committed offsets, and with ``auto_commit`` the records returned
+        before the current `poll` or step of iteration are committed every ``auto_commit_interval_ms`` and at the end:
+        at least once, never those still being processed. Without a group nothing is ever committed. Consumers that
+        only `assign` do not coordinate: the user must assign each partition to one of them. ``request_timeout_ms``
+        bounds a commit, `committed` and `lag`.
 
-        With `subscribe` the group's coordinator gives each partition to one member, by ``assignor``. A member that
-        sends no heartbeat for ``session_timeout_ms`` (the group's coordinator accepts 6 s to 30 min as it is set up),
-        keeps what it was asked to give up for ``rebalance_timeout_ms``, or does not ask for records for
-        ``max_poll_interval_ms``, loses its partitions. ``instance_id`` is a name that this consumer keeps when it is
-        started again: its partitions wait for it for a session. A consumer whose heartbeats are not answered stops
-        giving records when 0.9 of its session is over, so that no two members ever work on one partition;
-        ``strict_ownership=False`` goes on, and allows that.
+        With `subscribe` the group's coordinator assigns each partition to one member, by ``assignor``. A member loses
+        its partitions if it sends no heartbeat for ``session_timeout_ms`` (by default the coordinator accepts 6 s to 30
+        min), does not give up revoked partitions within ``rebalance_timeout_ms``, or does not ask for records for
+        ``max_poll_interval_ms``. ``instance_id`` is a name that this consumer keeps over restarts: its partitions are
+        kept for it for one session. A consumer whose heartbeats are not answered stops returning records after 0.9 of
+        its session, so that no two members ever work on one partition; ``strict_ownership=False`` continues, and allows
+        that.
 
         ``on_stats`` gets `stats` every ``stats_interval_ms``. ``max_wait_ms``, ``min_bytes`` and ``max_bytes`` bound
-        one answer, ``buffer_bytes`` what is fetched ahead. Metadata older than ``metadata_stale_ms`` is looked for at
-        another process. TLS is given as paths or as PEM in bytes, all three or none; or ``tls_ca`` alone, and
-        ``token``, which returns the token to show.
+        one answer, ``buffer_bytes`` what is fetched ahead. If metadata is older than ``metadata_stale_ms``, another
+        process is asked for it. TLS is given as paths or as PEM in bytes, all three or none; or as ``tls_ca`` with
+        ``token``, a function that returns the token to present.
 
         Raises:
-            ValueError: a setting has no such value, or what is given for TLS cannot be used.
+            ValueError: a setting is invalid, or the TLS arguments cannot be used.
         """
         self._inner: consumer.Consumer[K, V] = consumer.Consumer(
             bootstrap,
@@ -454,9 +453,10 @@ class Consumer(BlockingReader, Generic[K, V]):
         self._run(self._inner.start)
 
     def close(self) -> None:
-        """Commit what was given before the last step (with ``auto_commit``), leave the group, close every connection.
+        """Commit the records returned before the last step (with ``auto_commit``), leave the group, close all
+        connections.
 
-        A member with an ``instance_id`` leaves for a restart: its partitions wait for it until its session is over.
+        A member with an ``instance_id`` leaves for a restart: its partitions are kept for it until its session ends.
 
         Raises:
             RuntimeError: a background task had failed unexpectedly; WrongLoop: not the loop in which it was started.
@@ -471,14 +471,14 @@ class Consumer(BlockingReader, Generic[K, V]):
         end: int | None = None,
         follow_topic: bool = True,
     ) -> frozenset[TopicPartition]:
-        """Read exactly these from now on; a bare topic means all its partitions. Returns them one by one.
+        """Read exactly these from now on; a topic name means all its partitions. Returns the partitions.
 
-        ``end``, with ``stop_at_end``, is the offset in front of which reading stops, instead of what is the end now.
-        ``start`` is where reading begins in partitions that were not assigned before: an end or an offset. With a group
-        that is where it has committed; where it has not, ``auto_offset_reset`` if that names an end, else ``start``. As
-        long as the group's coordinator does not answer, reading does not begin. A bare
-        topic's partitions that are added later are read too, from their first record on, unless ``follow_topic`` is
-        False or ``stop_at_end`` is set.
+        ``end``, with ``stop_at_end``, is the offset before which reading stops, instead of the current end.
+        ``start`` is where reading begins in partitions that were not assigned before: an end or an offset. With a
+        group, reading begins at its committed offset; without one, at ``auto_offset_reset`` if that names an end, else
+        at ``start``. Reading does not begin before the group's coordinator has answered. Partitions that are added
+        later to a topic given by name are read too, from their first record on, unless ``follow_topic`` is False or
+        ``stop_at_end`` is set.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
@@ -489,13 +489,12 @@ class Consumer(BlockingReader, Generic[K, V]):
     def subscribe(
         self, topics: str | Sequence[str] = (), *, pattern: str | None = None, listener: RebalanceListener | None = None
     ) -> None:
-        """Join the group and read what its coordinator gives to this member, in place of an earlier subscription.
+        """Join the group and read the partitions that its coordinator assigns; replaces an earlier subscription.
 
-        ``pattern`` is RE2; the coordinator matches it against the whole names of topics, those that are created later
-        included. Reading begins where the group has committed; where it has not, at the end that ``auto_offset_reset``
-        names, under None at the beginning; under "error" the next call for records raises `NothingCommitted`, again
-        and again until another place is sought. Returns when the coordinator has answered, or after
-        ``request_timeout_ms``; then the consumer goes on asking.
+        ``pattern`` is RE2; the coordinator matches it against whole topic names, including topics created later.
+        Reading begins at the group's committed offset; without one, at the end that ``auto_offset_reset`` names, with
+        None at the beginning; with "error" each call for records raises `NothingCommitted` until a seek. Returns when
+        the coordinator has answered, or after ``request_timeout_ms``; the consumer then keeps trying in the background.
 
         Raises:
             Refused: the coordinator rejects such a member: INVALID_REGULAR_EXPRESSION, GROUP_MAX_SIZE_REACHED,
@@ -505,18 +504,19 @@ class Consumer(BlockingReader, Generic[K, V]):
         self._run(self._inner.subscribe, topics, pattern=pattern, listener=listener)
 
     def unsubscribe(self) -> None:
-        """Commit what was given before the last step (with ``auto_commit``), give everything up, leave the group.
+        """Commit the records returned before the last step (with ``auto_commit``), give up all partitions, leave the
+        group.
 
-        Without a subscription, drop what was assigned.
+        Without a subscription, drop the assignment.
         """
         self._run(self._inner.unsubscribe)
 
     def group_metadata(self) -> GroupMetadata:
-        """This member, as it commits.
+        """This member's identity for commits in a transaction.
 
-        It is for `Transaction.send_offsets`, and names what was given before a partition was lost, which aborts a
-        transaction even if the partition has come back. Ask before the first `poll` of a block that polls several
-        times: what such a block is given once more counts as given.
+        Pass it to `Transaction.send_offsets`: if records were returned from a partition that was lost since, the
+        transaction is aborted, even if the partition has come back. In a block that polls several times, get it before
+        the first `poll`.
 
         Raises:
             ValueError: the consumer has not subscribed.
@@ -524,15 +524,15 @@ class Consumer(BlockingReader, Generic[K, V]):
         return self._call(self._inner.group_metadata)
 
     def commit(self, offsets: Offsets | Iterable[ConsumerRecord[K, V]] | None = None, *, metadata: str = "") -> None:
-        """Commit positions of the group: the next offset per partition, behind these records, or behind all given.
+        """Commit offsets for the group: given next offsets, those after these records, or after all records returned.
 
-        ``metadata`` is a text that goes with bare offsets. It waits for a commit that is under way, and at most
+        ``metadata`` is a text that is stored with plain offsets. It waits for a commit under way, and at most
         ``request_timeout_ms`` for its own.
 
         Raises:
             CommitFailed: some were not committed; ``refused`` says which and why. UNKNOWN_MEMBER_ID: the group has
                 members, which own the partitions. STALE_MEMBER_EPOCH: another member owns the partition, or it was
-                lost after these records were given.
+                lost after these records were returned.
             ValueError: the consumer has no group.
         """
         self._run(self._inner.commit, offsets, metadata=metadata)
@@ -542,7 +542,7 @@ class Consumer(BlockingReader, Generic[K, V]):
         offsets: Offsets | None = None,
         done: Callable[[dict[TopicPartition, OffsetAndMetadata], CommitFailed | None], None] | None = None,
     ) -> None:
-        """As `commit`, without waiting; ``done`` is called with the positions and what became of them.
+        """As `commit`, without waiting; ``done`` is called with the offsets and the result.
 
         Calls that come while a commit is under way are merged into the next one.
 
@@ -552,7 +552,7 @@ class Consumer(BlockingReader, Generic[K, V]):
         self._call(self._inner.commit_nowait, offsets, done)
 
     def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, by partition, of all that are assigned without any; None where nothing is.
+        """The group's committed offsets by partition, by default of all assigned ones; None where there is none.
 
         Raises:
             Refused: the coordinator refused, or did not answer within ``request_timeout_ms``.
@@ -561,18 +561,18 @@ class Consumer(BlockingReader, Generic[K, V]):
         return self._run(self._inner.committed, *partitions)
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Every partition that is read now, those added to a bare topic included."""
+        """Every partition that is read now, including those added to a topic that was assigned by name."""
         return self._call(self._inner.assignment)
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Give no record of these, of all without any; what is fetched stays buffered, and nothing more is fetched.
+        """Return no records of these partitions, by default of all; fetched records stay buffered, no more are fetched.
 
-        Errors of a paused partition are still raised, once all that was fetched before has been given.
+        Errors of a paused partition are still raised, once everything that was fetched before has been returned.
         """
         self._call(self._inner.pause, *partitions)
 
     def resume(self, *partitions: tuple[str, int]) -> None:
-        """Give records of these again, of all without any."""
+        """Return records of these partitions again, by default of all."""
         self._call(self._inner.resume, *partitions)
 
     def paused(self) -> frozenset[TopicPartition]:
@@ -580,15 +580,15 @@ class Consumer(BlockingReader, Generic[K, V]):
         return self._call(self._inner.paused)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Go on at this offset."""
+        """Continue at this offset."""
         self._call(self._inner.seek, topic, partition, offset)
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """Go to the first offset of these partitions, of all without any."""
+        """Go to the first offset of these partitions, by default of all."""
         self._call(self._inner.seek_to_beginning, *partitions)
 
     def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Go to the HW of these partitions, of all without any."""
+        """Go to the HW of these partitions, by default of all."""
         self._call(self._inner.seek_to_end, *partitions)
 
     def seek_to_time(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
@@ -596,20 +596,20 @@ class Consumer(BlockingReader, Generic[K, V]):
         self._call(self._inner.seek_to_time, timestamp_ms, *partitions)
 
     def position(self, topic: str, partition: int) -> Offset | None:
-        """The next offset to be given; None while it is being found."""
+        """The offset of the next record to return; None while it is being looked up."""
         return self._call(self._inner.position, topic, partition)
 
     def high_watermark(self, topic: str, partition: int) -> Offset | None:
-        """The HW that the last answer brought; None before the first."""
+        """The HW in the last answer; None before the first."""
         return self._call(self._inner.high_watermark, topic, partition)
 
     @property
     def is_finished(self) -> bool:
-        """With ``stop_at_end``: whether everything was given."""
+        """With ``stop_at_end``: whether everything was returned."""
         return self._call(lambda: self._inner.is_finished)
 
     def lag(self) -> dict[TopicPartition, Lag]:
-        """How far each partition is behind what this consumer may read, asked of the leaders now.
+        """How many records each partition is behind what this consumer may read, requested from the leaders now.
 
         Partitions whose position is not found yet, or whose leader does not answer within ``request_timeout_ms``, are
         left out.
@@ -620,21 +620,21 @@ class Consumer(BlockingReader, Generic[K, V]):
         return self._run(self._inner.lag)
 
     def stats(self) -> ConsumerStats:
-        """Counts since this consumer was made, and where it stands in each partition."""
+        """Counts since this consumer was created, and its state in each partition."""
         return self._call(self._inner.stats)
 
     def fetch_batches(self, timeout_ms: int | None = None) -> list[FetchedRecords]:
-        """What has been fetched, waiting for something; empty at the time-out, and when finished.
+        """Fetched records, after waiting for some; empty at the time-out, and when finished.
 
         The records are raw: neither deserializers nor interceptors see them.
 
         Raises:
             OffsetOutOfRange, LogTruncated, NothingCommitted: the position is lost, or there is none, see
-                ``auto_offset_reset``.
-            TopicDeleted: a topic that is read is gone; the next calls say so again until another `assign`. A member
-                that subscribed by its name raises it once and goes on, one that subscribed by a pattern does not.
-            UnreadableBatch: a batch cannot be unpacked; its ``next_offset`` is where to go on.
-            Refused: a partition cannot be read. What was read before was given, the others come with the next call.
+            ``auto_offset_reset``.
+            TopicDeleted: a topic that is read was deleted; later calls raise it again until another `assign`. A member
+            that subscribed by name raises it once and continues, one that subscribed by a pattern does not raise it.
+            UnreadableBatch: a batch cannot be unpacked; its ``next_offset`` is where to continue.
+            Refused: a partition cannot be read. Records before it were returned, the others come with the next call.
         """
         return self._run_within(timeout_ms, self._inner.fetch_batches, timeout_ms)
 
@@ -644,8 +644,8 @@ class Consumer(BlockingReader, Generic[K, V]):
         It waits for the first record only.
 
         Raises:
-            DeserializationFailed: a record cannot be deserialized; those before it were given, the next call goes on
-                behind it.
+            DeserializationFailed: a record cannot be deserialized; those before it were returned, the next call
+            continues after it.
             OffsetOutOfRange, LogTruncated, NothingCommitted, TopicDeleted, UnreadableBatch, Refused: as
                 `fetch_batches`.
             ValueError: ``max_records`` is not positive.
@@ -659,7 +659,7 @@ class Consumer(BlockingReader, Generic[K, V]):
         """The next record.
 
         Raises:
-            StopIteration: with ``stop_at_end``: everything was given.
+            StopIteration: with ``stop_at_end``, everything was returned.
             DeserializationFailed, OffsetOutOfRange, LogTruncated, NothingCommitted, TopicDeleted, UnreadableBatch,
                 Refused: as `poll`.
         """
@@ -681,9 +681,10 @@ class Admin(Blocking):
         tls_ca: str | Path | bytes = "",
         token: TokenCallback | None = None,
     ) -> None:
-        """``timeout_ms`` is the deadline of every question. Metadata older than ``metadata_stale_ms`` is looked for at
-        another process. ``client_id`` is the first word of the user agent of every call. TLS is given as paths or as
-        PEM in bytes, all three or none; or ``tls_ca`` alone, and ``token``, which returns the token to show.
+        """``timeout_ms`` is the deadline of every request. If metadata is older than ``metadata_stale_ms``, another
+        process is asked for it. ``client_id`` is the first word of the user agent of every call. TLS is given as paths
+        or as PEM in bytes, all three or none; or as ``tls_ca`` with ``token``, a function that returns the token to
+        present.
 
         Raises:
             ValueError: the bootstrap names no address, ``client_id`` is no such name, or what is given for TLS cannot
@@ -731,7 +732,7 @@ class Admin(Blocking):
         assignments: Mapping[int, Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> admin_answers.CreatedTopic:
-        """Create one topic; what is None is the controller's default. ``assignments``: node ids by partition.
+        """Create one topic; None means the controller's default. ``assignments``: node ids by partition.
 
         Raises:
             Refused: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
@@ -757,7 +758,7 @@ class Admin(Blocking):
         self._run(self._inner.delete_topic, name)
 
     def describe_topics(self, names: Iterable[str] = ()) -> list[described.DescribedTopic]:
-        """Topics as the controller has them; all without names.
+        """Describe topics as the controller has them; without names, all topics.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION for the first name that is unknown.
@@ -767,7 +768,7 @@ class Admin(Blocking):
     def alter_topic_configs(
         self, name: str, configs: Mapping[str, str], *, delete: Iterable[str] = (), validate_only: bool = False
     ) -> None:
-        """Give a topic's settings new values, and those in ``delete`` their defaults; all or nothing.
+        """Set a topic's settings, and reset those in ``delete`` to their defaults; all or nothing.
 
         Raises:
             Refused: INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION.
@@ -775,7 +776,7 @@ class Admin(Blocking):
         self._run(self._inner.alter_topic_configs, name, configs, delete=delete, validate_only=validate_only)
 
     def describe_configs(self, name: str, settings: Iterable[str] = ()) -> list[described.TopicConfig]:
-        """Settings of a topic as they are in force, by name; ``settings`` empty: all.
+        """The effective settings of a topic, by name; with ``settings`` empty, all of them.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG for a name that is no setting.
@@ -785,7 +786,7 @@ class Admin(Blocking):
     def create_partitions(
         self, name: str, count: int, *, assignments: Mapping[int, Sequence[int]] | None = None
     ) -> None:
-        """Let a topic have ``count`` partitions; records with keys go elsewhere from then on.
+        """Raise a topic's number of partitions to ``count``; records with keys may go to other partitions from then on.
 
         Raises:
             Refused: INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION.
@@ -795,9 +796,9 @@ class Admin(Blocking):
     def elect_leaders(
         self, partitions: Iterable[tuple[str, int]] = (), *, unclean: bool = False
     ) -> list[admin_answers.Election]:
-        """Elect the preferred replica, or with ``unclean`` any living one; without partitions where needed.
+        """Elect the preferred replica, or with ``unclean`` any live one; without partitions, wherever that is needed.
 
-        An unclean election is held in the leader epoch that the partition has now, or not at all.
+        An unclean election is held only if the partition is still in the leader epoch that it has now.
         """
         return self._run(self._inner.elect_leaders, partitions, unclean=unclean)
 
@@ -806,9 +807,9 @@ class Admin(Blocking):
         return self._run(self._inner.list_nodes)
 
     def shutdown_node(self, node_id: int, *, node_epoch: int | None = None) -> list[TopicPartition]:
-        """Begin a node's controlled shutdown; the partitions it still leads.
+        """Begin a node's controlled shutdown; returns the number of partitions that it still leads.
 
-        ``node_epoch`` None means the process that is registered now, and none that the node starts later.
+        ``node_epoch`` None means the currently registered process, not one that the node starts later.
 
         Raises:
             Refused: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
@@ -833,11 +834,11 @@ class Admin(Blocking):
         validate_only: bool = False,
         force: bool = False,
     ) -> list[reassignments.Reassigned]:
-        """Change which nodes hold partitions, or cancel that; one row per partition, taken or refused.
+        """Move partitions to other nodes, or cancel moves; returns one row per partition, accepted or refused.
 
-        ``planned_from``: the nodes that a target was planned from; refused if they are others by now.
-        ``throttle_bytes_per_s``: most bytes that a node sends, and that a node receives, for those of this rate, in a
-        second; sent again with the same targets it takes the place of the former rate, None of any. ``force``: cancel
+        ``planned_from``: the replicas that a target was planned from; refused if they have changed since.
+        ``throttle_bytes_per_s``: the most bytes per second that each node sends, and receives, for all moves with this
+        rate; sent again with the same targets it replaces the previous rate, and None removes it. ``force``: cancel
         even if that leaves the partition below its min ISR.
 
         Raises:
@@ -864,13 +865,14 @@ class Admin(Blocking):
         return self._run(self._inner.list_partition_reassignments, partitions)
 
     def moves_per_node(self) -> int:
-        """How many running reassignments may add a replica to one node, and how many may take one from it; 5 from a
-        controller of a release that does not say.
+        """How many running reassignments may add a replica to one node, and how many may remove one from it; 5 if the
+        controller's release does not report it.
         """
         return self._run(self._inner.moves_per_node)
 
     def drain_node(self, node_id: int, *, draining: bool = True) -> reassignments.DrainedNode:
-        """Have a node get no new replicas and lead only where no other replica can, or end that; what it still has.
+        """Drain a node, so that it gets no new replicas and leads only where no other replica can, or stop draining it;
+        returns what it still has.
 
         Raises:
             Refused: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST if the other nodes are too few for what it holds;
@@ -879,34 +881,34 @@ class Admin(Blocking):
         return self._run(self._inner.drain_node, node_id, draining=draining)
 
     def describe_acls(self) -> list[Rule]:
-        """All rules of who may do what, in order."""
+        """All access rules, in order."""
         return self._run(self._inner.describe_acls)
 
     def create_acls(
         self, rules: Iterable[Rule], *, validate_only: bool = False, force: bool = False
     ) -> list[Refusal | None]:
-        """Add rules; for each why it was refused, None where it was not. One that is there already stays.
+        """Add rules; returns for each its refusal, or None. Adding an existing rule succeeds.
 
-        ``force``: even if that keeps the caller from changing rules again.
+        ``force``: even if the caller could not change rules afterwards.
         """
         return self._run(self._inner.create_acls, rules, validate_only=validate_only, force=force)
 
     def delete_acls(
         self, rules: Iterable[Rule], *, validate_only: bool = False, force: bool = False
     ) -> list[Refusal | None]:
-        """Take rules back; for each why it was refused, None where it was not. ``force`` as in `create_acls`."""
+        """Remove rules; returns for each its refusal, or None. ``force`` as in `create_acls`."""
         return self._run(self._inner.delete_acls, rules, validate_only=validate_only, force=force)
 
     def describe_quotas(self) -> list[Quota]:
-        """All quotas of clients, in order."""
+        """All client quotas, in order."""
         return self._run(self._inner.describe_quotas)
 
     def alter_quotas(self, changes: Iterable[QuotaChange], *, validate_only: bool = False) -> list[Refusal | None]:
-        """Set quotas, or remove them; for each why it was refused, None where it was not."""
+        """Set or remove quotas; returns for each its refusal, or None."""
         return self._run(self._inner.alter_quotas, changes, validate_only=validate_only)
 
     def describe_controllers(self) -> tuple[described.DescribedController, ...]:
-        """Every controller that is there, and which one decides; none from a release that cannot say.
+        """All controllers, and which of them is active; empty if the cluster's release does not report them.
 
         Raises:
             Refused: the store that knows does not answer.
@@ -914,10 +916,10 @@ class Admin(Blocking):
         return self._run(self._inner.describe_controllers)
 
     def metadata(self, *, linearizable: bool = False) -> described.DescribedCluster:
-        """The whole state of the cluster as the controller returns it now; without one, as a node has it.
+        """The state of the cluster as the controller returns it now, or as a node has it if no controller is active.
 
-        ``linearizable``: with every change that was answered before, by any client; a controller confirms
-        that by its store, and no other process is asked (C14b). A controller of an earlier release answers without.
+        ``linearizable``: include every change that was acknowledged before, to any client; a controller confirms that
+        with its store, and no other process is asked (C14b). A controller of an earlier release ignores it.
 
         Raises:
             Refused: NOT_CONTROLLER, with ``linearizable`` only: no controller decides, or the store does not answer.
@@ -926,14 +928,14 @@ class Admin(Blocking):
         return self._run(self._inner.metadata, linearizable=linearizable)
 
     def describe_partitions(self, topics: Iterable[str] = ()) -> list[described.DescribedLeader]:
-        """What leaders measure of the partitions they lead, asked of every living node at once.
+        """The leaders' measurements of their partitions, requested from all live nodes at once.
 
         A partition whose leader does not answer in time is left out.
         """
         return self._run(self._inner.describe_partitions, topics)
 
     def describe_replicas(self, topics: Iterable[str] = ()) -> list[described.DescribedReplica]:
-        """What every living node says of its own replicas; a node that does not answer is left out."""
+        """Each live node's own replicas; a node that does not answer is left out."""
         return self._run(self._inner.describe_replicas, topics)
 
     def list_offsets(
@@ -956,7 +958,8 @@ class Admin(Blocking):
     def record_times(
         self, offsets: Mapping[tuple[str, int], int] | Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """When the first record at or after each offset was written, in ms since 1970, by one small fetch each.
+        """The time at which the first record at or after each offset was written, in ms since 1970; one small fetch
+        each.
 
         A partition without such a record, or whose leader does not answer, is left out.
 
@@ -966,11 +969,11 @@ class Admin(Blocking):
         return self._run(self._inner.record_times, offsets)
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, DeletedRecords]:
-        """Delete the records below an offset for good, and wait until every in-sync replica has deleted them.
+        """Delete the records below an offset permanently, and wait until every in-sync replica has deleted them.
 
-        ``offsets``: by partition the first offset to keep, at most the HW; LATEST (-1) means the HW. Leaders are
-        asked, again while a partition has none, for as long as this admin's ``timeout_ms``. Answers by partition, each
-        with the refusal that kept it from being complete, if any: OFFSET_OUT_OF_RANGE (nothing was deleted),
+        ``offsets``: the first offset to keep by partition, at most the HW; LATEST (-1) means the HW. While a partition
+        has no leader its request is repeated, up to this admin's ``timeout_ms``. Returns the result by partition, with
+        the refusal if the deletion is not complete: OFFSET_OUT_OF_RANGE (nothing was deleted),
         REQUEST_TIMED_OUT (the leader has deleted, an in-sync replica has not; ask again), NETWORK_EXCEPTION.
 
         Raises:
@@ -980,10 +983,11 @@ class Admin(Blocking):
         return self._run(self._inner.delete_records, topic, offsets)
 
     def list_groups(self, *, states: Iterable[str] = ()) -> list[ListedGroup]:
-        """The groups of the cluster, by id; ``states``: only those in one of these, Empty for example.
+        """The groups of the cluster, by id; ``states``: only groups in one of these states, for example Empty.
 
         Raises:
-            GroupsIncomplete: a living node did not answer, or does not know its groups yet; it has those of the others.
+            GroupsIncomplete: a live node did not answer, or has not loaded its groups yet; it has the groups of the
+            others.
         """
         return self._run(self._inner.list_groups, states=states)
 
@@ -998,11 +1002,11 @@ class Admin(Blocking):
     def list_group_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]] | None = None, *, require_stable: bool = True
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What a group has committed, of all partitions without any; None where nothing is.
+        """A group's committed offsets, for all partitions if none is given; None where there is none.
 
-        ``require_stable`` waits until no newer coordinator can have taken a commit, and until no open transaction is to
-        commit another offset; without it the answer comes at once, also while the coordinator cannot commit, and may
-        be from before such a commit.
+        ``require_stable`` waits until no newer coordinator can have accepted a commit and no open transaction has
+        staged an offset; without it the answer comes at once, even while the coordinator cannot commit, and may be
+        older than such a commit.
 
         Raises:
             Refused: the coordinator refused, or did not answer in time.
@@ -1010,7 +1014,7 @@ class Admin(Blocking):
         return self._run(self._inner.list_group_offsets, group_id, partitions, require_stable=require_stable)
 
     def alter_group_offsets(self, group_id: str, offsets: Offsets, *, metadata: str = "") -> None:
-        """Commit positions for a group without members, all in one request; ``metadata`` goes with bare offsets.
+        """Commit offsets for a group without members, all in one request; ``metadata`` is stored with plain offsets.
 
         Raises:
             CommitFailed: some were not committed. UNKNOWN_MEMBER_ID: the group has members.
@@ -1021,7 +1025,7 @@ class Admin(Blocking):
     def delete_group_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicPartition, Refusal | None]:
-        """Delete what a group has committed; by partition why it was not, None if it is gone.
+        """Delete a group's committed offsets; returns by partition the refusal, or None if it was deleted.
 
         Raises:
             Refused: the coordinator refused all of it.
@@ -1029,18 +1033,18 @@ class Admin(Blocking):
         return self._run(self._inner.delete_group_offsets, group_id, partitions)
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, Refusal | None]:
-        """Delete groups that have no members, with their offsets; by id why it was not, None if it is gone."""
+        """Delete groups without members and their offsets; returns by id the refusal, or None if it was deleted."""
         return self._run(self._inner.delete_groups, group_ids)
 
     def list_transactions(
         self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), longer_than_ms: int | None = None
     ) -> list[ListedTransaction]:
-        """The transactional ids of the cluster, by id: those in one of ``states``, Ongoing for example, of one of
+        """The transactional ids of the cluster, by id: those in one of ``states``, for example Ongoing, of one of
         ``producer_ids``, and with a transaction that has been open for longer than ``longer_than_ms``.
 
         Raises:
-            TransactionsIncomplete: a living node did not answer, or does not know its ids yet; it has those of the
-                others.
+            TransactionsIncomplete: a live node did not answer, or has not loaded its ids yet; it has the ids of the
+            others.
         """
         return self._run(
             self._inner.list_transactions, states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms
@@ -1055,7 +1059,7 @@ class Admin(Blocking):
         return self._run(self._inner.describe_transactions, transactional_ids)
 
     def describe_producers(self, topic: str, partitions: Iterable[int] | None = None) -> list[PartitionProducer]:
-        """What the logs of partitions, all without any, remember of producers, by partition and producer id.
+        """The producers that the logs of partitions remember, by partition and producer id; all partitions by default.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, or what a leader refused with.
@@ -1065,19 +1069,19 @@ class Admin(Blocking):
     def find_hanging_transactions(
         self, topic: str, partitions: Iterable[int] | None = None, *, older_than_ms: int = 900000
     ) -> list[HangingTransaction]:
-        """Open transactions of a topic that will not end by themselves: longer than ``older_than_ms`` without a word
-        of their producer, and their coordinator does not know them, or knows them ended. The default is the longest
-        time-out that a producer may ask for (`transaction.max.timeout.ms`).
+        """Open transactions of a topic that will never end by themselves: their producer has been silent for longer
+        than ``older_than_ms``, and their coordinator does not know them or has ended them. The default is the longest
+        time-out that a producer may request (`transaction.max.timeout.ms`).
 
         Raises:
             Refused: as `describe_producers`.
-            TransactionsIncomplete: a node does not say what it coordinates, so nothing can be called hanging.
+            TransactionsIncomplete: a node does not report what it coordinates, so no transaction is known to hang.
         """
         return self._run(self._inner.find_hanging_transactions, topic, partitions, older_than_ms=older_than_ms)
 
     def abort_transaction(self, topic: str, partition: int, *, start_offset: int) -> PartitionProducer:
-        """Abort the transaction that began at ``start_offset`` of one partition, whatever its coordinator says; the
-        producer as it was. Only for one that hangs: of one that lives, the other partitions may still be committed.
+        """Abort the transaction that began at ``start_offset`` in one partition, regardless of its coordinator; returns
+        its producer. Only for one that hangs: if it is alive, its other partitions may still be committed.
 
         Raises:
             Refused: as `open_transaction`; INVALID_PRODUCER_EPOCH: it has ended meanwhile.
@@ -1085,16 +1089,16 @@ class Admin(Blocking):
         return self._run(self._inner.abort_transaction, topic, partition, start_offset=start_offset)
 
     def open_transaction(self, topic: str, partition: int, *, start_offset: int) -> PartitionProducer:
-        """Whose transaction is open in one partition since ``start_offset``.
+        """The producer whose transaction has been open in one partition since ``start_offset``.
 
         Raises:
-            Refused: as `describe_producers`; INVALID_TXN_STATE: no transaction that is open began there.
+            Refused: as `describe_producers`; INVALID_TXN_STATE: no open transaction began there.
         """
         return self._run(self._inner.open_transaction, topic, partition, start_offset=start_offset)
 
     def fence_transactional_id(self, transactional_id: str) -> tuple[int, int]:
-        """Abort the open transaction of a transactional id, and fence its producer, whose next request fails; the
-        producer id and epoch that it has then.
+        """Abort the open transaction of a transactional id and fence its producer, whose next request fails; returns
+        the id's new producer id and epoch.
 
         Raises:
             Refused: TRANSACTIONAL_ID_NOT_FOUND, or the coordinator did not answer in time.
@@ -1103,9 +1107,9 @@ class Admin(Blocking):
 
     @property
     def metadata_age_ms(self) -> int | None:
-        """How old the metadata that this admin follows may be, in ms (C62); None before it has started."""
+        """The greatest possible age of this admin's metadata, in ms (C62); None before the start."""
         return self._call(lambda: self._inner.metadata_age_ms)
 
     def authorizations(self) -> set[str]:
-        """Who may do what at the nodes that answer, by their settings: off, acl, and empty without TLS."""
+        """The ``authorization`` setting of each node that answers: off, acl, or empty without TLS."""
         return self._run(self._inner.authorizations)

@@ -1,7 +1,7 @@
-"""The token by which one client shows who it is: asked for at its start, and again before its end.
+"""The bearer token of one client: requested at the start, and again before it expires.
 
 Invariant: a token is in the headers of calls over TLS and nowhere else: in no line of the log, no error and no `repr`.
-While there is no new one the old one is shown, and servers decide.
+Until there is a new token the old one is sent, and servers decide.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from strandline.client.log import RetryLog
 from strandline.rpc.tls import CallMetadata, Tls, TlsWithToken, TlsWrong, is_given
 
 TokenCallback = Callable[[], str | Awaitable[str]]
-"""Returns a token that holds for a while, as an OpenID provider gives it. One that waits for nothing asynchronously is
-called in a thread of its own."""
+"""Returns a token that is valid for a while, for example from an OpenID provider. A function that is not asynchronous
+is called in a thread of its own."""
 
 PATIENCE_S = 10.0
-"""For the callback."""
+"""How long the callback may take."""
 LOOK_S = 0.5
-"""Between two looks at the clock, and the least between two questions to the callback."""
+"""Time between two checks of the clock, and the least time between two calls of the callback."""
 _AT = 0.8
-"""The part of a token's life after which another one is asked for."""
+"""The share of a token's lifetime after which a new one is requested."""
 _TOKEN = re.compile(r"[!-~]{1,8192}")
 
 
 class NoToken(ValueError):
-    """The callback gave none; the sentence says what, and never what it gave or raised."""
+    """The callback returned no token; the message says why, but never what it returned or raised."""
 
 
 class Token:
@@ -47,10 +47,10 @@ class Token:
         self._retry = RetryLog("asking for a token")
 
     def tls(self, cert: str | Path | bytes, key: str | Path | bytes, ca: str | Path | bytes) -> Tls:
-        """TLS for a client that shows it.
+        """TLS for a client that presents it.
 
         Raises:
-            TlsWrong: a certificate is given, too, or no authority.
+            TlsWrong: a certificate is given as well, or no authority.
         """
         if is_given(cert) or is_given(key):
             raise TlsWrong("a client shows a token or a certificate; give tls_ca and token, or leave token out")
@@ -59,11 +59,11 @@ class Token:
         return TlsWithToken(ca, self.metadata)
 
     def metadata(self) -> CallMetadata:
-        """What a call carries now."""
+        """The headers of a call now."""
         return (("authorization", f"Bearer {self._token}"),)
 
     async def replace(self, shown: CallMetadata) -> None:
-        """Ask for another one than what a call carried, unless there is one meanwhile; a failure is logged."""
+        """Request a token other than the one in a call, unless there is a newer one already; a failure is logged."""
         async with self._asking:
             if shown != self.metadata():
                 return
@@ -75,10 +75,10 @@ class Token:
                 self._retry.failed(time.monotonic() * 1000, str(error))
 
     async def renew(self) -> None:
-        """Ask for a token.
+        """Request a token.
 
         Raises:
-            NoToken: the callback failed, took longer than `PATIENCE_S`, or gave none.
+            NoToken: the callback failed, took longer than `PATIENCE_S`, or returned none.
         """
         self._asked_s = time.monotonic()
         try:
@@ -89,14 +89,14 @@ class Token:
         except NoToken:
             raise
         except Exception as error:
-            # Its text may hold what the callback logs in with.
+            # Its text may contain the callback's credentials.
             raise NoToken(f"the callback for tokens failed: {type(error).__name__}") from error
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
             raise NoToken("the callback for tokens gave no token: a string without spaces, of at most 8192 characters")
         self._token, self._due_s = token, self._asked_s + _lasts_s(token) * _AT
 
     async def keep_forever(self) -> None:
-        """Replace it before its end."""
+        """Replace the token before it expires, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             if time.monotonic() >= self._due_s:
@@ -104,7 +104,7 @@ class Token:
 
 
 def _lasts_s(token: str) -> float:
-    """For how long, as the token says; for ever, if it is of a kind that does not."""
+    """Remaining lifetime according to the token, in s; infinite for tokens that do not have one."""
     try:
         claims = token.split(".")[1]
         content = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))

@@ -1,1 +1,1 @@
-"""What a client knows of its cluster, and how it keeps asking."""
+"""A client's metadata of its cluster, and its requests to controllers."""

@@ -1,4 +1,4 @@
-"""How the client learns of the cluster: it subscribes to metadata at any process, so a new leader is known at once.
+"""The client's connection to the cluster: subscribes to metadata at any process, so it learns of leaders at once.
 
 Invariant: there is always exactly one subscription under way or about to be; every wait on what it brings has a
 deadline; without any answer the last view stays in use, and producing and consuming continue with it.
@@ -46,17 +46,17 @@ _Answer = TypeVar("_Answer")
 
 DEFAULT_TIMEOUT_MS = 10_000
 SILENCE_MS = 2_500
-"""A subscription that is silent for this long is moved to another server; one that lives sends something every 2 s."""
+"""A subscription that is silent for this long is moved to another server; a live one sends something every 2 s."""
 _MOST_PATIENCE = 8
-"""The time is doubled, up to so often, for each round in which no server sent anything: all may be overloaded."""
+"""How often the time is doubled at most, once for each round in which no server sent anything: all may be busy."""
 WATCH_SILENCE_MS = 15_000
-"""The same for a controller without MetadataService, whose signs of life are rarer."""
+"""The same for a controller without MetadataService, which sends signs of life less often."""
 PRODUCER_ID_MS = 2_000
-"""How long one process is asked for a producer id, before a controller or the next node is."""
+"""How long to wait for a producer id from one process, before a controller or the next node is asked."""
 METADATA_STALE_MS = 30_000
-"""Metadata older than this is looked for elsewhere (C63)."""
+"""If metadata is older than this, another server is tried (C63)."""
 ELSEWHERE_MS = 5_000
-"""How long a server whose metadata is stale, or older than what was seen, is kept."""
+"""How long to stay at a server whose metadata is stale, or older than what was seen."""
 
 
 def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Endpoint]:
@@ -73,7 +73,7 @@ def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Endpoint]:
 
 
 class Cluster:
-    """The client's connection to a cluster: what it knows, and the channels to its nodes and controllers."""
+    """The client's connection to a cluster: its view, and the channels to its nodes and controllers."""
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class Cluster:
         token: TokenCallback | None = None,
     ) -> None:
         """``bootstrap``: any processes of the cluster, controllers or data nodes. ``timeout_ms`` bounds `start` and
-        every question that names no deadline of its own. Without ``all_topics`` the view has the topics that were
-        asked for with `topic` or `want`. ``client_id`` is the first word of the user agent of every call.
+        every request without a deadline of its own. Without ``all_topics`` the view has the topics that were
+        requested with `topic` or `want`. ``client_id`` is the first word of the user agent of every call.
         ``on_trouble`` is that of `background`, which owns the tasks of the whole client.
 
         TLS is given as paths or as PEM in bytes, all three or none; files that change are read again. With ``token``
@@ -109,14 +109,14 @@ class Cluster:
         self.channels = Channels(tls=tls, client_id=client_id)
         self.timeout_ms = timeout_ms
         self._bootstrap = parse_bootstrap(bootstrap)
-        # In this client's own order: not all clients of one list are to sit on its first address.
+        # Shuffled, so that not all clients with the same list use its first address.
         self._drawn = random.sample(self._bootstrap, len(self._bootstrap))
         self.controllers = subscribing.Controllers(self.channels, self._bootstrap, has_certificate=token is None)
         self._patience = 1
         self._stale_ms = stale_ms
         self._elsewhere_ms = elsewhere_ms
         self._wanted = subscribing.WantedTopics(everything=all_topics)
-        # Whether the view has what is wanted and nothing else, so that changes of that are enough.
+        # Whether the view has exactly the wanted topics, so that their changes are enough.
         self._holds_what_is_wanted = False
         self._source = self._drawn[0]
         self._age_ms: tuple[int, float] | None = None
@@ -130,7 +130,7 @@ class Cluster:
         self._other_services: set[Endpoint] = set()
         self._retry = RetryLog("following metadata")
         self.heard_s: float | None = None
-        """When the subscription last brought anything, signs of life included, by `time.monotonic`; None: never."""
+        """When the subscription last received anything, including signs of life, by `time.monotonic`; None if never."""
 
     @property
     def cluster_id(self) -> str | None:
@@ -150,7 +150,8 @@ class Cluster:
 
     @property
     def metadata_age_ms(self) -> int | None:
-        """How old what is known may be, in ms: the server's word and the time since; None before the first."""
+        """The greatest possible age of the view, in ms: the server's figure plus the time since; None before the
+        first."""
         if self._age_ms is None:
             return None
         age_ms, heard_s = self._age_ms
@@ -168,7 +169,7 @@ class Cluster:
             NotAController: every address answered, and none of them serves metadata.
             ClusterUnreachable: no node answered within ``timeout_ms``.
             Refused: CLUSTER_AUTHORIZATION_FAILED, our certificate may not watch the cluster;
-                SASL_AUTHENTICATION_FAILED, our token is not believed.
+            SASL_AUTHENTICATION_FAILED, our token is not accepted.
             NoToken: the callback gave none.
             ForkedAfterUse: this process was forked from one that had used gRPC.
         """
@@ -187,7 +188,7 @@ class Cluster:
             listed = ", ".join(target(endpoint) for endpoint in self._bootstrap)
             raise ClusterUnreachable(f"nobody answered at {listed}: {self._last_error}") from None
         if self._hopeless is not None:
-            # Asking again would not help, and the callers that wait should not wait for the deadline.
+            # A retry would not help, and callers should not have to wait for the deadline.
             await self.close()
             raise self._hopeless
 
@@ -203,11 +204,11 @@ class Cluster:
         self._listeners.append(listener)
 
     def refresh(self) -> None:
-        """Something the view said turned out wrong: if the subscription is down, open it now instead of later."""
+        """The view turned out to be wrong: if the subscription is down, reopen it now instead of later."""
         self._hurry.set()
 
     def note_leader(self, tp: TopicPartition, said: partition_pb2.CurrentLeader) -> None:
-        """Believe the leader that a node named beside a refusal (KIP-951), until metadata names a newer one."""
+        """Use the leader that a node named in a refusal (KIP-951), until metadata names a newer one."""
         if not said.HasField("leader_id") or not said.HasField("leader_epoch"):
             return
         endpoint = read_endpoint(said.endpoint) if said.HasField("endpoint") else None
@@ -215,7 +216,7 @@ class Cluster:
             self.changed()
 
     def _troubled(self, error: BaseException | None) -> None:
-        # Who waits looks again, and hears of the error or begins again what was cut off.
+        # Waiting callers check again, and raise the error or restart cancelled work.
         self._changed.set()
         self._changed = asyncio.Event()
         self._on_trouble(error)
@@ -230,7 +231,7 @@ class Cluster:
     async def wait_for(
         self, look: Callable[[ClusterView], T | None], *, otherwise: Refusal, deadline_ms: int | None = None
     ) -> T:
-        """What ``look`` finds in the view, as soon as it finds something.
+        """Wait until ``look`` finds something in the view, and return it.
 
         Raises:
             Refused: ``otherwise``, when the deadline (in ms, default ``timeout_ms``) has passed.
@@ -247,7 +248,7 @@ class Cluster:
             raise Refused(otherwise.code, otherwise.message, otherwise.outcome) from None
 
     async def topic(self, name: str, *, deadline_ms: int | None = None) -> TopicImage:
-        """A topic with its partitions, waiting for it to exist. It is followed from now on.
+        """A topic with its partitions, after waiting for it to exist. The client follows it from now on.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION at the deadline.
@@ -257,7 +258,7 @@ class Cluster:
         return await self.wait_for(lambda view: view.topic(name), otherwise=unknown, deadline_ms=deadline_ms)
 
     def want(self, name: str) -> None:
-        """Follow this topic from now on; it is in the view once it has come."""
+        """Follow this topic from now on; it is in the view once it has arrived."""
         self._wanted.add(name)
 
     async def ask_controller(
@@ -285,15 +286,16 @@ class Cluster:
             if not hint.endpoint:
                 self.controllers.passed_over(endpoint)
                 raise
-        # A standby did nothing with it, and says who decides (C31).
+        # A standby did nothing, and names the active controller (C31).
         active = parse_endpoint(hint.endpoint)
         self.controllers.met(active)
         return await self.ask(method(self.controllers.stub(active)), request, deadline_ms=left())
 
     async def init_producer_id(self) -> pb.InitProducerIdResponse:
-        """An identity for a producer, from our source, whatever process it is, or else from a controller or a node.
+        """An identity for a producer, from our metadata source, whatever process that is, else from a controller or
+        node.
 
-        Repeated freely: an answer that is lost costs an id and nothing else. Nodes have some while no one decides.
+        Safe to repeat: a lost answer only costs an id. Nodes have a supply for times without an active controller.
 
         Raises:
             Refused, ClusterUnreachable: as `ask_controller`.
@@ -303,7 +305,7 @@ class Cluster:
         try:
             return await self.ask(self.controllers.stub(self._source).InitProducerId, request, deadline_ms=limit_ms)
         except (Refused, ClusterUnreachable):
-            # Its source may be a node of an earlier release, or gone since.
+            # The source may be a node of an earlier release, or may have gone away.
             pass
         try:
             return await self.ask_controller(lambda to: to.InitProducerId, request)
@@ -331,7 +333,7 @@ class Cluster:
         except Refused as refused:
             if refused.refusal.code is not ErrorCode.SASL_AUTHENTICATION_FAILED or self._token is None:
                 raise
-        # Nothing was done. Once more, with another token.
+        # Nothing was done. Try once more, with a new token.
         with suppress(TimeoutError):
             async with asyncio.timeout(left() / 1000):
                 await self._token.replace(shown)
@@ -360,7 +362,8 @@ class Cluster:
         *,
         deadline_ms: int | None = None,
     ) -> _Answer:
-        """As `ask`, given up as soon as the view says that another process is to be asked: one that hangs never will.
+        """As `ask`, but gives up as soon as the view shows that another process should be asked, in case this one
+        hangs.
 
         Raises:
             Refused, ClusterUnreachable: as `ask`; ClusterUnreachable also when it was given up.
@@ -382,10 +385,9 @@ class Cluster:
         return asking.result()
 
     async def fetch_image(self, *, linearizable: bool = False) -> MetadataImage:
-        """The state as the controller returns it now, not as it was last sent; without one that decides, as our source
-        has it.
+        """The current state from the controller, not as it was last sent; from our source if no controller is active.
 
-        ``linearizable``: the controller confirms first that it decides, and no other process is asked (C14b).
+        ``linearizable``: the controller first confirms that it is active, and no other process is asked (C14b).
 
         Raises:
             Refused, ClusterUnreachable: as `ask`.
@@ -416,13 +418,13 @@ class Cluster:
             for endpoint in self._candidates():
                 hinted = await self._follow_at(endpoint, backoff)
                 if hinted is not None:
-                    # Once: two controllers that name each other must not keep this from its pauses (C31).
+                    # Only once: two controllers that name each other must not make this loop without pauses (C31).
                     await self._follow_at(hinted, backoff)
                 await self._pause(backoff)
             self._patience = min(2 * self._patience, _MOST_PATIENCE) if self.heard_s == heard_s else 1
 
     async def _follow_at(self, endpoint: Endpoint, backoff: Backoff) -> Endpoint | None:
-        """Follow one address until that ends; returns which one it names instead."""
+        """Follow one address until that ends; returns the address that it names instead, if any."""
         shown = self._shown()
         try:
             await self._follow(endpoint, backoff)
@@ -439,12 +441,12 @@ class Cluster:
         return None
 
     def _candidates(self) -> list[Endpoint]:
-        """The bootstrap addresses, then every node that was heard of."""
+        """The bootstrap addresses, then every known node."""
         known = [node for node in self._nodes() if node not in self._other_services]
         return list(dict.fromkeys([*self._drawn, *known]))
 
     def _nodes(self) -> list[Endpoint]:
-        """Where clients reach the nodes that are not fenced."""
+        """The client addresses of the nodes that are not fenced."""
         nodes = self.view.image.nodes if self.view.image is not None else ()
         return [node.client_endpoint for node in nodes if node.client_endpoint is not None and not node.fenced]
 
@@ -453,7 +455,7 @@ class Cluster:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             self._other_services.add(endpoint)
             self._last_error = f"{target(endpoint)} serves no metadata"
-            # The connection works, so the name would never be resolved again, though its owner may have moved.
+            # The connection works, so the name would never be resolved again, although it may have moved.
             self.channels.renew(endpoint, grace_s=0)
         else:
             self._other_services.discard(endpoint)
@@ -470,7 +472,7 @@ class Cluster:
         self._changed.set()
 
     async def _follow(self, endpoint: Endpoint, backoff: Backoff) -> None:
-        """Take what this server sends until it ends, or another one may have something newer."""
+        """Apply this server's updates until the stream ends, or until another server may have newer ones."""
         try:
             await self._subscribe(endpoint, backoff)
         except grpc.aio.AioRpcError as error:
@@ -521,7 +523,7 @@ class Cluster:
             return taken
         self.controllers.named(update.controllers)
         if update.as_of.node_id is None:
-            # Only the controller that decides says that its metadata has no age (C62).
+            # Only the active controller reports metadata without an age (C62).
             note = self.controllers.seen if update.as_of.age_ms else self.controllers.met
             note(endpoint)
         if taken is not UpdateTaken.OLDER:
@@ -541,15 +543,15 @@ class Cluster:
                 await self._hurry.wait()
         except TimeoutError:
             return
-        # Hurried: a moment all the same, so that a refused connection cannot make this loop spin.
+        # Even in a hurry wait a moment, so that a refused connection cannot make this loop spin.
         await asyncio.sleep(0.02)
 
 
 def _is_awaited(update: MetadataUpdate) -> bool:
-    """Whether it holds what the stream will not send again: the state of topics, and not only a change of it."""
+    """Whether it has something that the stream will not send again: the state of topics, not only a change of it."""
     return update.is_snapshot or bool(update.topics or update.missing)
 
 
 def waits_for_a_node(refusal: Refusal) -> bool:
-    """Whether a controller decides, and waits for the first word of a node before it answers (C37)."""
+    """Whether a controller is active but must hear from a node before it answers (C37)."""
     return refusal.hint is not None and refusal.hint.why == "UNHEARD"

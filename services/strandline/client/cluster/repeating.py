@@ -1,7 +1,7 @@
-"""Asking the controllers again while one of them takes over from another.
+"""Repeats requests to the controllers while one of them takes over from another.
 
-Invariant: only a question that may be done twice is asked twice: one that changes nothing, one that gives absolute
-values, one with a request id, and one that names the very topic, process or epoch that it is about (C32).
+Invariant: only an idempotent request is repeated: one that changes nothing, that has absolute values, that has a
+request id, or that names the exact topic, process or epoch (C32).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def new_request_id() -> str:
 
 
 class AsksControllers(Protocol):
-    """What asks a controller once: a `Cluster`."""
+    """Sends one request to a controller: a `Cluster`."""
 
     timeout_ms: int
 
@@ -42,11 +42,11 @@ class AsksControllers(Protocol):
 
 
 class Answered(NamedTuple, Generic[_Answer]):
-    """The last answer to a question that was asked until it had one."""
+    """The answer to a request that was repeated until it had one."""
 
     answer: _Answer
     may_repeat: bool
-    """Whether an earlier answer was lost: this one may be to a repeat of what was done."""
+    """Whether an earlier answer was lost, so that this one may be to a repeat of a request that was applied."""
 
 
 async def ask_again(
@@ -57,7 +57,7 @@ async def ask_again(
     deadline_ms: int | None = None,
     repeats: Callable[[Refusal], bool] | None = None,
 ) -> _Answer:
-    """The answer of `ask_until_answered`, which raises as this does."""
+    """The answer of `ask_until_answered`; raises the same errors."""
     return (await ask_until_answered(cluster, method, request, deadline_ms=deadline_ms, repeats=repeats)).answer
 
 
@@ -71,7 +71,7 @@ async def ask_until_answered(
 ) -> Answered[_Answer]:
     """As `Cluster.ask_controller`, repeated until the deadline while an answer is lost or no controller decides.
 
-    ``repeats``: after which refusals; by default after each that says that another controller may decide.
+    ``repeats``: the refusals to repeat after; by default those which say that another controller may be active.
 
     Raises:
         Refused: the answer's refusal.
@@ -102,7 +102,7 @@ async def ask_until_answered(
         retry.failed(time.monotonic() * 1000, str(error))
         pause_s = backoff.next_s()
         if pause_s * 1000 >= left():
-            # Once a question was sent, it must not be reported that nothing was done.
+            # After a request was sent, it must not be reported that nothing was done.
             raise lost or error
         await asyncio.sleep(pause_s)
 

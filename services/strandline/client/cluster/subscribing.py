@@ -1,7 +1,7 @@
-"""One subscription to the metadata at one server: which topics it was asked for, and what it sends.
+"""One subscription to metadata at one server: the topics that it includes, and the updates that it sends.
 
-Invariant: `since` goes with exactly the topics whose state at that position is held; every other topic that is wanted
-is asked for as one that is new, and comes whole.
+Invariant: `since` covers exactly the topics whose state at that position is known; every other wanted topic is
+requested as a new one, and is sent whole.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class WantedTopics:
     def __init__(self, *, everything: bool) -> None:
         self.everything = everything
         self.names: dict[str, None] = {}
-        # Those whose state is held as of the newest position: sent, or found missing.
+        # Topics whose state at the newest position is known: received, or found missing.
         self.held: set[str] = set()
         self.news = asyncio.Event()
 
     def add(self, name: str) -> None:
-        """This topic is used from now on."""
+        """Include this topic from now on."""
         if name not in self.names:
             self.names[name] = None
             self.news.set()
 
     def took(self, update: subscription.MetadataUpdate) -> None:
-        """An update was believed."""
+        """An update was applied."""
         if update.is_snapshot:
             self.held.clear()
         self.held.update(topic.name for topic in update.topics)
@@ -61,7 +61,7 @@ class SubscribedStream:
         self._writing: asyncio.Task[None] | None = None
 
     async def begin(self, since: AsOf | None) -> None:
-        """Send what is wanted; ``since``: the position whose state is held."""
+        """Send the wanted topics; ``since``: the position whose state is known."""
         wanted = self._wanted
         names = [name for name in wanted.names if since is None or name in wanted.held]
         self._asked.update(names)
@@ -126,10 +126,10 @@ MetadataStream = SubscribedStream | WatchedStream
 
 
 # ---- controllers
-# Which controller a question goes to, and when the next one is asked instead.
+# Decides which controller a request goes to, and when the next one is tried instead.
 #
-# Invariant: a question is sent once. Another address is tried only if not a byte was sent to the one before; who may
-# ask twice does so by `repeating`.
+# Invariant: a request is sent once. Another address is tried only if not a byte was sent to the previous one; callers
+# that may repeat a request use `repeating`.
 
 _Request = TypeVar("_Request")
 _Answer = TypeVar("_Answer")
@@ -140,14 +140,14 @@ CONNECT_MS = 2_000
 
 
 class Controllers:
-    """The addresses at which controllers are, the most likely first."""
+    """The addresses of controllers, the most likely one first."""
 
     def __init__(self, channels: Channels, bootstrap: list[Endpoint], *, has_certificate: bool = True) -> None:
-        """Without ``has_certificate`` their ports for nodes are left alone: these require one."""
+        """Without ``has_certificate`` the controllers' ports for nodes are not used, because they require one."""
         self._channels = channels
         self._has_certificate = has_certificate
         self._bootstrap = bootstrap
-        # A dict, because it keeps the order in which they became known.
+        # A dict, because it keeps the order of insertion.
         self._met: dict[Endpoint, None] = {}
         self._named: tuple[subscription.KnownController, ...] = ()
         self._passed_over: Endpoint | None = None
@@ -160,22 +160,22 @@ class Controllers:
             self._passed_over = None
 
     def seen(self, endpoint: Endpoint) -> None:
-        """A controller that does not decide is here; it knows which one does."""
+        """An inactive controller answered here; it knows the active one."""
         self._met.setdefault(endpoint, None)
 
     def passed_over(self, endpoint: Endpoint) -> None:
-        """A controller here gave no answer, or does not decide and does not know which one does: the others are asked
+        """A controller here did not answer, or is inactive and does not know the active one, so the others are tried
         first."""
         self._passed_over = endpoint
 
     def named(self, controllers: tuple[subscription.KnownController, ...]) -> None:
-        """A node said where they are."""
+        """A node reported the controllers' addresses."""
         if controllers:
             self._named = controllers
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """Where to ask, in order."""
+        """The addresses to try, in order."""
         named = (one.client or (one.internal if self._has_certificate else None) for one in self._named)
         known = dict.fromkeys([*self._met, *(endpoint for endpoint in named if endpoint is not None)])
         found = list(known) or self._bootstrap
@@ -186,7 +186,7 @@ class Controllers:
         return ControllerServiceStub(self._channels.to(endpoint))
 
     async def first(self, left: Callable[[], int]) -> Endpoint:
-        """An address at which something accepts a connection; ``left``: what is left of the call's time, in ms.
+        """An address that accepts a connection; ``left``: the rest of the call's time, in ms.
 
         Raises:
             ControllersAway: there is none.

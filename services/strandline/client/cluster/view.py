@@ -1,7 +1,7 @@
-"""What the client believes of the cluster: which topics there are, who leads what, where nodes are.
+"""The client's view of the cluster: its topics, leaders, and the addresses of its nodes.
 
-Invariant: belief never goes back to an older position, from any sender (C63), nor to an older leader epoch of a
-partition; a leader that a node named in a refusal counts until metadata names one at least as new.
+Invariant: the view never goes back to an older position, from any sender (C63), nor to an older leader epoch of a
+partition; a leader that a node named in a refusal is used until metadata names one that is at least as new.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from strandline.rpc.convert.subscription import MetadataUpdate
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, since which epoch, and where clients reach it."""
+    """The leader of a partition, its epoch, and its address for clients."""
 
     node_id: NodeId
     epoch: LeaderEpoch
@@ -25,31 +25,31 @@ class Leader(NamedTuple):
 
 
 class UpdateTaken(Enum):
-    """What became of an update."""
+    """The result of an update."""
 
     NEWS = "news"
     NOTHING = "nothing"
-    """There was nothing in it but a position and its age."""
+    """It had only a position and its age."""
     OLDER = "older"
-    """It is of an older position than one that was seen, so it is ignored."""
+    """Its position is older than one already seen, so it is ignored."""
     UNUSABLE = "unusable"
-    """It is of another cluster, or a change without the state that it changes."""
+    """It is from another cluster, or a change without the state that it changes."""
 
 
 class ClusterView:
-    """The newest state that was sent, as far as its topics were wanted, in the forms that are looked up."""
+    """The newest state of the wanted topics, indexed for look-ups."""
 
     def __init__(self) -> None:
         self.image: MetadataImage | None = None
         self.newest = AsOf(-1, -1)
-        """The greatest position ever seen."""
+        """The newest position ever seen."""
         self._by_name: dict[str, TopicImage] = {}
         self._by_id: dict[str, TopicImage] = {}
         self._nodes: dict[NodeId, NodeImage] = {}
         self._hints: dict[TopicPartition, Leader] = {}
 
     def apply(self, update: MetadataUpdate) -> UpdateTaken:
-        """Believe an update, unless something newer was seen."""
+        """Apply an update, unless something newer was seen."""
         if update.is_sign_of_life:
             if self.image is not None and self.newest.is_before(update.as_of):
                 self._reach(update.as_of)
@@ -84,7 +84,7 @@ class ClusterView:
         return partition is not None and epoch > partition.leader_epoch
 
     def hint(self, tp: TopicPartition, node_id: NodeId, epoch: LeaderEpoch, endpoint: Endpoint | None) -> bool:
-        """Note the leader that a refusing node named (KIP-951); whether that is news."""
+        """Record the leader that a refusing node named (KIP-951); returns whether it is new."""
         endpoint = endpoint or self.endpoint_of(node_id)
         known = self._hints.get(tp)
         if endpoint is None or not self._is_newer(tp, epoch) or (known is not None and known.epoch >= epoch):
@@ -112,12 +112,12 @@ class ClusterView:
         return self._nodes.get(node_id)
 
     def endpoint_of(self, node_id: NodeId) -> Endpoint | None:
-        """Where clients reach a node."""
+        """The address of a node for clients."""
         node = self._nodes.get(node_id)
         return node.client_endpoint if node is not None else None
 
     def leader_of(self, tp: TopicPartition) -> Leader | None:
-        """Who leads the partition; None if there is none, or its address is not known."""
+        """The leader of the partition; None if there is none, or its address is not known."""
         hinted = self._hints.get(tp)
         if hinted is not None:
             return hinted

@@ -1,1 +1,1 @@
-"""How records get from a leader to the reader."""
+"""Fetches records from leaders for a consumer."""

@@ -1,7 +1,7 @@
-"""What a user writes a block around: the records and offsets in it are committed together, or none of them (X3, X16).
+"""The transaction of a block: its records and offsets are committed together, or none of them (X3, X16).
 
-Invariant: offsets go to the coordinator of their group once, at the end of the transaction; a consumer that is part of
-one that was aborted, or could not begin, is back where its group has committed.
+Invariant: offsets are sent to the coordinator of their group once, at the end of the transaction; after an abort, or if
+the transaction could not begin, a consumer in it is back at its group's committed offsets.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Transaction:
         self._timeout_ms = timeout_ms
         self._consumer = consumer
         self._staged: dict[str, _Staged] = {}
-        # Why what is staged must not be committed.
+        # Why the staged offsets must not be committed.
         self._refusal: Refusal | None = None
-        # What the consumer gave, as it is being committed.
+        # The offsets after the consumer's records, as they are being committed.
         self._given: Positions = {}
         self._is_begun = self._is_over = False
 
@@ -52,8 +52,8 @@ class Transaction:
         try:
             await self._of.begin()
         except BaseException:
-            # What was polled for this transaction would otherwise be part of the next one, without its outputs. While
-            # another one is open, it is that one's.
+            # Otherwise records polled for this transaction would be committed by the next one, without their outputs.
+            # While another transaction is open, they belong to that one.
             if self._consumer is not None and self._of.phase is TransactionPhase.NONE:
                 self._consumer._rewind()
             raise
@@ -71,13 +71,13 @@ class Transaction:
         try:
             await self.abort()
         except ProducerFenced as fenced:
-            # What went wrong in the block is what the caller hears; the next transaction says this.
+            # The caller gets the error of the block; this one is raised by the next transaction.
             log.warning("%s", fenced)
 
     async def send_offsets(self, offsets: Offsets, group: GroupMetadata | str) -> None:
-        """Commit these positions for a group when the transaction is committed; a bare name is a group without members.
+        """Commit these offsets for a group when the transaction commits; a plain name means a group without members.
 
-        They are sent at its end, together with those of other calls; a later one for a partition replaces an earlier.
+        They are sent at its end, with those of other calls; a later offset for a partition replaces an earlier one.
 
         Raises:
             Refused: INVALID_TXN_STATE, the transaction is not open.
@@ -91,7 +91,7 @@ class Transaction:
 
     def _stage(self, group_id: str, member: AsMember | None, offsets: Positions, superseded: Superseded) -> None:
         before = self._staged.get(group_id)
-        # All of them are sent in the newest epoch, so what was lost since an earlier call counts for all.
+        # All are sent with the newest epoch, so a partition that was lost after an earlier call fails all of them.
         staged = _Staged(member, (before.offsets if before else {}) | offsets)
         self._staged[group_id] = staged
         self._refusal = self._refusal or next(iter(refusals(staged.offsets, superseded).values()), None)
@@ -100,7 +100,7 @@ class Transaction:
         """Commit now; the end of the block does it too. After `OutcomeUnknown` it asks again.
 
         Raises:
-            TransactionAborted: it could not be committed, and nothing of it counts; run the block again.
+            TransactionAborted: it could not be committed, so none of it counts; run the block again.
             ProducerFenced: another producer has the transactional id; end the process.
             OutcomeUnknown: the coordinator did not answer within ``delivery_timeout_ms``.
             Refused: INVALID_TXN_STATE, the transaction has ended.
@@ -121,7 +121,7 @@ class Transaction:
         """Abort now; an exception that leaves the block does it too. After the end it does nothing.
 
         Raises:
-            ProducerFenced: another producer has the transactional id; it is aborted all the same.
+            ProducerFenced: another producer has the transactional id; the transaction is aborted all the same.
         """
         if self._is_over or self._of.phase is TransactionPhase.UNKNOWN:
             return
@@ -141,7 +141,7 @@ class Transaction:
             raise Refused(ErrorCode.INVALID_TXN_STATE, message, Outcome.NOT_APPENDED)
 
     async def _send_staged(self) -> bool:
-        """Send what is to be committed for groups; whether there is any.
+        """Send the staged offsets of groups; returns whether there are any.
 
         Raises:
             Refused: STALE_MEMBER_EPOCH, some of it is not this member's; or a coordinator refused.
@@ -161,10 +161,10 @@ class Transaction:
         return bool(self._staged)
 
     def _stage_given(self, consumer: Consumer[Any, Any]) -> None:
-        """Take in what the consumer gave and has not been committed.
+        """Stage the offsets after the consumer's records that are not committed yet.
 
         Raises:
-            Refused: STALE_MEMBER_EPOCH, some of that is not its own any more: another member works on it, too.
+            Refused: STALE_MEMBER_EPOCH, some partitions are no longer its own, so another member works on them, too.
         """
         group = consumer._grouped()
         given = group.given_uncommitted()
