@@ -64,7 +64,7 @@ def test_a_rule_is_added_with_yes_alone(admin: MemoryAdmin) -> None:
     done = _run(*words, "--yes")
 
     assert (dry.exit_code, refused.exit_code, done.exit_code) == (0, 1, 0)
-    assert "--yes does it" in dry.output
+    assert "--yes applies it" in dry.output
     assert (before, [str(each) for each in admin.rules]) == ([], ["client/x DENY READ topic PREFIXED a."])
 
 

@@ -110,7 +110,7 @@ def test_an_input_that_is_not_there_ends_a_command_before_spark_starts(
     ("arguments", "reported"),
     [
         (["--input", "absent"], "absent is no directory"),
-        (["--input", ".", "--step", "often"], "'often' is no duration"),
+        (["--input", ".", "--step", "often"], "'often' is not a duration"),
         (["--input", ".", "--delay", "5ms"], "5ms is too short; give 1s or more"),
         (["--input", ".", "--trigger", "0s"], "0s is too short; give 1s or more"),
         (["--input", ".", "--format", "iceberg"], "--format iceberg: live rows become final one by one"),

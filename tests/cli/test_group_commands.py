@@ -149,7 +149,7 @@ def test_states_are_taken_in_any_case() -> None:
     """A list of states is read without regard to case; a word that is none is rejected with those there are."""
     assert states_of("stable, EMPTY", STATES, "group") == ["Stable", "Empty"]
     assert states_of(None, STATES, "group") == []
-    with pytest.raises(typer.BadParameter, match="no state of a group; known are Empty, Assigning"):
+    with pytest.raises(typer.BadParameter, match="not a state of a group; known are Empty, Assigning"):
         states_of("stabel", STATES, "group")
 
 
@@ -276,7 +276,7 @@ def test_a_plan_is_lines_of_topic_partition_and_offset(tmp_path: Path) -> None:
         (["--to-earliest"], "give --topic, --all-topics"),
         (["--topic", "t", "--all-topics", "--to-earliest"], "give --topic, --all-topics"),
         (["--topic", "t", "--to-earliest", "--dry-run", "--execute"], "not both"),
-        (["--topic", "t", "--to-datetime", "yesterday"], "is no time"),
+        (["--topic", "t", "--to-datetime", "yesterday"], "is not a time"),
     ],
 )
 def test_one_target_and_one_choice_of_partitions(words: list[str], said: str) -> None:

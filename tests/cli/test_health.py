@@ -54,7 +54,7 @@ def test_an_election_that_lacks_a_log_names_its_node() -> None:
 
     assert health.problems[1] == (
         "logs must be compared before one may lead: orders-0 lacks node 3 "
-        "(start those nodes; `strandline topic elect --unclean` goes on without them and may lose records)"
+        "(start those nodes; `strandline topic elect --unclean` continues without them and may lose records)"
     )
 
 

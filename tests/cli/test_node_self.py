@@ -111,7 +111,7 @@ async def test_no_controller_is_a_failure_at_the_deadline(as_node: Callable[[str
     """Without a controller that could move leaders it retries until the deadline and reports the errors."""
     as_node("127.0.0.1:1")
 
-    with pytest.raises(CommandFailed, match="no controller took the shutdown of node 2"):
+    with pytest.raises(CommandFailed, match="no controller accepted the shutdown of node 2"):
         await asyncio.wait_for(leave(deadline_s=0.5), 20)
 
 

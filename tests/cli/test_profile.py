@@ -117,13 +117,13 @@ def test_a_flag_counts_before_a_variable_and_that_before_a_profile(monkeypatch: 
     named = run("topic", "list", "--profile", "mine")
     both = run("topic", "list", "--profile", "mine", "-b", "flag")
 
-    assert "STRANDLINE_BOOTSTRAP counts before the profile" in named.stderr
-    assert "counts before" not in both.stderr
+    assert "STRANDLINE_BOOTSTRAP overrides the profile" in named.stderr
+    assert "overrides" not in both.stderr
 
 
 @pytest.mark.usefixtures("configuration")
 def test_a_profile_is_chosen_by_flag_variable_or_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """--profile counts before STRANDLINE_PROFILE, and that before `profile use`."""
+    """--profile overrides STRANDLINE_PROFILE, which overrides `profile use`."""
     for name in ("flag", "variable", "profile"):
         write(name, f"bootstrap = ['{name}']")
     run("profile", "use", "profile")

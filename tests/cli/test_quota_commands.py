@@ -61,7 +61,7 @@ def test_a_quota_is_set_and_removed_with_yes_alone(admin: MemoryAdmin) -> None:
     absent = _run("remove", "client/x", "request_rate", "--yes")
     gone = _run("remove", "client/x", "producer_byte_rate", "--yes")
 
-    assert "--yes does it" in dry.output
+    assert "--yes applies it" in dry.output
     assert (before, there) == ([], [Quota("client/x", QuotaKey.PRODUCER_BYTE_RATE, 500_000)])
     assert [each.exit_code for each in (dry, done, absent, gone)] == [0, 0, 1, 0]
     assert admin.quotas == []

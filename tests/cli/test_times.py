@@ -42,7 +42,7 @@ def test_a_duration_is_numbers_with_units(text: str, us: int) -> None:
 )
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
     """A number without a unit, above all: it could mean seconds or minutes."""
-    with pytest.raises(ValueError, match=r"is no duration; .*1h30m"):
+    with pytest.raises(ValueError, match=r"is not a duration; .*1h30m"):
         read_duration(text)
 
 
@@ -55,9 +55,9 @@ def test_a_duration_is_shown_as_it_may_be_written(us: int) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["cluster", "status", "--bootstrap", "a:1", "--interval", "2"], "'2' is no duration"),
+        (["cluster", "status", "--bootstrap", "a:1", "--interval", "2"], "'2' is not a duration"),
         (["cluster", "status", "--bootstrap", "a:1", "--interval", "10ms"], "10ms is too short; give 200ms or more"),
-        (["certs", "renew", ".", "--valid-for", "36h"], "36h is no multiple of 1d"),
+        (["certs", "renew", ".", "--valid-for", "36h"], "36h is not a multiple of 1d"),
         (["certs", "renew", ".", "--valid-for", "9999d"], "9999d is too long; give 3650d or less"),
     ],
 )

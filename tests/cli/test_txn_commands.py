@@ -180,7 +180,7 @@ def test_a_change_is_shown_and_done_only_with_execute(
     dry = run(*words)
     assert (dry.exit_code, admin.changed) == (0, [])
     assert f"would be {outcome}" in dry.stdout
-    assert "--execute does it" in dry.output
+    assert "--execute applies it" in dry.output
 
     done = run(*words, "--execute")
 

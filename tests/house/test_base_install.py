@@ -115,5 +115,5 @@ def test_a_command_of_a_package_that_is_not_here_says_where_it_is(
     assert ran.exit_code == 1
     assert (
         ran.stderr
-        == "strandline: `strandline sim` needs the package strandline_sim, which is not here; no image has it\n"
+        == "strandline: `strandline sim` needs the package strandline_sim, which is not installed here; no image has it\n"
     )

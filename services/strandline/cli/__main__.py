@@ -23,7 +23,7 @@ def main() -> None:
     # Sets how gRPC behaves before any command imports it.
     import strandline.rpc  # noqa: F401
 
-    # While the program still loads. The first process of a container would lose a signal that it has not asked for.
+    # Installed before anything else loads: the first process of a container ignores signals without a handler.
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
     from strandline.cli.app import app
 
@@ -34,12 +34,12 @@ def main() -> None:
     is_terminated = False
 
     def interrupt(number: int, frame: object) -> None:
-        # A command ends as on Ctrl-C, in good order: a consumer leaves its group. Services replace this.
+        # SIGTERM ends a command like Ctrl-C, in good order: a consumer leaves its group. Services replace this handler.
         nonlocal is_terminated
         is_terminated = True
         ctrl_c = signal.getsignal(signal.SIGINT)
         if not callable(ctrl_c):
-            # A script has its jobs in the background ignore Ctrl-C.
+            # A shell script makes its background jobs ignore Ctrl-C.
             raise KeyboardInterrupt
         ctrl_c(signal.SIGINT, None)
 
@@ -51,7 +51,7 @@ def main() -> None:
             sys.exit(128 + signal.SIGTERM)
         raise
     except KeyboardInterrupt:
-        # Typer still puts its commands together; once one runs, it ends in its own way.
+        # Typer is still assembling its commands; once a command runs, it handles the end itself.
         sys.exit(128 + (signal.SIGTERM if is_terminated else signal.SIGINT))
     except ImportError as error:
         from strandline.cli.failures import EXIT_REFUSED, missing_extra

@@ -1,4 +1,4 @@
-"""Which commands there are, in which order `--help` lists them, and nothing else.
+"""The commands and the order in which `--help` lists them, and nothing else.
 
 Commands of other packages (simulator, analytics, history of Kafka) are found by their entry points.
 
@@ -34,7 +34,7 @@ class InOrder(TyperGroup):
         return sorted(super().list_commands(ctx), key=_ORDER.split().index)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads the options before the command; those behind it may have their former names."""
+        """Reads the options before the command; options after it may have their former names."""
         return super().parse_args(ctx, in_todays_words(args))
 
 

@@ -29,14 +29,14 @@ CONNECTING = ("tls_cert", "tls_key", "tls_ca", "token_file")
 """Options with paths, of every command with `--bootstrap` and of profiles."""
 
 # ---- profile_option
-# `--profile`: what a profile says is the default of the options that name a cluster.
+# `--profile`: the values in a profile are the defaults of the options that name a cluster.
 #
-# Invariant: a flag counts before its variable, a variable before the profile; a profile named on the command line that
-# a variable overrides is reported, for the command then goes to another cluster than the one named.
+# Invariant: a flag overrides its variable, a variable overrides the profile; if a variable overrides a profile that is
+# named on the command line, that is reported, because the command then goes to another cluster than the one named.
 
 
 def names_of_profiles(incomplete: str) -> list[str]:
-    """For the completion of shells."""
+    """Names of profiles, for shell completion."""
     from strandline.client.settings import profile_names
 
     return [name for name in profile_names() if name.startswith(incomplete)]
@@ -61,12 +61,10 @@ def _use(ctx: typer.Context, name: str | None) -> str | None:
 
 
 def report_overridden(ctx: typer.Context) -> None:
-    """Says on stderr that the cluster is not that of the profile which was named."""
+    """Warns on stderr that the cluster is not the one of the named profile."""
     named, cluster = (ctx.get_parameter_source(name) for name in ("profile", "bootstrap"))
     if named and cluster and (named.name, cluster.name) == ("COMMANDLINE", "ENVIRONMENT"):
-        typer.echo(
-            "strandline: STRANDLINE_BOOTSTRAP counts before the profile; unset it to use the profile's", err=True
-        )
+        typer.echo("strandline: STRANDLINE_BOOTSTRAP overrides the profile; unset it to use the profile's", err=True)
 
 
 Profile = Annotated[
@@ -75,7 +73,7 @@ Profile = Annotated[
         "--profile",
         envvar="STRANDLINE_PROFILE",
         metavar="NAME",
-        help="Take what is not given here from this profile; default: the one in use.",
+        help="Profile with the options that are not given here; default: the current one.",
         is_eager=True,
         callback=_use,
         autocompletion=names_of_profiles,
@@ -84,8 +82,8 @@ Profile = Annotated[
 
 
 # ---- over_tls
-# Gives a command that talks to a cluster `--profile`, the options of TLS and `--token-file`, and its clients what they
-# say.
+# Adds `--profile`, the TLS options and `--token-file` to each command that talks to a cluster, and passes their values
+# to its clients.
 #
 # Invariant: every command with `--bootstrap` has `--tls-cert`, `--tls-key` and `--tls-ca`, with the variables that the
 # services read too; without any of them it speaks plain. A token is read from a file: the command line is in the list
@@ -93,7 +91,7 @@ Profile = Annotated[
 
 
 class TlsOptions(TypedDict):
-    """What `strandline.client`'s classes take."""
+    """The TLS and token arguments of `strandline.client`'s classes."""
 
     tls_cert: str
     tls_key: str
@@ -126,7 +124,7 @@ TokenFile = Annotated[
         "--token-file",
         envvar="STRANDLINE_TOKEN_FILE",
         metavar="FILE",
-        help="Show the token in this file, read again before it ends, and no certificate.",
+        help="Use the token in this file instead of a certificate; it is read again before it expires.",
     ),
 ]
 
@@ -135,7 +133,7 @@ _T = TypeVar("_T")
 
 
 def tls_options() -> TlsOptions:
-    """What the command that runs was given."""
+    """The TLS and token options of the running command."""
     return _given.get()
 
 
@@ -149,7 +147,7 @@ def _token_in(file: str) -> str:
 
 
 def over_tls(command: _Command) -> _Command:
-    """The command with five more options; whatever it opens by `tls_options` uses those of TLS."""
+    """Adds five options to a command; clients that it opens with `tls_options` use them."""
     own = inspect.signature(command, eval_str=True)
     extra = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=annotation)
@@ -192,7 +190,7 @@ def over_tls(command: _Command) -> _Command:
 
 
 TOPIC_TIMEOUT_MS = 2_000
-"""How long a topic may take to be known: the first snapshot names all there are, so this is for new ones."""
+"""How long to wait for a topic to become known: the first snapshot has all topics, so this is for new ones."""
 
 
 @asynccontextmanager
@@ -221,6 +219,6 @@ async def open_admin(bootstrap: str) -> AsyncIterator[Admin]:
 
 
 async def with_admin(bootstrap: str, call: Callable[[Admin], Awaitable[_T]]) -> _T:
-    """What one call of an `Admin` returns."""
+    """The result of one call of an `Admin`."""
     async with open_admin(bootstrap) as admin:
         return await call(admin)

@@ -1,7 +1,7 @@
-"""How a length of time is written on the command line: `250ms`, `10s`, `5m`, `1h30m`, `2d`, or by ISO 8601 `PT1H30M`.
+"""Durations on the command line: `250ms`, `10s`, `5m`, `1h30m`, `2d`, or in ISO 8601 `PT1H30M`.
 
-Invariant: a length has a unit, so that no option leaves a user guessing between seconds, minutes and milliseconds.
-Settings of services are no options of commands: their names end with the unit (`session_timeout_ms`).
+Invariant: a duration has a unit, so that no option leaves a user guessing between seconds, minutes and milliseconds.
+Settings of services differ: their names end with the unit (`session_timeout_ms`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXAMPLE = "write a number with its unit (d, h, m, s, ms, us), for example 10s, 5
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """A length of time."""
+    """A duration."""
 
     us: int
 
@@ -45,7 +45,7 @@ class Duration:
         return self.us // _UNITS_US["d"]
 
     def __str__(self) -> str:
-        """As it is written: the largest units first, none of them 0."""
+        """As text: the largest units first, none of them 0."""
         parts, rest = [], self.us
         for unit, size in _UNITS_US.items():
             count, rest = divmod(rest, size)
@@ -67,7 +67,7 @@ def read_duration(text: str) -> Duration:
     units = [part[2] for part in parts]
     in_order = [unit for unit in _UNITS_US if unit in units]
     if not parts or "".join(part[0] for part in parts) != text or units != in_order:
-        raise ValueError(f"{text!r} is no duration; {EXAMPLE}")
+        raise ValueError(f"{text!r} is not a duration; {EXAMPLE}")
     return Duration(round(sum(float(part[1]) * _UNITS_US[part[2]] for part in parts)))
 
 
@@ -78,14 +78,14 @@ def duration_option(*names: str, help: str, least: str = "0s", most: str = "", s
 
 def _reader(least: str, most: str, step: str) -> Callable[[str | Duration], Duration]:
     def read(given: str | Duration) -> Duration:
-        # A default comes as it is.
+        # A default is not a string.
         length = given if isinstance(given, Duration) else _read_or_refuse(given)
         if length < read_duration(least):
             raise typer.BadParameter(f"{given} is too short; give {least} or more")
         if most and length > read_duration(most):
             raise typer.BadParameter(f"{given} is too long; give {most} or less")
         if step and length.us % read_duration(step).us:
-            raise typer.BadParameter(f"{given} is no multiple of {step}")
+            raise typer.BadParameter(f"{given} is not a multiple of {step}")
         return length
 
     return read
@@ -99,10 +99,10 @@ def _read_or_refuse(text: str) -> Duration:
 
 
 # ---- moments
-# How a moment is written on the command line, and that it is UTC where nothing else is said.
+# Points in time on the command line, in UTC unless they have another offset.
 #
-# Invariant: the same words are the same moment in every command and on every machine; every command says on stderr
-# which moment it understood.
+# Invariant: the same text means the same moment in every command and on every machine; every command prints on stderr
+# which moment it read.
 
 FORMS = "RFC 3339 (UTC without a zone), ms since 1970, or -2h before now"
 """For the help of an option that takes a moment."""
@@ -147,7 +147,7 @@ def _read(text: str, option: str) -> int:
         return since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds
     except (ValueError, OverflowError):
         raise typer.BadParameter(
-            f"{option}: {text!r} is no time; write 2026-11-21T14:00:00Z, milliseconds since 1970, or -2h"
+            f"{option}: {text!r} is not a time; write 2026-11-21T14:00:00Z, milliseconds since 1970, or -2h"
         ) from None
 
 

@@ -66,7 +66,7 @@ def fail(failure: CommandFailed) -> typer.Exit:
     """Prints the failure's line on stderr and returns the exit to raise."""
     from strandline.cli.output import printable
 
-    # A sentence of a node or the controller may quote what another client sent.
+    # A message of a node or the controller may quote what another client sent.
     typer.echo(f"strandline: {printable(failure.message, keep=NEWLINE_AND_TAB)}", err=True)
     return typer.Exit(failure.exit_code)
 
@@ -92,7 +92,7 @@ def _refusal(error: BaseException) -> CommandFailed | None:
 
 
 def _transport(error: BaseException) -> CommandFailed | None:
-    """gRPC's own failures. grpc is only asked about when a command has already loaded it."""
+    """Explains gRPC's own failures, if the command has loaded grpc."""
     grpc = sys.modules.get("grpc")
     if grpc is None or not isinstance(error, grpc.RpcError):
         return None
@@ -105,7 +105,7 @@ def _transport(error: BaseException) -> CommandFailed | None:
 
 
 def _address(error: BaseException) -> CommandFailed | None:
-    """Another service than a controller answered: what is wrong is the address, not the connection to it."""
+    """Explains that a service other than a controller answered: the address is wrong, not the connection."""
     if not isinstance(error, ConnectionError):
         return None
     from strandline.client import NotAController
@@ -149,10 +149,10 @@ EXTRA_OF = {
     "scenario": "sim",
     "sim": "sim",
 }
-"""By the command's first word. Every other command is complete in the base install."""
+"""The extra that a command needs, by its first word. All other commands work with the base install."""
 
 ANALYTICS_IMAGE = ("strandline_analytics", "strandline_kafka")
-"""Packages of ours that one container image has and the other has not (deploy/images/Dockerfile)."""
+"""Our packages that only the analytics image has (deploy/images/Dockerfile)."""
 
 _SERVER_LIBRARIES = (
     "grpc_health",
@@ -175,7 +175,7 @@ def missing_extra(error: ImportError, command: str) -> str | None:
 
 
 def require_server() -> None:
-    """Refuse at once what would start processes that cannot run.
+    """Fail at once if the processes to start could not run.
 
     Raises:
         ModuleNotFoundError: the first library of the extra `server` that is not installed.
@@ -203,14 +203,14 @@ def _loaded(entry: EntryPoint) -> typer.Typer:
     # Entry points belong to the distribution; an image has some of its packages.
     words = entry.name.replace(".", " ")
     where = "the image strandline-analytics has it" if package in ANALYTICS_IMAGE else "no image has it"
-    said = f"`strandline {words}` needs the package {package}, which is not here; {where}"
+    said = f"`strandline {words}` needs the package {package}, which is not installed here; {where}"
     absent = typer.Typer(cls=_Absent, help=said)
     absent.callback()(lambda: None)
     return absent
 
 
 class _Absent(TyperGroup):
-    """The commands of a package that is not here: whatever follows, the answer is one line, and exit code 1."""
+    """Stands for the commands of a missing package: prints one line and exits with code 1, whatever follows."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Print the line; never returns."""

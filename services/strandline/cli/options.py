@@ -1,7 +1,7 @@
 """The options that many commands share, declared once so that they read and behave the same everywhere.
 
-Invariant: `--bootstrap` counts before STRANDLINE_BOOTSTRAP, and that before a profile; without any of them a command
-ends with exit code 2.
+Invariant: `--bootstrap` overrides STRANDLINE_BOOTSTRAP, which overrides a profile; without any of them a command ends
+with exit code 2.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BOOTSTRAP = typer.Option(
 
 Bootstrap = Annotated[str, _BOOTSTRAP]
 
-# For a command of which one form asks no cluster; its other forms refuse an empty one.
+# For a command with one form that needs no cluster; its other forms reject an empty value.
 MaybeBootstrap = Annotated[str, _BOOTSTRAP]
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="Table for people; json, yaml or csv for programs.")]
@@ -31,7 +31,7 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")
 
 
 def group_option(text: str) -> Any:
-    """`--group` of a command that reads; ``text`` says how."""
+    """`--group` of a command that reads; ``text`` is its help."""
     return typer.Option("--group", "-g", metavar="NAME", help=text, callback=_not_blank)
 
 
@@ -96,14 +96,14 @@ def states_of(text: str | None, states: tuple[str, ...], what: str) -> list[str]
     asked = [] if text is None else [entry.strip().lower() for entry in text.split(",")]
     unknown = next((entry for entry in asked if entry not in known), None)
     if unknown is not None:
-        raise typer.BadParameter(f"--state: {unknown!r} is no state of a {what}; known are {', '.join(states)}")
+        raise typer.BadParameter(f"--state: {unknown!r} is not a state of a {what}; known are {', '.join(states)}")
     return [known[entry] for entry in asked]
 
 
 # ---- former_options
-# Options whose names had a unit, and what they are called now; taken for one release, shown in no help.
+# Options that had a unit in their names, with their new names; accepted for one release, not shown in help.
 #
-# A number without a unit stood behind them. Invariant: what is rewritten is repeated on stderr in today's form.
+# Their value was a number without a unit. Invariant: a rewritten option is printed on stderr in its new form.
 
 FORMER = {
     "node shutdown": {"--deadline-s": ("--deadline", "s")},
@@ -118,7 +118,7 @@ FORMER = {
 
 
 def in_todays_words(words: list[str]) -> list[str]:
-    """The command line with today's options instead of former ones."""
+    """The command line with former options replaced by the new ones."""
     named = next((name for name in FORMER if words[: name.count(" ") + 1] == name.split()), None)
     if named is None:
         return words

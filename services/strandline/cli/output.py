@@ -1,4 +1,4 @@
-"""How an answer is shown: as a table for people, as json, yaml or csv for programs.
+"""Prints answers: as a table for people, as json, yaml or csv for programs.
 
 Invariant: all forms carry the same rows; a program's form has every field, a person's only the columns.
 """
@@ -42,7 +42,7 @@ class Column:
 
 
 def show(rows: Sequence[Row], columns: Sequence[Column], form: Format, *, empty: str = "nothing to show") -> None:
-    """Prints ``rows`` in the form asked for; ``empty`` is said (on stderr) where a table would have no row."""
+    """Prints ``rows`` in the chosen format; for a table without rows, prints ``empty`` on stderr."""
     if form is not Format.TABLE:
         print_document([dict(row) for row in rows], form)
     elif rows:
@@ -130,7 +130,7 @@ def cell(value: Any) -> str:
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """Text that says nothing to a terminal: what cannot be printed, unless it is in ``keep``, is escaped."""
+    """Text without terminal control: characters that cannot be printed are escaped, except those in ``keep``."""
     if text.isprintable():
         return text
     return "".join(

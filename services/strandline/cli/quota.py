@@ -1,4 +1,4 @@
-"""`strandline quota ...`: how much clients may send, read, ask and change per second: list, set and remove it (C102).
+"""`strandline quota ...`: list, set and remove limits on what clients send, read, request and change (C102).
 
 Invariant: nothing changes without --yes.
 """

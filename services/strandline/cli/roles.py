@@ -1,6 +1,6 @@
 """`strandline controller`, `replica` and `console`: become one role's process; `completion` for shells.
 
-Invariant: the role's own package reads its settings; this file only passes the words on, so that
+Invariant: the role's own package reads its settings; this file only passes the arguments on, so that
 `strandline replica X` and `python -m strandline.node X` are the same.
 """
 
@@ -54,7 +54,7 @@ class Shell(StrEnum):
 
 
 def completion(
-    shell: Annotated[Shell, typer.Argument(help="Shell of the script.")] = Shell.BASH,
+    shell: Annotated[Shell, typer.Argument(help="Shell to write the script for.")] = Shell.BASH,
 ) -> None:
     """Print a shell completion script.
 

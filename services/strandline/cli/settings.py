@@ -101,7 +101,7 @@ def setting_rows(role: RoleName, words: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def rules_warning(rows: Sequence[dict[str, Any]]) -> str | None:
-    """What must be said of a role that would start with these values; None if its rules lose nothing."""
+    """The warning for a role that would start with these values; None if its rules lose nothing."""
     from strandline.core.types import Durability, Rules
 
     value = next((row["value"] for row in rows if row["setting"] == "durability"), None)
@@ -124,8 +124,8 @@ def settings_class(role: RoleName) -> type[ServiceSettings]:
 
 
 def _absent(kind: type[ServiceSettings], flags: dict[str, str], file: Any) -> set[str]:
-    """Required settings that no source gives. Stand-ins count as flags, so a lower source's value stays hidden;
-    whether there is one is seen by leaving the stand-in out."""
+    """Required settings without a value from any source. Stand-ins count as flags and hide the values of lower sources;
+    leaving a stand-in out shows whether there is one."""
     from strandline.runtime.settings import SettingMissing, load_settings
 
     required = [name for name, field in kind.model_fields.items() if field.is_required() and name not in flags]
@@ -154,7 +154,7 @@ _RULES = frozenset({"truncation", "durability"})
 
 
 def all_lists() -> dict[str, str]:
-    """The settings of all services by their titles; one that several have alike is listed once, under "several"."""
+    """The settings of all services by their titles; one that several services share is listed once, under "several"."""
     rows = {title: _rows(settings_class(role)) for role, title in TITLES.items()}
     owners = {row: tuple(title for title in rows if row in rows[title]) for own in rows.values() for row in own}
     lists = {title: _list(row for row in own if owners[row] == (title,)) for title, own in rows.items()}

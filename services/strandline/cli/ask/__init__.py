@@ -1,1 +1,1 @@
-"""Commands that ask a cluster, by the noun they are about."""
+"""Commands that talk to a cluster, one file per noun."""

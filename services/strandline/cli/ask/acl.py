@@ -1,4 +1,4 @@
-"""`strandline acl ...`: rules of who may do what: list, add and remove them, and ask which one decides.
+"""`strandline acl ...`: access rules: list, add and remove them, and test which one decides.
 
 Invariant: nothing changes without --yes; what `list -o yaml` prints is what `add --file` and `remove --file` read.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from strandline.client import Admin
     from strandline.core.errors import Refusal
 
-app = typer.Typer(help="Who may do what: list, add and remove rules, or test one case.", no_args_is_help=True)
+app = typer.Typer(help="Access rules: list, add and remove them, or test one case.", no_args_is_help=True)
 
 _FIELDS: Mapping[str, Any] = get_type_hints(Rule)
 _COLUMNS = [Column(name, name) for name in _FIELDS]
@@ -41,12 +41,12 @@ _PRINCIPAL = typer.Argument(metavar="PRINCIPAL", help=_WHO)
 _OPERATION = typer.Argument(metavar="OPERATION", help="READ, WRITE, ... or ALL.")
 _RESOURCE = typer.Argument(metavar="RESOURCE", help=_WHAT)
 Principal = Annotated[str, _PRINCIPAL]
-Prefixed = Annotated[bool, typer.Option("--prefixed", help="The name is how names begin.")]
-Deny = Annotated[bool, typer.Option("--deny", help="Deny it, whatever allows it.")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="The name is a prefix.")]
+Deny = Annotated[bool, typer.Option("--deny", help="Deny it; this overrides rules that allow it.")]
 File = Annotated[Path | None, typer.Option("--file", metavar="YAML", help="Rules as `acl list -o yaml` prints them.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this it is only checked.")]
-UNCHANGED = "checked; nothing was changed, --yes does it"
-Force = Annotated[bool, typer.Option("--force", help="Even if you could change no rule afterwards.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Apply the change; without this it is only checked.")]
+UNCHANGED = "checked; nothing was changed, --yes applies it"
+Force = Annotated[bool, typer.Option("--force", help="Even if you could not change rules afterwards.")]
 
 
 @app.command("list")
@@ -82,7 +82,7 @@ def _command(name: str, call: Callable[[Admin], _Call], done: str, words: str) -
         rules = [_rule(*given, permission=permission, pattern=pattern)] if file is None else _read_file(file)
 
         async def change_all(admin: Admin) -> list[Refusal | None]:
-            # All of it is checked first, so that a wrong rule leaves nothing half done.
+            # All rules are checked first, so that a wrong one leaves nothing half done.
             refusals = await call(admin)(rules, validate_only=True, force=force)
             return await call(admin)(rules, force=force) if yes and not any(refusals) else refusals
 
@@ -142,13 +142,13 @@ def _read_file(path: Path) -> list[Rule]:
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise typer.BadParameter(f"--file: {path} cannot be read as YAML: {error}") from error
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise typer.BadParameter(f"--file: {path} is no list of rules; `strandline acl list -o yaml` shows the form")
+        raise typer.BadParameter(f"--file: {path} is not a list of rules; `strandline acl list -o yaml` shows the form")
     return [_checked(row, f"--file: rule {number} of {path}: ") for number, row in enumerate(rows, 1)]
 
 
 def _checked(row: Mapping[str, Any], where: str) -> Rule:
     if set(row) != set(_FIELDS) or not all(isinstance(value, str) for value in row.values()):
-        raise typer.BadParameter(f"{where}a rule has the texts {', '.join(_FIELDS)}, and nothing else")
+        raise typer.BadParameter(f"{where}a rule has the string fields {', '.join(_FIELDS)}, and nothing else")
     found = {}
     for name, kind in _FIELDS.items():
         try:

@@ -1,4 +1,4 @@
-"""`strandline cluster ...`: is the cluster healthy, why not, and how far is every replica.
+"""`strandline cluster ...`: whether the cluster is healthy, why not, and the progress of every replica.
 
 Invariant: what the controller committed (leader, epoch, ISR) and what leaders measure (LEO, HW, lag) stand side
 by side; a leader that does not answer leaves its columns empty and never stops the screen. Without --all the screen
@@ -171,7 +171,7 @@ def screen(seen: SeenCluster, *, everything: bool = False) -> RenderableType:
         lines.append(Text(f"controllers {_controllers_text(seen.controllers)}"))
     lines += [Text(f"nodes       {_nodes_text(image, everything)}"), Text(f"partitions  {_partitions_text(image)}")]
     if seen.authorization:
-        off = ", and every client may do what its role may" if seen.authorization != "acl" else ""
+        off = ", and every client may do what its role allows" if seen.authorization != "acl" else ""
         lines.append(Text(f"access      authorization {seen.authorization}{off}", style="yellow" if off else ""))
     if (counts := summary(image))["moves_running"] or counts["moves_queued"]:
         moves = f"{counts['moves_running']:,} running, {counts['moves_queued']:,} queued"

@@ -86,10 +86,12 @@ def consume(
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option(metavar="PLACE", help=f"End before {UNTIL_FORMS}; end is what it was when reading began."),
+        typer.Option(metavar="PLACE", help=f"End before {UNTIL_FORMS}; end is the log end when reading began."),
     ] = None,
     stop_at_end: Annotated[bool, typer.Option("--stop-at-end", help="The same as --until end.")] = False,
-    max_records: Annotated[int | None, typer.Option("--max-records", "-n", min=1, help="End after so many.")] = None,
+    max_records: Annotated[
+        int | None, typer.Option("--max-records", "-n", min=1, help="Stop after this many records.")
+    ] = None,
     from_follower: Annotated[
         bool, typer.Option("--from-follower", help="Read from followers, up to their high watermark.")
     ] = False,
@@ -104,7 +106,7 @@ def consume(
     output: Annotated[
         RecordForm, typer.Option("--output", "-o", help="Values as lines, or one json object per record.")
     ] = RecordForm.TEXT,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no figures at the end.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary at the end.")] = False,
 ) -> None:
     """Print a topic's records. Starts at the end by default, as Kafka's consumer does."""
     if group is not None:
@@ -185,7 +187,7 @@ def printer_of(output: RecordForm, record_format: str | None, key_separator: str
     if record_format is None:
         return Printer(form=output, key_separator=key_separator)
     if output is not RecordForm.TEXT or key_separator is not None:
-        raise typer.BadParameter("--format says it all; give it without --output and --key-separator")
+        raise typer.BadParameter("--format defines the whole line; give it without --output and --key-separator")
     return Printer(form=output, write=read_format(record_format))
 
 
@@ -197,8 +199,8 @@ def _refuse_places(*places: object) -> None:
     """
     if any(places):
         raise typer.BadParameter(
-            "--group reads what the group gives, from where it has committed; give it without --offset, --timestamp, "
-            "--partition, --until and --stop-at-end, or move the group first: strandline group reset-offsets"
+            "--group reads the partitions that the group assigns, from its committed offsets; give it without "
+            "--offset, --timestamp, --partition, --until and --stop-at-end, or move the group first: strandline group reset-offsets"
         )
 
 

@@ -89,7 +89,7 @@ def _place(text: str, option: str, forms: str) -> int | AtTime:
     try:
         return AtTime(read_moment_us(text, option) // 1_000)
     except typer.BadParameter:
-        raise typer.BadParameter(f"{option}: {text!r} is no place in a log; write {forms}") from None
+        raise typer.BadParameter(f"{option}: {text!r} is not a place in a log; write {forms}") from None
 
 
 # ---- record_format

@@ -124,7 +124,7 @@ async def _undrain(bootstrap: str, node_id: int, yes: bool) -> None:
 
 @over_tls
 def replace(
-    old: Annotated[int, typer.Argument(metavar="OLD", help="The node that is gone or is to go.")],
+    old: Annotated[int, typer.Argument(metavar="OLD", help="The node that is gone or will be removed.")],
     new: Annotated[int, typer.Argument(metavar="NEW", help="The node that takes its place in every partition.")],
     bootstrap: Bootstrap,
     throttle: Throttle = None,

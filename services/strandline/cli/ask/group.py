@@ -200,7 +200,7 @@ def describe(
         typer.Option("--seconds", help="With offsets: how old the first record not consumed is."),
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="With --members: what each reads, and is to read.")
+        bool, typer.Option("--verbose", help="With --members: current and target partitions of each.")
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:

@@ -67,23 +67,26 @@ def reset_offsets(
         typer.Option("--topic", "-t", metavar="TOPIC[:N,...]", help="Partitions to reset; repeatable."),
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Every partition with an offset of the group.")
+        bool, typer.Option("--all-topics", help="Every partition with a committed offset of the group.")
     ] = False,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the log start.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the high watermark.")] = False,
     to_current: Annotated[
-        bool, typer.Option("--to-current", help="To where it is; the latest if there is none.")
+        bool, typer.Option("--to-current", help="To the committed offset; the latest if there is none.")
     ] = False,
     to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, metavar="N", help="To this offset.")] = None,
-    shift_by: Annotated[int | None, typer.Option("--shift-by", metavar="N", help="On by N, back if below 0.")] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", metavar="N", help="Forward by N, or back if N is negative.")
+    ] = None,
     to_datetime: Annotated[
         str | None, typer.Option("--to-datetime", metavar="TIME", help=f"To the first record since: {FORMS}.")
     ] = None,
     by_duration: Annotated[
-        Duration | None, duration_option("--by-duration", help="To the first record since so long ago.")
+        Duration | None, duration_option("--by-duration", help="To the first record since this long ago.")
     ] = None,
     from_file: Annotated[
-        Path | None, typer.Option("--from-file", metavar="FILE", help="To what lines TOPIC,PARTITION,OFFSET say.")
+        Path | None,
+        typer.Option("--from-file", metavar="FILE", help="To the offsets in a file of lines TOPIC,PARTITION,OFFSET."),
     ] = None,
     export: Annotated[
         Path | None, typer.Option("--export", metavar="FILE", help="Also write the plan in the form of --from-file.")
@@ -171,7 +174,7 @@ def new_offset(target: Target, named: Named, known: OffsetRange) -> tuple[int, s
         case "shift":
             if known.current is None:
                 raise CommandFailed(
-                    f"{named[0]}-{named[1]} has no committed offset to shift; give --to-offset or the like"
+                    f"{named[0]}-{named[1]} has no committed offset to shift; give --to-offset or another target"
                 )
             wanted = known.current + target.number
         case "offset":

@@ -24,7 +24,7 @@ _FENCED_REMEDY = (
     "the node sends no heartbeats: start it, or look at its output; if its machine is gone, start a node with the same "
     "id and an empty directory on any machine: it copies everything"
 )
-_COMPARE_REMEDY = "start those nodes; `strandline topic elect --unclean` goes on without them and may lose records"
+_COMPARE_REMEDY = "start those nodes; `strandline topic elect --unclean` continues without them and may lose records"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

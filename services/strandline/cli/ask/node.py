@@ -260,7 +260,7 @@ async def _hand_over(settings: ReplicaSettings, node: Incarnation, until: float)
             break
         await asyncio.sleep(_ASK_EVERY_S)
     if failure:
-        raise CommandFailed(f"no controller took the shutdown of node {node.node_id}: {failure}", EXIT_UNREACHABLE)
+        raise CommandFailed(f"no controller accepted the shutdown of node {node.node_id}: {failure}", EXIT_UNREACHABLE)
     return left
 
 

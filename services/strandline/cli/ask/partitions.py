@@ -63,7 +63,7 @@ def elect(
 ) -> None:
     """Elect the preferred leader (the first assigned replica) of partitions, or with --unclean any living replica."""
     if topic is None and (unclean or partition is not None):
-        raise typer.BadParameter("name the TOPIC that --unclean or --partition is about")
+        raise typer.BadParameter("--unclean and --partition need a TOPIC")
     indexes = partition_list(partition)
     if unclean and not yes:
         _confirm(topic)
@@ -76,7 +76,7 @@ def _confirm(topic: str | None) -> None:
     except typer.Abort:
         agreed = False
     if not agreed:
-        raise fail(CommandFailed("nobody was elected: it was not confirmed; answer y, or give --yes"))
+        raise fail(CommandFailed("no election was held: it was not confirmed; answer y, or give --yes"))
 
 
 async def _elect(bootstrap: str, topic: str | None, indexes: list[int] | None, unclean: bool, form: Format) -> None:

@@ -1,4 +1,4 @@
-"""How every command that moves replicas works: it looks at the cluster, plans, shows the plan, and submits it on --yes.
+"""What all commands that move replicas share: read the cluster, plan, show the plan, and submit it with --yes.
 
 Invariant: nothing is changed without --yes, and nothing at all if the plan or the controller refuses any of it; every
 move names the replicas that it was planned from, so that the controller refuses it if they have changed since.
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from strandline.client import Admin, DescribedPartition
 
 _SHOWN = 20
-"""Moves that the table shows."""
+"""How many moves the table shows."""
 PER_REQUEST = 250
-"""Moves that the controller is sent at a time: a step of it must not hold up the heartbeats of nodes."""
+"""How many moves one request has: a step of the controller must not delay the heartbeats of nodes."""
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without it only the plan is shown.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply the plan; without it the plan is only shown.")]
 Save = Annotated[
     Path | None, typer.Option("--save", metavar="FILE", help="Also write the plan, as `reassign --plan` reads it.")
 ]
@@ -59,12 +59,12 @@ _NODES += [Column("receives_bytes", "receives", number=True), Column("sends_byte
 
 
 class Seen(NamedTuple):
-    """A cluster as it will be when what is under way has ended."""
+    """The cluster as it will be when all current moves have ended."""
 
     nodes: list[PlannedNode]
     partitions: list[PlannedPartition]
     leaders: dict[tuple[str, int], int | None]
-    """Who sends copies now."""
+    """The current leaders, which send the copies."""
 
 
 async def look(admin: Admin) -> Seen:
@@ -95,7 +95,7 @@ async def look(admin: Admin) -> Seen:
 
 
 def target_of(partition: DescribedPartition) -> tuple[int, ...]:
-    """Its replicas once what runs or waits has ended."""
+    """The replicas of a partition once its running or waiting reassignment has ended."""
     staying = tuple(node_id for node_id in partition.replicas if node_id not in partition.removing)
     return partition.queued_target or staying
 
@@ -110,7 +110,7 @@ async def carry_out(
     limit: Limit,
     first: Callable[[Admin], Awaitable[object]] | None = None,
 ) -> None:
-    """Make a plan and show it; with ``yes`` do what comes ``first``, and submit it.
+    """Make a plan and show it; with ``yes``, run ``first`` and submit the plan.
 
     Raises:
         CommandFailed: the plan, or the controller, refuses some of it; with exit code 2.
@@ -136,8 +136,10 @@ async def carry_out(
     else:
         print_document(document, form)
     if plan.moves:
-        done = "submitted; `strandline reassign status --watch` shows how far it is"
-        typer.echo(f"strandline: {done if yes else 'nothing was changed: this was a dry run; --yes does it'}", err=True)
+        done = "submitted; `strandline reassign status --watch` shows the progress"
+        typer.echo(
+            f"strandline: {done if yes else 'nothing was changed: this was a dry run; --yes applies it'}", err=True
+        )
 
 
 async def _refuse_if_never_ending(admin: Admin, seen: Seen, plan: Plan, limit: Limit) -> None:
@@ -184,7 +186,7 @@ def plan_document(seen: Seen, plan: Plan, rate: int | None, *, submitted: bool) 
 
 
 def _node_rows(seen: Seen, moves: Iterable[Move]) -> list[dict[str, Any]]:
-    """What every node holds before and after, and which bytes it receives and, as a leader, sends."""
+    """Each node's replicas before and after, and the bytes that it receives and, as a leader, sends."""
     counts: dict[str, Counter[int]] = {column.key: Counter() for column in _NODES[2:]}
     after = {(move.topic, move.partition): move.after for move in moves}
     for each in seen.partitions:
@@ -246,7 +248,7 @@ def save_plan(path: Path, moves: Iterable[Move]) -> None:
 
 
 def read_plan(path: Path, seen: Seen) -> Plan:
-    """What a file asks for, of this cluster; refused with what has changed since it was made.
+    """The moves in a file, for this cluster; refused with what has changed since the file was made.
 
     Raises:
         typer.BadParameter: it is no such file; says where.
@@ -279,7 +281,7 @@ def _entries(text: str) -> list[dict[str, Any]]:
     named = set()
     for number, entry in enumerate(entries):
         if not _is_entry(entry):
-            rule = "topic (a text), partition (a number) and replicas (node ids, each once); log_dirs can only be any"
+            rule = "topic (a string), partition (a number) and replicas (node ids, each once); log_dirs can only be any"
             raise typer.BadParameter(f"--plan: partitions[{number}] must have {rule}")
         if (name := (entry["topic"], entry["partition"])) in named:
             raise typer.BadParameter(f"--plan: partitions[{number}]: {name[0]}-{name[1]} is named twice")
@@ -311,5 +313,7 @@ def read_assignment(text: str | None) -> dict[int, list[int]]:
     """
     placed = [entry.split(":") for entry in text.split(",")] if text is not None else []
     if not all(node_id.strip().isdecimal() for entry in placed for node_id in entry):
-        raise typer.BadParameter(f"--assignment: {text!r} is no assignment; write node ids for each partition: 1:2,2:3")
+        raise typer.BadParameter(
+            f"--assignment: {text!r} is not an assignment; write node ids for each partition: 1:2,2:3"
+        )
     return {index: [int(node_id) for node_id in entry] for index, entry in enumerate(placed)}

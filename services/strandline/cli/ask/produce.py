@@ -33,7 +33,7 @@ _SHOW_EVERY_S = 0.1
 
 
 class AcksName(StrEnum):
-    """Which copies an acknowledgement waits for."""
+    """The replicas that an acknowledgement waits for."""
 
     NONE = "0"
     LEADER = "1"
@@ -115,7 +115,7 @@ def produce(
     linger: Annotated[
         Duration, duration_option("--linger", help="How long a batch waits for more lines.")
     ] = read_duration("5ms"),
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no figures.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no summary.")] = False,
 ) -> None:
     """Send the lines of a file or of stdin to a topic, one record per line."""
     options: dict[str, Any] = {
@@ -168,7 +168,7 @@ async def _produce(
                     except (record_input.BadLine, Refused) as error:
                         if isinstance(error, Refused) and error.refusal.code is ErrorCode.REQUEST_TIMED_OUT:
                             raise
-                        # What was read before it is still sent.
+                        # Lines that were read before it are still sent.
                         wrong = error
                         break
                     tally.sent += 1

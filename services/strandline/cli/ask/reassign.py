@@ -1,4 +1,4 @@
-"""`strandline reassign ...` and `rebalance`: moves of replicas: begin them from a plan, watch them, cancel them.
+"""`strandline reassign ...` and `rebalance`: move replicas by a plan, watch the moves, cancel them.
 
 Invariant: exit code 0 of `status` means that nothing is under way, 1 that something is; 2 that a plan was refused.
 """
@@ -85,7 +85,7 @@ class What(StrEnum):
 def rebalance(
     bootstrap: Bootstrap,
     what: Annotated[
-        What | None, typer.Argument(metavar="leaders", help="Only which replica is preferred as leader; copies none.")
+        What | None, typer.Argument(metavar="leaders", help="Change only the preferred leaders; no replica is copied.")
     ] = None,
     throttle: Throttle = None,
     force: Force = False,
@@ -178,12 +178,12 @@ def _plain(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _throttled(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """The topics with a move that copies at a rate."""
+    """The topics with a throttled move."""
     return [row["topic"] for row in rows if row["throttle_bytes_per_s"] is not None and row["state"] == "running"]
 
 
 async def _pause(admin: Admin, rows: Iterable[dict[str, Any]], seconds: float) -> Mapping[Name, float]:
-    """Wait, and measure meanwhile what clients write into what is copied at a rate."""
+    """Wait, and measure meanwhile what clients write into throttled partitions."""
     if throttled := _throttled(rows):
         return await inflow(admin, throttled, seconds)
     await asyncio.sleep(seconds)
@@ -272,7 +272,7 @@ async def progress(
 
 
 def _never(ongoing: Iterable[OngoingReassignment], written: Mapping[Name, float]) -> dict[Name, str]:
-    """Of the running moves that their rate keeps from ever ending, why."""
+    """The reasons of running moves that cannot end at their rate."""
     by_rate: dict[int, list[MovedCopy]] = {}
     for one in ongoing:
         if one.throttle_bytes_per_s is not None and one.state == "running":
@@ -316,14 +316,14 @@ def screen(rows: Sequence[dict[str, Any]], rate: float | None, finished_bytes: i
 def cancel(
     bootstrap: Bootstrap,
     partitions: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC-N]...", help="Whose moves end; default: every one.")
+        list[str] | None, typer.Argument(metavar="[TOPIC-N]...", help="Partitions whose moves to cancel; default: all.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Even if fewer replicas than min.insync.replicas are in sync then.")
+        bool, typer.Option("--force", help="Even if fewer replicas than min.insync.replicas are in sync afterwards.")
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Take back moves under way: the partitions return to the replicas that they had."""
+    """Cancel moves under way: the partitions return to their previous replicas."""
     perform(_cancel(bootstrap, partitions or [], force, yes))
 
 
@@ -345,7 +345,7 @@ def throttle(
     force: Force = False,
     yes: Yes = False,
 ) -> None:
-    """Change the throttle of all moves under way, those that wait included."""
+    """Change the throttle of all moves under way, including waiting ones."""
     perform(_throttle(bootstrap, Limit(None if rate == "none" else read_rate(rate), force), yes))
 
 
@@ -367,7 +367,7 @@ async def _throttle(bootstrap: str, limit: Limit, yes: bool) -> None:
 
 
 async def take_back(admin: Admin, chosen: Iterable[tuple[str, int]], *, force: bool = False, yes: bool) -> None:
-    """Cancel these moves, and say what became of them.
+    """Cancel these moves, and report the results.
 
     Raises:
         CommandFailed: some are not cancelled; with exit code 2.
@@ -383,7 +383,7 @@ async def _alter(
         part = {name: targets[name] for name in names[start : start + PER_REQUEST]}
         rows += await admin.alter_partition_reassignments(part, validate_only=not yes, **given)
     refused = [f"{row.topic}-{row.partition}: {row.refusal}" for row in rows if row.refusal is not None]
-    said = done if yes else f"would be {done}; nothing was changed, --yes does it"
+    said = done if yes else f"would be {done}; nothing was changed, --yes applies it"
     typer.echo(f"{count_of(len(rows) - len(refused), 'move')} {said}")
     if refused:
         raise CommandFailed(f"not {done}:\n" + "\n".join(f"  {each}" for each in refused), EXIT_REFUSED_PLAN)

@@ -1,4 +1,4 @@
-"""How a line that is read becomes a record: the line itself with options for its key and headers, or one json object.
+"""Turns an input line into a record: the line itself with options for its key and headers, or one json object.
 
 Invariant: what `consume -o json` prints, `produce --input json` sends with the same key, value, headers and timestamp.
 Where the record came from (`topic`, `partition`, `offset`) is not where it goes, and is not read.
@@ -66,7 +66,7 @@ async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
 
 
 def _pump(descriptor: int, arriving: asyncio.Queue[bytes], loop: asyncio.AbstractEventLoop) -> None:
-    """Hands over what comes, piece by piece; an empty piece at the end. Waits while the queue is full."""
+    """Passes the input on piece by piece, with an empty piece at the end. Waits while the queue is full."""
     while True:
         chunk = os.read(descriptor, _CHUNK_BYTES)
         if loop.is_closed():
@@ -90,18 +90,18 @@ _HEADER_FIELDS = frozenset(("name", "value", "value_base64"))
 
 
 class InputForm(StrEnum):
-    """What a line holds."""
+    """The format of input lines."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class BadLine(Exception):
-    """A line is no record; the sentence names the field and what it may be."""
+    """A line is not a record; the message names the field and its valid form."""
 
 
 class LineRecord(NamedTuple):
-    """A record as a line says it; ``timestamp_ms`` None: the time of sending."""
+    """A record read from a line; ``timestamp_ms`` None means the time of sending."""
 
     key: bytes | None
     value: bytes | None
@@ -115,7 +115,7 @@ ReadLine = Callable[[bytes], LineRecord]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
-    """What all records of a run have: key or separator, further headers, a time; a line may say more of itself."""
+    """Options for all records of a run: key or separator, headers, a time; a line may have fields of its own."""
 
     key: bytes | None = None
     separator: bytes | None = None
@@ -166,7 +166,7 @@ def key_of(text: str | None) -> bytes | None:
 
 
 def _is_text(text: str) -> bool:
-    """Whether it has an encoding; half of a surrogate pair has none."""
+    """Whether the text can be encoded; half of a surrogate pair cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -187,9 +187,9 @@ def _of_document(line: bytes, common: Common) -> LineRecord:
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise BadLine(f"it is no json: {error}") from None
+        raise BadLine(f"it is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise BadLine('it is no json object; write for example {"key": "moon", "value": "spring"}')
+        raise BadLine('it is not a JSON object; write for example {"key": "moon", "value": "spring"}')
     _check_fields(document, _FIELDS | _ORIGIN, "field")
     value = _bytes("value", document, missing="give value (null is a tombstone) or value_base64")
     key = _bytes("key", document) if document.keys() & {"key", "key_base64"} else common.key
@@ -199,11 +199,11 @@ def _of_document(line: bytes, common: Common) -> LineRecord:
 def _headers(document: dict[str, Any]) -> tuple[tuple[str, bytes | None], ...]:
     entries = document.get("headers", [])
     if not isinstance(entries, list):
-        raise BadLine('headers is no list; write [{"name": "trace", "value": "42"}]')
+        raise BadLine('headers is not a list; write [{"name": "trace", "value": "42"}]')
     headers = []
     for entry in entries:
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not _is_text(entry["name"]):
-            raise BadLine('a header is no object with a name; write {"name": "trace", "value": "42"}')
+            raise BadLine('a header is not an object with a name; write {"name": "trace", "value": "42"}')
         _check_fields(entry, _HEADER_FIELDS, "field of a header")
         headers.append((entry["name"], _bytes("value", entry, missing="a header has a value (or null)")))
     return tuple(headers)
@@ -214,12 +214,12 @@ def _timestamp(document: dict[str, Any], common: Common) -> int | None:
     if timestamp_ms is None:
         return common.timestamp_ms
     if type(timestamp_ms) is not int or not 0 <= timestamp_ms < 1 << 63:
-        raise BadLine("timestamp_ms is no number of milliseconds since 1970")
+        raise BadLine("timestamp_ms is not a number of milliseconds since 1970")
     return timestamp_ms
 
 
 def _bytes(name: str, document: dict[str, Any], *, missing: str = "") -> bytes | None:
-    """The bytes of `name` or of `name_base64`, of which one may be there."""
+    """The bytes in field `name` or `name_base64`, of which at most one may be present."""
     encoded = f"{name}_base64"
     if name in document and encoded in document:
         raise BadLine(f"{name} and {encoded} are both given; give one")
@@ -229,18 +229,18 @@ def _bytes(name: str, document: dict[str, Any], *, missing: str = "") -> bytes |
     if content is None and name in document:
         return None
     if not isinstance(content, str):
-        raise BadLine(f"{name if name in document else encoded} is no string; quote it, or give null for none")
+        raise BadLine(f"{name if name in document else encoded} is not a string; quote it, or give null for none")
     if name in document:
         if not _is_text(content):
-            raise BadLine(f"{name} has half of a surrogate pair, which is no UTF-8; give {encoded}")
+            raise BadLine(f"{name} has half of a surrogate pair, which is not UTF-8; give {encoded}")
         return content.encode()
     try:
         return base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError):
-        raise BadLine(f"{encoded} is no base64") from None
+        raise BadLine(f"{encoded} is not base64") from None
 
 
 def _check_fields(document: dict[str, Any], known: frozenset[str], what: str) -> None:
     unknown = sorted(document.keys() - known)
     if unknown:
-        raise BadLine(f"{unknown[0]!r} is no {what}; known are {', '.join(sorted(known))}")
+        raise BadLine(f"{unknown[0]!r} is not a {what}; known are {', '.join(sorted(known))}")

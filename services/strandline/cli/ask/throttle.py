@@ -1,4 +1,4 @@
-"""`--throttle RATE` of the commands that move replicas: whether copies can end at a rate, and how long they take (C80).
+"""`--throttle RATE` of commands that move replicas: whether copies can finish at a rate, and how long they take (C80).
 
 Invariant: a rate below what clients write into the partitions that a node copies at a time is refused with both
 numbers, unless it is forced: these copies would never catch up.
@@ -84,7 +84,7 @@ async def inflow(admin: Admin, topics: Iterable[str], seconds: float = _LOOK_S) 
 
 
 def _ends(held: Iterable[DescribedReplica]) -> dict[Name, tuple[int, float]]:
-    """Of the longest log of each partition the end, and the bytes of a record."""
+    """For the longest log of each partition, its end and the bytes per record."""
     ends: dict[Name, tuple[int, float]] = {}
     for one in held:
         if (view := one.view) is not None and (leo := view.leo) >= ends.get((one.topic, one.partition), (0, 0.0))[0]:
@@ -95,8 +95,8 @@ def _ends(held: Iterable[DescribedReplica]) -> dict[Name, tuple[int, float]]:
 def never_ending(
     copies: Iterable[MovedCopy], written: Mapping[Name, float], rate: int, at_a_time: int | None = None
 ) -> dict[int, str]:
-    """By node why its copies would never catch up at this rate. Of planned ones only so many run ``at_a_time``, at
-    worst the largest; those that run already, None, do so together."""
+    """For each node why its copies would never catch up at this rate. Of planned copies only ``at_a_time`` run
+    together, at worst the largest; None means that all run already."""
     loads: dict[tuple[int, str], list[float]] = defaultdict(list)
     for name, leader, adding in copies:
         for node_id in adding:

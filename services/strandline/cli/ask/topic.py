@@ -1,6 +1,6 @@
-"""`strandline topic ...`: create, list, describe, alter and delete topics, and what else is asked of one.
+"""`strandline topic ...`: create, list, describe, alter and delete topics; other files add more of its commands.
 
-Invariant: names and settings are judged by the controller alone; the command only asks and shows the answer.
+Invariant: only the controller validates names and settings; the command only asks and shows the answer.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def create(
     bootstrap: Bootstrap,
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="How many partitions.")] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", "-r", help="Copies of each partition.")
+        int | None, typer.Option("--replication-factor", "-r", help="Replicas of each partition.")
     ] = None,
     assignment: Annotated[
         str | None,
@@ -69,7 +69,9 @@ def create(
     settings = key_values(config or [], "--config")
     placed = read_assignment(assignment)
     if placed and (partitions is not None or replication_factor is not None):
-        raise typer.BadParameter("--assignment says how many partitions and replicas; leave the other options out")
+        raise typer.BadParameter(
+            "--assignment sets the numbers of partitions and replicas; leave out the other options"
+        )
     perform(_create(bootstrap, topic, partitions, replication_factor, placed, settings, output))
 
 
@@ -217,7 +219,7 @@ def alter(
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="A higher number of partitions.")] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option("--replication-factor", "-r", min=1, help="Copies of each partition: a plan, see --yes."),
+        typer.Option("--replication-factor", "-r", min=1, help="Replicas of each partition: makes a plan, see --yes."),
     ] = None,
     config: Configs = None,
     delete_config: Annotated[
@@ -232,7 +234,7 @@ def alter(
     settings = key_values(config or [], "--config")
     if replication_factor is not None:
         if partitions is not None or settings or delete_config:
-            raise typer.BadParameter("--replication-factor is a plan of its own; leave the other changes out")
+            raise typer.BadParameter("--replication-factor makes its own plan; leave out the other changes")
         limit = Limit(throttle, force)
         perform(
             carry_out(

@@ -1,6 +1,6 @@
-"""`strandline topic add-partitions`, `configs` and `delete-records`: what a topic has, and what is changed in it.
+"""`strandline topic add-partitions`, `configs` and `delete-records`.
 
-Invariant: what cannot be undone is asked for before it is done.
+Invariant: a change that cannot be undone needs a confirmation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WARNING = (
 def add_partitions(
     topic: Topic,
     bootstrap: Bootstrap,
-    total: Annotated[int, typer.Option("--total", "-t", min=2, help="How many partitions the topic has afterwards.")],
+    total: Annotated[int, typer.Option("--total", "-t", min=2, help="The new number of partitions.")],
 ) -> None:
     """Add partitions to a topic. Records with a key may go to other partitions from then on."""
     perform(_add(bootstrap, topic, total))
@@ -59,7 +59,7 @@ async def grow(admin: Admin, topic: str, total: int) -> None:
 
 
 # ---- topic_configs
-# `strandline topic configs`: the settings of a topic as they are in force, and where each comes from.
+# `strandline topic configs`: the effective settings of a topic, and where each comes from.
 #
 # Invariant: a value that each node has for itself is not shown as if the controller knew it.
 
@@ -116,7 +116,7 @@ _COLUMNS = [
 
 
 class Planned(NamedTuple):
-    """One partition as it is, and what is to go: the records from ``log_start`` up to ``before``, exclusive."""
+    """One partition and the records to delete from it: from ``log_start`` up to ``before``, exclusive."""
 
     partition: int
     log_start: int
@@ -140,7 +140,7 @@ def delete_records(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Delete the records below an offset for good; shows what would go, and asks first."""
+    """Delete the records below an offset permanently; shows what would be deleted, and asks first."""
     indexes, offset = partition_list(partition) or [], _read_before(before)
     plan = perform(_plan(bootstrap, topic, indexes, offset))
     if not yes:
@@ -160,7 +160,9 @@ def _read_before(text: str) -> int | None:
     if text == _LATEST:
         return None
     if not text.isdecimal():
-        raise typer.BadParameter(f"--before: {text!r} is no offset; write a whole number from 0 on, or {_LATEST}")
+        raise typer.BadParameter(
+            f"--before: {text!r} is not an offset; write a whole number of at least 0, or {_LATEST}"
+        )
     return int(text)
 
 
@@ -196,7 +198,7 @@ def _confirm(topic: str, plan: Iterable[Planned]) -> None:
         span = f"{one.records} records, offsets {one.log_start} to {one.before - 1}" if one.records else "no records"
         typer.echo(f"partition {one.partition} of {topic}: {span} (high watermark {one.high_watermark})", err=True)
     try:
-        agreed = typer.confirm("delete them for good, on every replica?", err=True)
+        agreed = typer.confirm("delete them permanently, on every replica?", err=True)
     except typer.Abort:
         agreed = False
     if not agreed:
@@ -212,7 +214,7 @@ async def _delete(bootstrap: str, name: str, plan: Iterable[Planned]) -> list[De
 
 
 def deleted_row(topic: str, deleted: DeletedRecords) -> dict[str, Any]:
-    """What became of one deletion, as a row."""
+    """The result of one deletion as a row."""
     return {
         "topic": topic,
         "partition": deleted.partition,

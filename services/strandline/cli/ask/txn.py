@@ -1,6 +1,6 @@
-"""`strandline txn ...`: which transactions there are, whose they are, and what to do about one that nobody ends.
+"""`strandline txn ...`: list and describe transactions and their producers; find and end those that hang.
 
-Invariant: nothing is changed without --execute; an age that is not known is `-`, never 0.
+Invariant: nothing is changed without --execute; an unknown age is shown as `-`, never 0.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def find_hanging(
     ] = read_duration(LONGEST),
     output: Output = Format.TABLE,
 ) -> None:
-    """Find open transactions that nobody will end, because their coordinator does not know them or knows them ended.
+    """Find open transactions that will never end, because their coordinator does not know them or has ended them.
 
     Exit code 1 if there is one; `strandline txn abort` ends it.
     """
@@ -191,7 +191,7 @@ async def _find_hanging(
 async def hanging(
     admin: client.Admin, chosen: list[tuple[str, list[int] | None]], older_than_ms: int
 ) -> list[client.HangingTransaction]:
-    """The hanging transactions of these topics' partitions; without topics of all that transactions can write to."""
+    """The hanging transactions in these topics' partitions, or without topics in all that transactions can write to."""
     if not chosen:
         topics = (await admin.metadata()).topics
         chosen = [(topic.name, None) for topic in topics if not topic.name.startswith("__")]

@@ -48,20 +48,22 @@ _FENCED = [
     Column("outcome", "OUTCOME"),
 ]
 
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it only the plan is shown.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Apply the plan; without it the plan is only shown.")]
 
 
 @over_tls
 def abort(
     bootstrap: Bootstrap,
     partition: Annotated[str, typer.Argument(metavar="TOPIC-N", help="The partition, orders-3 for example.")],
-    start_offset: Annotated[int, typer.Option(min=0, help="Where the transaction began, see find-hanging.")],
+    start_offset: Annotated[
+        int, typer.Option(min=0, help="First offset of the transaction, as find-hanging shows it.")
+    ],
     execute: Execute = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Abort a transaction in one partition, whatever its coordinator says: only for one that hangs.
+    """Abort a transaction in one partition, regardless of its coordinator: only for one that hangs.
 
-    Other partitions of it are not touched: of a transaction that lives they may still be committed.
+    Its other partitions are not changed: if the transaction is alive they may still be committed.
     """
     topic, index = partition_of(partition)
     row = perform(_abort(bootstrap, topic, index, start_offset, execute))
@@ -87,7 +89,7 @@ def fence(
 
 def _say_if_dry(execute: bool) -> None:
     if not execute:
-        typer.echo("strandline: nothing was changed: this was a dry run; --execute does it", err=True)
+        typer.echo("strandline: nothing was changed: this was a dry run; --execute applies it", err=True)
 
 
 async def _abort(bootstrap: str, topic: str, partition: int, start_offset: int, execute: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The demo's order of events: start, load, kill, elect, go on, return, verify.
+"""The demo's order of events: start, load, kill, elect, continue, return, verify.
 
 Invariant: whatever happens in between, every process that was started is stopped at the end, and the run's
 directory stays.
@@ -55,7 +55,7 @@ class Story:
         self.watch: ClusterWatch | None = None
 
     async def play(self) -> None:
-        """Everything up to the clean stop of all processes; what is left then is to verify.
+        """Everything up to the clean stop of all processes; what remains is to verify.
 
         Raises:
             CommandFailed: when a step does not come about in its time; the message says which.

@@ -1,7 +1,7 @@
-"""Which facts the demo proves at its end, each with the number that shows it.
+"""The facts that the demo proves at its end, each with the number that shows it.
 
-Invariant: every check reads what is left behind (ledgers, spooled records, log files), never what the load said
-of itself while it ran.
+Invariant: every check reads what the run left behind (ledgers, spooled records, log files), never what the load
+reported about itself while it ran.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class DemoVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What the run left behind."""
+    """Everything that the run left behind."""
 
     corpus: Corpus
     acks: AckReport
@@ -153,7 +153,7 @@ def logs_equal(evidence: Evidence) -> list[Check]:
 
 
 def _nothing_else(evidence: Evidence, results: list[Equality]) -> Check:
-    """The settled part of the logs holds exactly the file's lines: no duplicate that nobody acknowledged."""
+    """The settled part of the logs has exactly the file's lines: no duplicate that was never acknowledged."""
     settled = {result.partition: result.end for result in results}
     wrong = [
         f"partition {partition} holds {settled.get(partition, 0):,}, sent {evidence.corpus.lines_of(partition):,}"
@@ -236,7 +236,7 @@ async def _follow(stderr: asyncio.StreamReader, screen: Screen, scene: Scene) ->
 
 
 def agreement(story: Story, figures: Figures) -> Iterator[Check]:
-    """What the page says against what the demo saw: counts are equal, and a failover lies where no ack came."""
+    """Compares the page with what the demo saw: counts are equal, and the failover is where no ack came."""
     if trouble := figures.get("trouble"):
         yield Check("Spark computed the report", False, str(trouble))
         return

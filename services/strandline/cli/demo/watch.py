@@ -1,4 +1,4 @@
-"""What the demo sees of the cluster while it runs: elections, ISR changes, and whether a state was reached.
+"""The demo's view of the running cluster: elections, ISR changes, and whether a state was reached.
 
 Invariant: only what the controller committed is seen here, in its order (partition epochs rise); the demo never
 infers an election from a failed send.

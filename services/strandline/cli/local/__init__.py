@@ -1,1 +1,1 @@
-"""Commands about what is on this machine: processes, files, certificates, profiles."""
+"""Commands for this machine: processes, files, certificates, profiles."""

@@ -1,7 +1,7 @@
-"""What stands in the certificates that `strandline certs` makes: names, purposes, how long they hold.
+"""The content of the certificates that `strandline certs` makes: names, purposes, validity.
 
-Invariant: a certificate serves a port only if it names a host, so that a client's certificate cannot be shown as a
-server's; a key never lies on the disk readable by other users, not even for a moment.
+Invariant: a certificate is valid for servers only if it names a host, so a client's certificate cannot be used by a
+server; a key on disk is never readable by other users, not even for a moment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from strandline.rpc.permissions import Identity
 
 _SLACK = timedelta(minutes=5)
-"""Certificates hold from a little before they are made: other machines' clocks may be behind."""
+"""Certificates are valid from a little before they are made, because other machines' clocks may be behind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""How the certificates of a cluster lie on a disk: a folder for each holder, named as Kubernetes names them.
+"""The certificates of a cluster on disk: a folder for each holder, with the file names that Kubernetes uses.
 
-Invariant: nothing that exists is written over, except by a renewal, which replaces a certificate and its key and
-leaves no moment without either. Keys are readable by their owner alone.
+Invariant: existing files are never overwritten except by a renewal, which replaces a certificate and its key without a
+moment that has neither. Only their owner can read keys.
 
     DIR/authority/ca.crt, ca.key       signs; the key is needed for new certificates only and belongs on no server
     DIR/controller/tls.crt, tls.key, ca.crt
@@ -28,12 +28,12 @@ _PUBLIC, _SECRET = 0o644, 0o600
 
 
 class NoCertificates(ValueError):
-    """A folder holds no authority or no certificate of ours; the sentence says which."""
+    """A folder has no authority or none of our certificates; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateHolder:
-    """One certificate as it lies in its folder."""
+    """One certificate in its folder."""
 
     folder: Path
     identity: Identity
@@ -63,7 +63,7 @@ def begin(directory: Path, cluster: str, days: int) -> Authority:
 
 
 def authority_of(directory: Path) -> Authority:
-    """The authority that lies there.
+    """The authority in a folder.
 
     Raises:
         NoCertificates: there is none that can be used.
@@ -131,7 +131,7 @@ def _read_holder(folder: Path) -> CertificateHolder:
 
 
 def refuse_existing(folder: Path) -> None:
-    """See that a holder's folder is free.
+    """Check that a holder's folder has no certificate yet.
 
     Raises:
         FileExistsError: one of its files is there.
@@ -153,7 +153,7 @@ def _replace_pair(folder: Path, issued: Issued) -> None:
 # ---- local_tls
 # Which certificates a cluster on one machine uses: its own authority's, made when they are first needed.
 #
-# Invariant: certificates name the cluster whose data lies beside them; those that exist are used as they are.
+# Invariant: certificates name the cluster whose data is beside them; existing ones are used as they are.
 #
 #     DIR/certs/controller, node-1 ..., client, admin       as `strandline certs new` would make them
 

@@ -1,6 +1,6 @@
-"""`strandline certs`: a development authority and a cluster's certificates, without a word of openssl.
+"""`strandline certs`: a development authority and a cluster's certificates, without openssl.
 
-Invariant: no file is written over unless a renewal was asked for; what was made is listed with its names and dates.
+Invariant: only a renewal overwrites files; what was made is listed with its names and dates.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`strandline export ...`: whether exported state is complete, one file for each hour, what killed processes left.
+"""`strandline export ...`: verify that exported state is complete, merge it by hour, recover it after a kill.
 
-Invariant: exit code 1 means that something is missing and was not reported, or is not what its manifest says.
+Invariant: exit code 1 means that something is missing without a reported gap, or differs from its manifest.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def recover(
     place: Place,
     kind: Annotated[str, typer.Option("--format", metavar="parquet|jsonl", help="Of the files.")] = "parquet",
 ) -> None:
-    """Export what a killed process had not: the events in the spool of its data directory."""
+    """Export the events that a killed process left in the spool of its data directory."""
     from strandline.export.encoding import ExportFormat
     from strandline.export.files import StillRuns, recover as recovered
 

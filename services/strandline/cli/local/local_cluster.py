@@ -1,6 +1,6 @@
-"""What a cluster on one machine consists of: a controller, N data nodes, and one directory that holds it all.
+"""A cluster on one machine: a controller, N data nodes, and one directory that has everything.
 
-With several controllers there are three members of etcd beside them, which keep what the controllers decide.
+With several controllers there are also three members of etcd, which store what the controllers decide.
 
 Invariant: the directory is the cluster. Its ports are chosen by the kernel on the first start, written to
 `cluster.json`, and used again on every later start, so that clients and peers find the same addresses.
@@ -63,7 +63,7 @@ class Ports:
 
     controller: str | None = None
     controllers: Mapping[int, str] = field(default_factory=dict)
-    """Of each of several controllers."""
+    """The addresses of each of several controllers."""
     clients: Mapping[int, str] = field(default_factory=dict)
     internals: Mapping[int, str] = field(default_factory=dict)
 
@@ -112,14 +112,14 @@ class LocalCluster:
 
     @property
     def bootstrap_with_nodes(self) -> str:
-        """The same and every data node, where clients can start while no controller decides."""
+        """The same with every data node, from which clients can start while no controller is active."""
         nodes = [
             address.client for node in self.nodes.values() if (address := read_address(node.directory)) is not None
         ]
         return ",".join([self.bootstrap, *nodes])
 
     def client_tls(self, holder: str = "admin") -> TlsOptions:
-        """What clients pass beside the bootstrap, as the administrator or another holder; empty without TLS."""
+        """What clients pass besides the bootstrap, as the administrator or another holder; empty without TLS."""
         if not self.plan.tls:
             return TlsOptions(tls_cert="", tls_key="", tls_ca="")
         from strandline.cli.local.certificate_folder import FOLDER, tls_of
@@ -185,7 +185,7 @@ class LocalCluster:
         self.nodes[node_id].kill()
 
     def address(self, node_id: int) -> Address | None:
-        """Where a node said it serves, last."""
+        """The address that a node reported last."""
         return read_address(self.nodes[node_id].directory)
 
     async def stop(self, grace_ms: int = STOP_GRACE_MS) -> list[Exit]:

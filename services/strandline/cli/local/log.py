@@ -1,6 +1,6 @@
-"""`strandline log ...`: what lies on the disk, batch by batch, and whether the replicas' logs are equal.
+"""`strandline log ...`: the batches on disk, and whether the replicas' logs are equal.
 
-Invariant: exit code 0 means that everything looked at is sound (dump) or equal (verify); 1 that it is not.
+Invariant: exit code 0 means that everything checked is sound (dump) or equal (verify); 1 that it is not.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def dump(
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show the batches of a log as they lie on the disk: offsets, epochs, sizes, CRC state.
+    """Show the batches of a log on disk: offsets, epochs, sizes, CRC state.
 
-    Works on the files alone; no process is asked. Exit code 1 when a batch is damaged. HW and LSO are those of the last
+    Reads only the files and contacts no process. Exit code 1 when a batch is damaged. HW and LSO are those of the last
     checkpoint, a few seconds old on a live node.
     """
     try:

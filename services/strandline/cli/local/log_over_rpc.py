@@ -1,6 +1,6 @@
-"""How the replicas of a running cluster are compared: each is read as a consumer reads it, up to the lowest HW.
+"""Compares the replicas of a running cluster: each is read as a consumer reads it, up to the lowest HW.
 
-Invariant: the range is fixed before anything is read, so that a cluster under load is compared as it stood at
+Invariant: the range is fixed before anything is read, so that a cluster under load is compared as it was at
 that moment, up to a HW that every replica knew then; a replica that cannot be read is a failure, never a copy left out.
 """
 

@@ -1,7 +1,7 @@
-"""How a service becomes a process on this machine, when it counts as serving, and how it is stopped.
+"""Starts a service as a process on this machine, waits until it serves, and stops it.
 
-Invariant: an endpoint is believed only if the very process that we started wrote it, and no process that we
-started outlives `stop`: what does not end on SIGTERM within its grace is killed, and that is reported.
+Invariant: an endpoint counts only if the process that we started wrote it, and no process that we started
+outlives `stop`: one that does not end on SIGTERM within its grace is killed, and that is reported.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Service:
     environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     end_expected: bool = False
-    """Whether we asked for its end, so that it is no news."""
+    """Whether we asked it to end, so that its end need not be reported."""
 
     @property
     def pid(self) -> int | None:
@@ -126,7 +126,7 @@ class Service:
             self.process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: the process stands still, its connections stay open."""
+        """SIGSTOP: the process is paused, its connections stay open."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -138,7 +138,7 @@ class Service:
             self.process.send_signal(number)
 
     def terminate(self) -> None:
-        """Asks the process to end (SIGTERM), without waiting; one that stands still must run for that."""
+        """Asks the process to end (SIGTERM), without waiting; a paused one is resumed for that."""
         self.end_expected = True
         self.resume()
         if self.process is not None and self.process.poll() is None:

@@ -1,4 +1,4 @@
-"""What `strandline perf` sends, and when: values of one size, at a rate or as fast as the producer takes them.
+"""What `strandline perf` sends, and when: values of one size, at a rate or as fast as the producer accepts them.
 
 Invariant: a record counts from the moment it was due, not from when there was room to send it, so that a cluster that
 stalls for a second is not reported as one slow record (coordinated omission). One that was waited for counts from the
@@ -112,7 +112,7 @@ class Load:
             done(range(of_this, len(self.due_s)))
 
     def batch_ended(self, outcome: BatchOutcome) -> None:
-        """What became of the records of a batch."""
+        """The result for the records of a batch."""
         numbers: Any = outcome.tags
         if outcome.refusal is None:
             self._done(numbers)
@@ -131,7 +131,7 @@ class Load:
             await self._send_at_pace(producer, last, pace)
 
     async def _send_at_once(self, producer: Producer, last: int) -> None:
-        """As little as can be beside `Producer.send`, which is what is measured: no call of ours per record."""
+        """As little as possible besides `Producer.send`, which is what is measured: no call of ours per record."""
         send, topic, now, note = producer.send, self.topic, time.monotonic, self.due_s.append
         numbers = range(len(self.due_s), last)
         values = self._values(numbers)

@@ -1,4 +1,4 @@
-"""What a performance run counted, and how it is shown: rate, throughput, percentiles of latency.
+"""The figures of a performance run: rate, throughput, percentiles of latency.
 
 Invariant: percentiles are by nearest rank, so each is a latency that some record had; the warm-up is in no figure.
 """

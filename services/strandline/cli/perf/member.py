@@ -1,4 +1,4 @@
-"""How `strandline perf consume --group` reads: as a member of a group, and when it has read everything.
+"""`strandline perf consume --group`: reads as a member of a group, and decides when it has read everything.
 
 Invariant: a member has no end of its own, because others may read the rest and writers may go on; it is at its end when
 nothing came for a while and everything it owns is read up to the high watermark.
