@@ -107,7 +107,7 @@ class SeenCluster:
     """How long the sender of the metadata has not heard of a controller (C62)."""
     controllers: tuple[DescribedController, ...] = ()
     authorization: str = ""
-    """Who may do what at its nodes; empty without TLS."""
+    """The ``authorization`` setting of its nodes; empty without TLS."""
 
 
 async def _look(admin: Admin) -> SeenCluster:

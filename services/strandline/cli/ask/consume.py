@@ -200,7 +200,8 @@ def _refuse_places(*places: object) -> None:
     if any(places):
         raise typer.BadParameter(
             "--group reads the partitions that the group assigns, from its committed offsets; give it without "
-            "--offset, --timestamp, --partition, --until and --stop-at-end, or move the group first: strandline group reset-offsets"
+            "--offset, --timestamp, --partition, --until and --stop-at-end, or move the group first: "
+            "strandline group reset-offsets"
         )
 
 

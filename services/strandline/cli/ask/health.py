@@ -107,7 +107,7 @@ def is_wrong(partition: client.DescribedPartition) -> bool:
 
 
 def _missing_logs(image: client.DescribedCluster, name: str, partition: client.DescribedPartition) -> str:
-    """Whose logs an offline partition lacks, if a member lives that could lead once they are compared (M65)."""
+    """The nodes whose logs an offline partition waits for, if a live member could lead once they are compared (M65)."""
     live = {node.node_id for node in image.nodes if not node.fenced}
     members = sorted({*partition.isr, *partition.elr})
     missing = [member for member in members if member not in live]
@@ -135,7 +135,7 @@ def _sentence(names: Sequence[str], what: str, remedy: str) -> str:
 
 
 async def hanging_now(admin: client.Admin, views: Iterable[client.DescribedLeader]) -> list[client.HangingTransaction]:
-    """The transactions that nobody will end, of the partitions whose leader has one open."""
+    """Hanging transactions in the partitions whose leader has an open one."""
     from strandline.client import ClusterUnreachable, Refused
 
     by_topic: dict[str, list[int]] = {}

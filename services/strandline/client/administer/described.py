@@ -162,7 +162,7 @@ class DescribedLeader:
     last_stable_offset: int | None = None
     """Below it every transaction is decided; None from a release without transactions."""
     oldest_open_producer_id: int | None = None
-    """Whose transaction has been open here for longest; None where none is."""
+    """The producer of the longest open transaction; None if none is open."""
     retention_waits_until_ms: int | None = None
     """The future time of a record for which retention by time waits, in ms since 1970; None where it does not wait."""
 

@@ -52,7 +52,7 @@ class HangingTransaction:
 
     producer: PartitionProducer
     transactional_id: str | None
-    """Whose producer it is as coordinators know it; None: none of them knows the producer id."""
+    """The transactional id of the producer according to its coordinator; None if no coordinator knows it."""
     why: str
     """What its coordinator says, as a sentence."""
 

@@ -71,7 +71,7 @@ class CommittedOffsets:
         self._cluster = cluster
         self.coordinator = GroupCoordinator(cluster, group_id)
         self.member: Callable[[], AsMember | None] = lambda: None
-        """Who asks now; None: no member (G27)."""
+        """The member that commits; None if the consumer is not a member (G27)."""
         self._sequence = 0
 
     @property

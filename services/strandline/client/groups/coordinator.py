@@ -65,7 +65,7 @@ class RequestVerdict(NamedTuple):
 
     refusal: Refusal | None
     coordinator: partition_pb2.CurrentLeader | None = None
-    """Who coordinates the key instead, as far as the refusing node knows."""
+    """The coordinator of the key, as far as the refusing node knows."""
 
 
 class Answered(NamedTuple, Generic[_Answer]):

@@ -49,7 +49,7 @@ _RETRY_INSTANCE_MS = 1_000
 
 
 class GroupMetadata(NamedTuple):
-    """Who commits for a group inside a transaction."""
+    """The member that commits for a group inside a transaction."""
 
     group_id: str
     member_id: str
@@ -190,7 +190,7 @@ class Membership:
         return True
 
     def as_member(self) -> AsMember | None:
-        """Who commits; None before the join is confirmed, when there is nothing to commit either."""
+        """The member that commits; None before the join is confirmed, when there is nothing to commit either."""
         terms = self.member.terms
         return AsMember(terms.member_id, self.member.epoch, terms.instance_id)
 

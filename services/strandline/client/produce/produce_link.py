@@ -35,7 +35,7 @@ class ProduceTerms(NamedTuple):
     timeout_ms: int
     cluster_id: str | None
     transactional_id: str | None = None
-    """Whose transactions the batches are part of; None: they are in no transaction."""
+    """The transactional id of the batches; None without transactions."""
 
 
 class Sent(NamedTuple):

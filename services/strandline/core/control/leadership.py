@@ -179,7 +179,7 @@ def begin_unproven(draft: Draft, node_id: NodeId, cause: str) -> None:
             elect_now(draft, marked, cause)
 
 
-def reign_anew(draft: Draft, node_id: NodeId, cause: str) -> None:
+def begin_new_reign(draft: Draft, node_id: NodeId, cause: str) -> None:
     """A new incarnation, whose log is trusted: every partition it led gets a new leader epoch (M56, TR21)."""
     for partition in list(draft.partitions()):
         if partition.leader == node_id:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 
 from strandline.core import types
 from strandline.core.control.draft import Draft
-from strandline.core.control.leadership import begin_unproven, elect_leaderless, leave_partitions, reign_anew
+from strandline.core.control.leadership import begin_new_reign, begin_unproven, elect_leaderless, leave_partitions
 from strandline.core.control.messages import NodeUnregistered, UnregisterNode
 from strandline.core.control.state import ClusterState, NodeRecord, RemovedNode
 from strandline.core.errors import ErrorCode, Refusal
@@ -258,7 +258,7 @@ def _admit(draft: Draft, before: NodeRecord | None, alive: bool, request: Regist
     elif draft.proves_members:
         begin_unproven(draft, request.node_id, "restart")
     else:
-        reign_anew(draft, request.node_id, "restart")
+        begin_new_reign(draft, request.node_id, "restart")
     if stays:
         # It may have been shutting down; a registration ends that.
         elect_leaderless(draft, request.node_id)

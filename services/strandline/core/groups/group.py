@@ -15,7 +15,7 @@ from strandline.core.groups import records
 from strandline.core.types import TopicPartition
 
 # ---- owners
-# Who holds which partition of a group (G18).
+# Which member of a group holds which partition (G18).
 #
 # Invariant I28: a partition is in the assigned or revoking partitions of at most one member. The map is rebuilt from
 # a member's old and new rows and never patched: an entry that was patched got lost in KAFKA-16147.

@@ -1,4 +1,4 @@
-"""Who is in sync: who joins, who must leave, who counts for the high watermark, and from when a change counts.
+"""Decides the ISR: which replicas join, must leave, and count for the high watermark, and when a change takes effect.
 
 A follower leaves by this file when it was not at its leader's log end for `replica.lag.time.max.ms` of the leader's
 clock, and by `core.leadership` when the controller fences its node.

@@ -30,7 +30,7 @@ class Head:
 
 
 class Holder(NamedTuple):
-    """Who holds the key ``active``."""
+    """The holder of the key ``active``."""
 
     token: int
     """The key's create revision (C7)."""
