@@ -17,6 +17,7 @@ import grpc
 import pytest
 import pytest_asyncio
 from certificates import Certificates, settings_of
+from issued_tokens import TokenIssuer
 from secured_cluster import build_node, secured_cluster, until
 
 from strandline.cli.local.authority import new_authority
@@ -271,3 +272,21 @@ async def test_a_topic_is_read_as_a_client(tmp_path: Path) -> None:
 
     assert (extent.start, extent.end) == (0, 2)
     assert [value for batch in batches for value in batch.to_pydict()["value"]] == [b"a", b"b"]
+
+
+async def test_a_topic_is_read_with_the_token_in_a_file(tmp_path: Path) -> None:
+    """tokenFile and tlsCa are enough; a file that cannot be read is named with its option."""
+    issuer, token = TokenIssuer(tmp_path), tmp_path / "token"
+    async with secured_cluster(tmp_path, (1,), token_issuers=issuer.file()) as cluster:
+        await cluster.admin.create_topic("t", partitions=2, replication_factor=1)
+        ca = str(cluster.made.files("client/spark").ca)
+        given = {"bootstrap": target(cluster.for_clients), "topic": "t", "tlsCa": ca, "tokenFile": str(token)}
+        options = read_options(given, streaming=False)
+
+        with pytest.raises(TopicFailed, match=f"option tokenFile: token file {token} cannot be read"):
+            await to_thread(ask, options.connection, options.selection)
+        token.write_text(issuer.token())
+        found = await to_thread(ask, options.connection, options.selection)
+        await to_thread(close_idle)
+
+    assert set(found.partitions) == {TopicPartition("t", 0), TopicPartition("t", 1)}

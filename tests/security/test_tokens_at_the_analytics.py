@@ -117,7 +117,7 @@ async def test_a_command_that_asks_shows_the_token_in_a_file(tmp_path: Path, cap
     said = capfd.readouterr().err
 
     assert listed > 0
-    assert absent < 0 and f"--token-file {token} cannot be read" in said
+    assert absent < 0 and f"token file {token} cannot be read" in said
     assert expired < 0 and "refused: SASL_AUTHENTICATION_FAILED: the token has expired" in said
 
 

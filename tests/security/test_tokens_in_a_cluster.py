@@ -260,7 +260,7 @@ async def test_a_command_shows_the_token_in_a_file(tmp_path: Path) -> None:
         token.write_text(issuer.token(aud="other"))
         not_believed = await run("--token-file", str(token))
 
-    assert absent[0] == 2 and f"--token-file {tmp_path / 'absent'} cannot be read" in absent[1]
+    assert absent[0] == 2 and f"token file {tmp_path / 'absent'} cannot be read" in absent[1]
     assert both[0] == 2 and "give tls_ca and token, or leave token out" in both[1]
     assert no_token[0] == 2 and "gave no token: a string without spaces" in no_token[1]
     assert not_believed[0] == 1 and "the token's aud is not that of its issuer's entry" in not_believed[1]

@@ -10,37 +10,43 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol, TypedDict, TypeVar
+from typing import NotRequired, Protocol, TypedDict, TypeVar
 
-from strandline.client import ClusterUnreachable, TlsWrong
+from strandline.client import ClusterUnreachable, NoToken, TlsWrong
 from strandline.client.blocking import loop_thread
+from strandline.client.token import token_in
 from strandline_analytics.topic.given import Given, TopicFailed
 
-OPTIONS = ("bootstrap", "tlsCert", "tlsKey", "tlsCa")
+OPTIONS = ("bootstrap", "tlsCert", "tlsKey", "tlsCa", "tokenFile")
 
 
-class TlsPaths(TypedDict):
-    """What `strandline.client`'s classes take."""
+class TlsOptions(TypedDict):
+    """The TLS and token arguments of `strandline.client`'s classes."""
 
     tls_cert: str
     tls_key: str
     tls_ca: str
+    token: NotRequired[Callable[[], str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Addresses of a cluster, and the files of a client's certificate; paths count on every worker."""
+    """Addresses of a cluster, and the files of a client's certificate or token; paths are those of every worker."""
 
     bootstrap: str
     """``host:port``, or several with commas between them."""
     tls_cert: str = ""
     tls_key: str = ""
     tls_ca: str = ""
+    token_file: str = ""
 
     @property
-    def tls(self) -> TlsPaths:
-        """As the client library takes them: all three, or none."""
-        return TlsPaths(tls_cert=self.tls_cert, tls_key=self.tls_key, tls_ca=self.tls_ca)
+    def tls(self) -> TlsOptions:
+        """As arguments of `strandline.client`'s classes."""
+        options = TlsOptions(tls_cert=self.tls_cert, tls_key=self.tls_key, tls_ca=self.tls_ca)
+        if self.token_file:
+            options["token"] = token_in(self.token_file)
+        return options
 
 
 def read_connection(given: Given) -> Connection:
@@ -54,6 +60,7 @@ def read_connection(given: Given) -> Connection:
         tls_cert=given.text("tlsCert"),
         tls_key=given.text("tlsKey"),
         tls_ca=given.text("tlsCa"),
+        token_file=given.text("tokenFile"),
     )
 
 
@@ -152,7 +159,10 @@ def _started(connection: Connection, make: Callable[[], C]) -> C:
     except ClusterUnreachable as error:
         raise unreachable(connection, error) from error
     except TlsWrong as error:
-        raise TopicFailed("tlsCert", str(error), "give tlsCert, tlsKey and tlsCa of a client") from error
+        remedy = "give tlsCert, tlsKey and tlsCa of a client, or tlsCa and tokenFile"
+        raise TopicFailed("tokenFile" if connection.token_file else "tlsCert", str(error), remedy) from error
+    except NoToken as error:
+        raise TopicFailed("tokenFile", str(error), "give a file with a token that every worker can read") from error
     except ValueError as error:
         raise TopicFailed("bootstrap", str(error), "give host:port of a process of the cluster") from error
 

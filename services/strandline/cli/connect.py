@@ -11,7 +11,6 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, TypeVar
 
 import typer
@@ -137,15 +136,6 @@ def tls_options() -> TlsOptions:
     return _given.get()
 
 
-def _token_in(file: str) -> str:
-    from strandline.client import NoToken
-
-    try:
-        return Path(file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise NoToken(f"--token-file {file} cannot be read: {error}") from None
-
-
 def over_tls(command: _Command) -> _Command:
     """Adds five options to a command; clients that it opens with `tls_options` use them."""
     own = inspect.signature(command, eval_str=True)
@@ -173,7 +163,9 @@ def over_tls(command: _Command) -> _Command:
             report_overridden(context)
         options = TlsOptions(tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca)
         if token_file:
-            options["token"] = functools.partial(_token_in, token_file)
+            from strandline.client.token import token_in
+
+            options["token"] = token_in(token_file)
         token = _given.set(options)
         try:
             return command(**given)

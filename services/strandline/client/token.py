@@ -36,6 +36,18 @@ class NoToken(ValueError):
     """The callback returned no token; the message says why, but never what it returned or raised."""
 
 
+def token_in(file: str) -> Callable[[], str]:
+    """A callback that reads the token from a file whenever one is needed."""
+
+    def read() -> str:
+        try:
+            return Path(file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise NoToken(f"token file {file} cannot be read: {error}") from None
+
+    return read
+
+
 class Token:
     """The token of one client."""
 
