@@ -508,8 +508,7 @@ class Admin:
     async def record_times(
         self, offsets: Mapping[tuple[str, int], int] | Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """The time at which the first record at or after each offset was written, in ms since 1970; one small fetch
-        each.
+        """The timestamp of the first record at or after each offset, in ms since 1970, by one small fetch each.
 
         A partition without such a record, or whose leader does not answer, is left out.
 
@@ -546,8 +545,7 @@ class Admin:
         """The groups of the cluster, by id; ``states``: only groups in one of these states, for example Empty.
 
         Raises:
-            GroupsIncomplete: a live node did not answer, or has not loaded its groups yet; it has the groups of the
-            others.
+            GroupsIncomplete: a live node did not answer, or has not loaded its groups; it has the others' groups.
         """
         return await self._groups.list_all(states)
 

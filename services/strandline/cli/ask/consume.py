@@ -89,9 +89,7 @@ def consume(
         typer.Option(metavar="PLACE", help=f"End before {UNTIL_FORMS}; end is the log end when reading began."),
     ] = None,
     stop_at_end: Annotated[bool, typer.Option("--stop-at-end", help="The same as --until end.")] = False,
-    max_records: Annotated[
-        int | None, typer.Option("--max-records", "-n", min=1, help="Stop after this many records.")
-    ] = None,
+    max_records: Annotated[int | None, typer.Option("--max-records", "-n", min=1, help="Stop after so many.")] = None,
     from_follower: Annotated[
         bool, typer.Option("--from-follower", help="Read from followers, up to their high watermark.")
     ] = False,
@@ -199,9 +197,8 @@ def _refuse_places(*places: object) -> None:
     """
     if any(places):
         raise typer.BadParameter(
-            "--group reads the partitions that the group assigns, from its committed offsets; give it without "
-            "--offset, --timestamp, --partition, --until and --stop-at-end, or move the group first: "
-            "strandline group reset-offsets"
+            "--group reads what the group assigns, from its committed offsets; give it without --offset, --timestamp, "
+            "--partition, --until and --stop-at-end, or move the group first: strandline group reset-offsets"
         )
 
 

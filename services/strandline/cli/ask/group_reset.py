@@ -75,9 +75,7 @@ def reset_offsets(
         bool, typer.Option("--to-current", help="To the committed offset; the latest if there is none.")
     ] = False,
     to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, metavar="N", help="To this offset.")] = None,
-    shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="N", help="Forward by N, or back if N is negative.")
-    ] = None,
+    shift_by: Annotated[int | None, typer.Option("--shift-by", metavar="N", help="By N, back if negative.")] = None,
     to_datetime: Annotated[
         str | None, typer.Option("--to-datetime", metavar="TIME", help=f"To the first record since: {FORMS}.")
     ] = None,
@@ -85,8 +83,7 @@ def reset_offsets(
         Duration | None, duration_option("--by-duration", help="To the first record since this long ago.")
     ] = None,
     from_file: Annotated[
-        Path | None,
-        typer.Option("--from-file", metavar="FILE", help="To the offsets in a file of lines TOPIC,PARTITION,OFFSET."),
+        Path | None, typer.Option("--from-file", metavar="FILE", help="To offsets in lines TOPIC,PARTITION,OFFSET.")
     ] = None,
     export: Annotated[
         Path | None, typer.Option("--export", metavar="FILE", help="Also write the plan in the form of --from-file.")

@@ -137,9 +137,7 @@ async def carry_out(
         print_document(document, form)
     if plan.moves:
         done = "submitted; `strandline reassign status --watch` shows the progress"
-        typer.echo(
-            f"strandline: {done if yes else 'nothing was changed: this was a dry run; --yes applies it'}", err=True
-        )
+        typer.echo(f"strandline: {done if yes else 'nothing was changed: dry run; --yes applies it'}", err=True)
 
 
 async def _refuse_if_never_ending(admin: Admin, seen: Seen, plan: Plan, limit: Limit) -> None:
@@ -313,7 +311,5 @@ def read_assignment(text: str | None) -> dict[int, list[int]]:
     """
     placed = [entry.split(":") for entry in text.split(",")] if text is not None else []
     if not all(node_id.strip().isdecimal() for entry in placed for node_id in entry):
-        raise typer.BadParameter(
-            f"--assignment: {text!r} is not an assignment; write node ids for each partition: 1:2,2:3"
-        )
+        raise typer.BadParameter(f"--assignment: {text!r} is not an assignment; write node ids by partition: 1:2,2:3")
     return {index: [int(node_id) for node_id in entry] for index, entry in enumerate(placed)}

@@ -69,9 +69,7 @@ def create(
     settings = key_values(config or [], "--config")
     placed = read_assignment(assignment)
     if placed and (partitions is not None or replication_factor is not None):
-        raise typer.BadParameter(
-            "--assignment sets the numbers of partitions and replicas; leave out the other options"
-        )
+        raise typer.BadParameter("--assignment sets partitions and replicas; leave out the other options")
     perform(_create(bootstrap, topic, partitions, replication_factor, placed, settings, output))
 
 

@@ -160,9 +160,7 @@ def _read_before(text: str) -> int | None:
     if text == _LATEST:
         return None
     if not text.isdecimal():
-        raise typer.BadParameter(
-            f"--before: {text!r} is not an offset; write a whole number of at least 0, or {_LATEST}"
-        )
+        raise typer.BadParameter(f"--before: {text!r} is not an offset; write a number of at least 0, or {_LATEST}")
     return int(text)
 
 

@@ -55,9 +55,7 @@ Execute = Annotated[bool, typer.Option("--execute", help="Apply the plan; withou
 def abort(
     bootstrap: Bootstrap,
     partition: Annotated[str, typer.Argument(metavar="TOPIC-N", help="The partition, orders-3 for example.")],
-    start_offset: Annotated[
-        int, typer.Option(min=0, help="First offset of the transaction, as find-hanging shows it.")
-    ],
+    start_offset: Annotated[int, typer.Option(min=0, help="Its first offset, as find-hanging shows it.")],
     execute: Execute = False,
     output: Output = Format.TABLE,
 ) -> None:
