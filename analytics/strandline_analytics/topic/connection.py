@@ -39,7 +39,7 @@ class Connection:
 
     @property
     def tls(self) -> TlsPaths:
-        """As the client library takes them: all three, or none."""
+        """The files as the client library takes them: all three, or none."""
         return TlsPaths(tls_cert=self.tls_cert, tls_key=self.tls_key, tls_ca=self.tls_ca)
 
 

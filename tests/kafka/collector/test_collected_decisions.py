@@ -244,10 +244,10 @@ def test_a_password_is_read_without_its_line_end(tmp_path: Path) -> None:
 
 
 def test_nobody_answers(tmp_path: Path) -> None:
-    """An address where nobody listens is one line with the remedy and exit code 2, and no export is begun."""
+    """An address where no process listens is one line with the remedy and exit code 2, and no export is begun."""
     ran = run("--bootstrap", "127.0.0.1:1", "--out", tmp_path / "out")
     assert ran.exit_code == 2
-    said = "127.0.0.1:1: nobody listens there; give the address of a broker's listener for clients"
+    said = "127.0.0.1:1: no process listens there; give the address of a broker's listener for clients"
     assert ran.stderr == f"strandline: --bootstrap: {said}\n"
     assert not (tmp_path / "out").exists()
 
