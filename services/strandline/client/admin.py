@@ -172,7 +172,7 @@ class Admin:
         try:
             admin_answers.only(answer.responses)
         except Refused as refused:
-            # It was there a moment ago: a request whose answer was lost deleted it, or somebody else.
+            # It was there a moment ago: a request whose answer was lost deleted it, or another client.
             if refused.refusal.code is not ErrorCode.UNKNOWN_TOPIC_ID:
                 raise
 

@@ -59,7 +59,7 @@ class Background:
     """Tasks and timers that live as long as their owner."""
 
     def __init__(self, on_trouble: Callable[[BaseException | None], None] = lambda _: None) -> None:
-        """``on_trouble`` is called with the first unexpected error, and with None when somebody else has cancelled
+        """``on_trouble`` is called with the first unexpected error, and with None when other code has cancelled
         work that only begins again when this is asked to `check`."""
         self._tasks: dict[asyncio.Task[None], Job] = {}
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}

@@ -85,7 +85,7 @@ class LoopThread:
         """What the coroutine function returns, or raises. It ends by itself after ``timeout_ms``, if that is given.
 
         Raises:
-            ForkedAfterUse, RuntimeError: as `check`; RuntimeError also if somebody cancelled the call.
+            ForkedAfterUse, RuntimeError: as `check`; RuntimeError also if the call was cancelled.
             TimeoutError: the thread is stuck; the sentence says where.
         """
         self.check()

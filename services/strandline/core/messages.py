@@ -521,7 +521,7 @@ class MetadataImage:
     reigns: tuple[Reign, ...] = ()
     """The reigns that led to this state, the one that made it last: a change names that one alone (C34)."""
     acls: tuple[Rule, ...] | None = None
-    """All rules of who may do what; None: as before, and in a snapshot that its sender told none (C105)."""
+    """All rules of who may do what; None: as before, or, in a snapshot, not for this receiver (C105)."""
     quotas: tuple[Quota, ...] | None = None
     """All quotas of clients, likewise (C102)."""
     registered: PositionProof | None = None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 # ---- group_delete
-# `strandline group delete` and `delete-offsets`: groups that nobody needs, and offsets of topics that nobody reads.
+# `strandline group delete` and `delete-offsets`: groups out of use, and offsets of topics that a group no longer reads.
 #
 # Invariant: what goes is named and confirmed first; a group with members, and offsets of a topic that members subscribe
 # to, are refused by the coordinator.

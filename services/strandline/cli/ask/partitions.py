@@ -76,7 +76,7 @@ def _confirm(topic: str | None) -> None:
     except typer.Abort:
         agreed = False
     if not agreed:
-        raise fail(CommandFailed("nobody was elected: it was not confirmed; answer y, or give --yes"))
+        raise fail(CommandFailed("no leader was elected: it was not confirmed; answer y, or give --yes"))
 
 
 async def _elect(bootstrap: str, topic: str | None, indexes: list[int] | None, unclean: bool, form: Format) -> None:

@@ -1,4 +1,4 @@
-"""`strandline txn ...`: which transactions there are, whose they are, and what to do about one that nobody ends.
+"""`strandline txn ...`: which transactions there are, whose they are, and how to end one that stays open.
 
 Invariant: nothing is changed without --execute; an age that is not known is `-`, never 0.
 """
@@ -125,7 +125,7 @@ def find_hanging(
     ] = read_duration(LONGEST),
     output: Output = Format.TABLE,
 ) -> None:
-    """Find open transactions that nobody will end, because their coordinator does not know them or knows them ended.
+    """Find transactions that stay open, because their coordinator does not know them or knows them ended.
 
     Exit code 1 if there is one; `strandline txn abort` ends it.
     """

@@ -153,7 +153,7 @@ def logs_equal(evidence: Evidence) -> list[Check]:
 
 
 def _nothing_else(evidence: Evidence, results: list[Equality]) -> Check:
-    """The settled part of the logs holds exactly the file's lines: no duplicate that nobody acknowledged."""
+    """The settled part of the logs holds exactly the file's lines: no duplicate without an acknowledgement."""
     settled = {result.partition: result.end for result in results}
     wrong = [
         f"partition {partition} holds {settled.get(partition, 0):,}, sent {evidence.corpus.lines_of(partition):,}"

@@ -41,15 +41,15 @@ class ControllerTicked:
 
 @dataclass(frozen=True, slots=True)
 class RequestArrived:
-    """Somebody asks. Ends in exactly one `Answer` or `RefuseCall` with the same ``request_id``."""
+    """A request arrived. Ends in exactly one `Answer` or `RefuseCall` with the same ``request_id``."""
 
     now_ms: int
     request_id: int
     request: ControllerRequest
     caller: Caller | None = None
-    """Who changes something, or may touch what rules allow (C105); None: a node, or somebody who only looks."""
+    """Who changes something, or may touch what rules allow (C105); None: a node, or a caller that only looks."""
     principal: str | None = None
-    """Whose quota counts; None: nobody's (C102)."""
+    """Whose quota counts; None: no quota does (C102)."""
 
 
 @dataclass(frozen=True, slots=True)

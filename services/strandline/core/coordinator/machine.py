@@ -181,8 +181,8 @@ class Decision:
     answered: object | None = None
     """Given to `Machine.answered` when the answer leaves as decided, not when it is turned into a refusal."""
     work: Callable[[], object] | None = None
-    """A pure function that takes too long for the event loop: called in a worker, on arguments that nobody
-    changes, and what it returns is given to `Machine.computed`."""
+    """A pure function that takes too long for the event loop: called in a worker, on arguments that do not
+    change, and what it returns is given to `Machine.computed`."""
     committed: object | None = None
     """Given to `Machine.committed` when the records of this decision are committed: what must not be known elsewhere
     before begins there. Forgotten when the leadership is lost first."""
