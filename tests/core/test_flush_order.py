@@ -153,7 +153,7 @@ def test_nodes_that_go_one_after_the_other_leave_what_is_left_over_together() ->
 
 
 def test_a_node_that_is_back_in_time_keeps_the_places_that_were_left_over() -> None:
-    """Its next heartbeat unfences it: it has all that is committed there, and nobody else was elected."""
+    """Its next heartbeat unfences it: it has all that is committed there, and no other leader was elected."""
     controller = with_topic(*LED_BY_3)
     effects = lose(controller, 3)
     before = controller.partition(4)
@@ -337,7 +337,7 @@ def test_what_follows_from_a_change_of_its_own_log_stays_behind_it() -> None:
 
 
 def test_a_node_that_begins_to_lead_saves_first() -> None:
-    """Of one step over two partitions, with requests and reports between them."""
+    """The saves of one step over two partitions, with requests and reports between them, come first."""
     cluster = Cluster(1, 2)
     cluster.push(1, *(partition_image(tp, leader=2) for tp in (TP, TP1)))
     found = cluster.push(1, *(partition_image(tp, leader=1, epoch=1, version=2) for tp in (TP, TP1)))

@@ -219,7 +219,7 @@ def test_near_the_hw_nobody_waits(behind: int, is_sent: bool) -> None:
 
 
 def test_a_rate_that_is_taken_back_holds_nobody() -> None:
-    """As soon as nodes hear that there is no rate any more, what waits for it goes on."""
+    """As soon as nodes hear that there is no rate any more, the fetches that wait for it go on."""
     cluster = copying(LEADER, ADDED)
     before = cluster.log(ADDED).leo
     cluster.push_all(moving(rate=None, version=2))

@@ -73,7 +73,7 @@ def test_the_matcher_answers_as_one_that_looks_at_every_rule(
 
 @given(st.lists(rules, max_size=8), resources, st.sampled_from(Operation))
 def test_some_and_all_are_what_names_say(given_rules: list[Rule], resource: ResourceType, operation: Operation) -> None:
-    """May it do so to some name: if one is found, or one that nobody gave; to all: then to whichever is asked for."""
+    """Permission for some name means that one name is allowed, in a rule or not; for all names, that each one is."""
     matcher = Acls(tuple(given_rules)).of("client/x")
     tried = [each.name + more for each in given_rules for more in ("", "!", "b!")] + ["!"]
     found = [matcher.may(operation, resource, name) for name in tried]

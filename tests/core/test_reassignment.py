@@ -223,7 +223,7 @@ def test_a_cancel_takes_leadership_from_an_added_replica() -> None:
 
 @pytest.mark.parametrize("force", [False, True])
 def test_a_cancel_without_original_replicas_is_refused(force: bool) -> None:
-    """T58: while no original replica is in the ISR a cancel would leave nobody to lead, forced or not."""
+    """T58: while no original replica is in the ISR, a cancel would leave no replica to lead, forced or not."""
     controller = moving(0, 1, 2)
     reassign(controller, 3, 4, 5)
     in_sync(controller, 0, 1, 2, 3, 4)

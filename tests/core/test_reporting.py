@@ -355,7 +355,7 @@ def test_a_new_leader_inherits_what_is_open_and_says_so() -> None:
 
 
 def test_the_end_of_a_reign_reports_what_was_joined() -> None:
-    """Nobody else knows of those transactions."""
+    """No other process knows of those transactions."""
     cluster = leading_lso()
     transaction = Transactions(cluster)
     transaction.send()

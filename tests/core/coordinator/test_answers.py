@@ -461,7 +461,7 @@ def test_tr40_a_fetch_from_before_the_election_proves_nothing() -> None:
 
 
 def test_an_ordinary_partition_carries_no_barrier() -> None:
-    """Neither its fetch answers nor its followers' fetches mention one."""
+    """Neither the fetch answers of an ordinary partition nor its followers' fetches have a barrier."""
     cluster = Cluster(1, 2)
     cluster.push_all(BOTH)
     cluster.settle()
@@ -492,7 +492,7 @@ class Reporting(Cells):
 
 
 def test_a_report_leaves_with_the_step_that_made_it() -> None:
-    """At the coordinator's own partition and in its epoch, once."""
+    """The report is at the coordinator's own partition and in its epoch, once."""
     cluster = Cluster(1, coordinators=Coordinators(codec=IdentityCodec(), machines={TOPIC: Reporting}))
     cluster.push_all(ALONE)
     cluster.advance(100, settle=True)

@@ -343,7 +343,7 @@ def test_one_flush_covers_what_a_step_writes() -> None:
 
 def test_a_question_that_waits_too_long_is_to_be_asked_again() -> None:
     """CONCURRENT_TRANSACTIONS after 100 ms, or at its own deadline if that comes first; a marker that comes later
-    answers nobody twice."""
+    answers no caller twice."""
     ended = _Ended()
     patient, hasty = ended.add(P0), ended.add(P1, timeout=50)
     ended.cluster.advance(50, settle=True)

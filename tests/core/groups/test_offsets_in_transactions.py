@@ -18,7 +18,7 @@ def _alone(**settings: int) -> GroupsAlone:
 
 
 def test_a_staged_offset_counts_from_the_marker_on() -> None:
-    """Nobody is shown what is staged; the marker of a commit makes it the group's."""
+    """No request returns what is staged; the marker of a commit makes it the group's."""
     alone = _alone()
     alone.commit(3)
     assert codes(alone.stage(7)) == ["OK"]
@@ -78,7 +78,7 @@ def test_of_two_transactions_the_one_that_staged_last_counts() -> None:
 
 
 def test_a_later_request_of_the_same_transaction_replaces_an_earlier() -> None:
-    """And takes part in the transaction already, so nothing is asked about it."""
+    """The partition takes part in the transaction already, so the coordinator is not asked about it."""
     alone = _alone()
     alone.stage(7)
     alone.stage(8)
@@ -192,7 +192,7 @@ def test_offsets_that_are_not_stable_are_not_shown_to_who_needs_them() -> None:
 
 
 def test_neither_offsets_nor_groups_expire_under_an_open_transaction() -> None:
-    """R57: an abort would leave a group without the offset that it had, and a commit one that nobody may delete."""
+    """R57: an abort would leave a group without the offset that it had, and a commit one that cannot be deleted."""
     alone = _alone(offsets_retention_ms=DAY_MS)
     alone.commit(3)
     alone.stage(7)

@@ -1,4 +1,4 @@
-"""Who is a member and of which topics: instance ids, and topics that appear, grow and go (T76, G15, G23)."""
+"""Members with instance ids, and topics that appear, grow and go (T76, G15, G23)."""
 
 from __future__ import annotations
 

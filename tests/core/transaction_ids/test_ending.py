@@ -168,7 +168,7 @@ def test_a_failover_in_a_time_out_raises_the_epoch_once() -> None:
 
 
 def test_a_pause_of_the_shard_does_not_count() -> None:
-    """Time in which the coordinator could not commit is nobody's fault: the full time begins again (G8)."""
+    """Time in which the coordinator could not commit does not count: the full time begins again (G8)."""
     alone = IdsAlone()
     alone.begun()
     alone.tick(59_000)
