@@ -157,7 +157,7 @@ def test_equal_sequence_gets_the_stored_answer(controller: Controller) -> None:
     assert controller.core.state.header.metadata_offset == offset
 
 
-def test_lower_sequence_is_invalid_and_a_new_incarnation_counts_anew(controller: Controller) -> None:
+def test_lower_sequence_is_invalid_and_a_new_incarnation_counts_again(controller: Controller) -> None:
     """A sequence below the last seen of this node epoch never applies; a new node epoch starts its own sequence."""
     assert controller.propose(0, 1, sequence=5) is ErrorCode.NONE
     before = controller.partition()

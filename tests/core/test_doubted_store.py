@@ -82,7 +82,7 @@ def test_what_a_doubted_store_may_say_does_not_wait(request_: messages.Controlle
     assert not waits(next_reign(created(1, 2, 3)).ask(request_))
 
 
-def test_the_first_reign_of_a_store_waits_for_nobody() -> None:
+def test_the_first_reign_of_a_store_waits_for_no_node() -> None:
     """A new cluster has no history that its store could have lost."""
     assert not waits(Controller().ask(messages.GetMetadata(linearizable=True)))
 

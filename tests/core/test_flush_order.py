@@ -129,7 +129,7 @@ def test_a_reign_finishes_what_the_last_one_left_over() -> None:
     assert [each.leader for each in partitions(after.core.state)] == [1, 1, 2, 2, 1]
 
 
-def test_the_tick_goes_on_where_nobody_continued() -> None:
+def test_the_tick_continues_what_was_not_continued() -> None:
     """A process that could not decide when it was to continue does so with its next tick."""
     controller = with_topic(*LED_BY_3)
     lose(controller, 3)
@@ -219,7 +219,7 @@ def test_a_deleted_topic_is_left_over_no_more() -> None:
     assert controller.step(events.StepContinued(controller.now_ms)) == []
 
 
-def test_a_member_that_is_gone_already_holds_back_nobody() -> None:
+def test_a_member_that_is_gone_already_holds_back_no_node() -> None:
     """Where node 3 is left over, nodes 1 and 2, which fell silent together, still wait for each other (M64)."""
     controller = with_topic((3, 1, 4), (3, 1, 4), (1, 2, 3))
     lose(controller, 3)
@@ -323,7 +323,7 @@ def test_saves_go_in_front_of_what_others_see() -> None:
 
 
 def test_a_single_save_stays_where_it_is() -> None:
-    """It costs one sync in any place."""
+    """A single save costs one sync in any place."""
     assert saves_first([ANSWER, EPOCHS]) == [ANSWER, EPOCHS]
 
 

@@ -192,7 +192,7 @@ def test_what_can_be_no_rule_is_refused(words: str) -> None:
     assert _create(controller, words, "client/z ALLOW READ topic LITERAL t") == [ErrorCode.INVALID_REQUEST, None]
 
 
-def test_nobody_locks_themselves_out_unless_they_insist() -> None:
+def test_a_client_locks_itself_out_only_by_force() -> None:
     """A client who may change rules may not take that from itself, by removal or denial, without force."""
     controller = _with_nodes()
     _create(controller, ADMINISTERS)

@@ -51,7 +51,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 5_000_000)), ma
 
 
 @given(RATES, STEPS)
-def test_who_waits_as_long_as_it_was_told_meets_no_mute(rate: float, steps: list[tuple[int, int]]) -> None:
+def test_a_client_that_waits_as_long_as_asked_meets_no_mute(rate: float, steps: list[tuple[int, int]]) -> None:
     """Whatever it sends: an obedient client is never muted when it asks again."""
     metered, now_ms = meters(Quota("client/x", PRODUCE, rate)), 0
     for pause_ms, size in steps:

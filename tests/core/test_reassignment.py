@@ -311,7 +311,7 @@ def test_a_new_reign_completes_nothing_before_it_heard_the_replicas() -> None:
     assert after.partition().replicas == (3, 4, 5)
 
 
-def test_nobody_of_the_target_can_lead() -> None:
+def test_no_replica_of_the_target_can_lead() -> None:
     """TR32: while no member of the target can lead the reassignment waits, and the removed leader is kept."""
     controller = moving(0, 1, 2)
     reassign(controller, 3, 4, 5)

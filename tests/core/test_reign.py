@@ -514,7 +514,7 @@ def test_unknown_append_of_a_reign_that_ended() -> None:
     assert reign.state is State.DEPOSED
 
 
-def test_head_of_somebody_else_under_the_own_token() -> None:
+def test_head_of_another_process_under_the_own_token() -> None:
     """C9: head neither mine nor the previous, with my token: the store is damaged; STOPPED."""
     reign, _ = _doubtful()
     reign.reads(30, reign.mine(), events.Head("r3", 3, "x", 29))

@@ -218,7 +218,7 @@ def test_it_leads_on_where_no_member_of_the_isr_has_room() -> None:
 
 
 def test_leadership_leaves_as_soon_as_a_member_has_room() -> None:
-    """Each later heartbeat looks again at which nodes got room meanwhile."""
+    """Each later heartbeat looks for members that got room meanwhile."""
     controller = cluster(1, 2)
     fill(controller, 2, 1)
     full = controller.partition().leader

@@ -33,7 +33,7 @@ def test_silence_for_a_session_timeout_fences() -> None:
     assert [(f["subject_node_id"], f["cause"]) for f in fenced] == [(1, "session_timeout")]
 
 
-def test_pause_of_the_controller_fences_nobody() -> None:
+def test_pause_of_the_controller_fences_no_node() -> None:
     """M59: a tick gap of 20 s extends every session; the nodes have one session time-out more."""
     controller = started(1)
     controller.pass_ms(1_000)

@@ -69,7 +69,7 @@ def _told(controller: Controller, request: Any, caller: Caller | None = OPS) -> 
     return recorded
 
 
-def test_what_changed_nothing_is_not_told() -> None:
+def test_what_changed_nothing_is_not_recorded() -> None:
     """A check, a repeat and what nodes ask leave no event; the change itself is recorded with its metadata offset."""
     controller = Controller()
     controller.start(1, 2)

@@ -154,7 +154,7 @@ def test_a_change_of_leader_drops_what_waits() -> None:
 
 
 def test_a_caller_that_went_away_appends_nothing() -> None:
-    """Its answer could not be given any more."""
+    """The answer to a caller that went away could not be delivered."""
     cluster = leading()
     request = cluster.produce(first(), transactional_id=ID)
     cluster.step(1, events.CallGone(0, request))

@@ -67,7 +67,7 @@ def test_a_plain_commit_that_came_later_stays() -> None:
 
 
 def test_of_two_transactions_the_one_that_staged_last_counts() -> None:
-    """R58: whichever of their markers comes first."""
+    """R58: the order of their markers makes no difference."""
     for producers in ((1, 2), (2, 1)):
         alone = _alone()
         alone.stage(5, producer=1)
@@ -169,8 +169,8 @@ def test_only_a_member_that_owns_the_partition_stages_for_it() -> None:
 @pytest.mark.parametrize(
     ("named", "error"), [({"group_id": " "}, "INVALID_GROUP_ID"), ({"transactional_id": ""}, "INVALID_REQUEST")]
 )
-def test_a_request_that_names_nobody_is_refused(named: dict[str, str], error: str) -> None:
-    """Before anything is asked or written."""
+def test_a_request_without_a_name_is_refused(named: dict[str, str], error: str) -> None:
+    """The request is refused before anything is asked or written."""
     alone = _alone()
 
     assert code(alone.stage(7, **named)) == error
@@ -243,7 +243,7 @@ def test_an_aborted_order_is_not_given_again() -> None:
     assert alone.group.offsets["foo-id"][0].order == 2
 
 
-def test_a_fence_goes_when_nobody_has_used_it_for_its_retention() -> None:
+def test_a_fence_goes_when_unused_for_its_retention() -> None:
     """Not before, and not while its producer has something staged."""
     alone = _alone(fence_retention_ms=7 * DAY_MS)
     alone.mark(1)
