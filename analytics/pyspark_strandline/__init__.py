@@ -33,19 +33,19 @@ class DefaultSource(DataSource):
         return self._loaded().schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of a batch."""
+        """The reader of a batch."""
         return self._loaded().reader(schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Of a stream."""
+        """The reader of a stream."""
         return self._loaded().streamReader(schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Of a batch."""
+        """The writer of a batch."""
         return self._loaded().writer(schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Of a stream."""
+        """The writer of a stream."""
         return self._loaded().streamWriter(schema, overwrite)
 
     def _loaded(self) -> TopicSource:

@@ -64,7 +64,7 @@ def hadoop_settings(spark: SparkSession) -> Any:
 
 
 def read_stream(spark: SparkSession, stream: Any, size_bytes: int | None = None) -> bytes:
-    """So many bytes of a stream of the JVM, or all of them."""
+    """Read ``size_bytes`` of a stream of the JVM, or all of them."""
     convert = view_of(spark).org.apache.commons.io.IOUtils.toByteArray
     return bytes(convert(stream) if size_bytes is None else convert(stream, size_bytes))
 

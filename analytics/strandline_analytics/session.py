@@ -79,7 +79,7 @@ _EMBEDDED = {
     # tables of a thousand rows, hundreds of times: a third of all memory, and most of the time to collect it.
     "spark.buffer.pageSize": "4m",
 }
-"""Of a Spark of our own alone: a cluster has its pages and its memory as it wants them."""
+"""Settings of an embedded Spark alone: a cluster has its own pages and memory."""
 _NOT_WORTH_IT = (
     "BooleanSimplification", "CollapseWindow", "ConstantFolding", "ConstantPropagation", "DecimalAggregates",
     "EliminateOuterJoin", "EliminateSorts", "FoldablePropagation", "InferFiltersFromConstraints",
@@ -133,7 +133,7 @@ HOURS_BYTES = 64 << 20
 MIDDLE_BYTES = 1 << 30
 """Up to so many bytes of files: some fifty million rows."""
 PART_BYTES = 64 << 20
-"""Of larger input a part of a shuffle is made for so many bytes of files, some three million rows."""
+"""Larger input gets one part of a shuffle for so many bytes of files, some three million rows."""
 MOST_PARTS = 8_192
 """More parts than these cost the driver and the network more than they spare a task: half a TiB has so many."""
 _SIZES = ((SMALL_BYTES, SMALL), (HOURS_BYTES, HOURS), (MIDDLE_BYTES, MIDDLE))
@@ -171,7 +171,7 @@ _ADAPTIVE = "spark.sql.adaptive.enabled"
 _FITTED: dict[tuple[str, int], SparkSession] = {}
 """Sessions for a size of input, by their application and the most bytes that they are for."""
 _GIVEN: dict[str, frozenset[str]] = {}
-"""By application: what others had set in a session before it was opened here."""
+"""What others had set in a session before it was opened here, by application."""
 
 
 def open_session(

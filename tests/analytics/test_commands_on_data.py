@@ -298,10 +298,10 @@ def test_the_reasons_and_the_events_are_shown(analytics: Ask, export_explain: Pa
 
     assert text.exit_code == 0, text.output
     assert "group orders at 1970-01-01T00:00:24" in text.stdout
-    assert "- nobody had t-1: for 2.0 s by then" in text.stdout
+    assert "- no member had t-1: for 2.0 s by then" in text.stdout
     assert "not known: its lag" in text.stdout
     found = json.loads(document.stdout)
-    assert [reason.split(":")[0] for reason in found["reasons"]] == ["it rebalanced", "nobody had t-1"]
+    assert [reason.split(":")[0] for reason in found["reasons"]] == ["it rebalanced", "no member had t-1"]
     assert {link["name"] for link in found["links"]} == {"group", "member"}
 
 

@@ -195,14 +195,14 @@ def test_a_moment_is_answered_with_the_decision_that_is_nearest(histories: Any) 
 
 
 def test_a_group_that_rebalances_is_told_who_was_waited_for_and_what_nobody_had(histories: Any) -> None:
-    """At 24 s: since 20 s, until m-b changed at 32 s; m-a was asked for partition 1, which nobody had from 22 s on."""
+    """At 24 s: since 20 s, until m-b changed at 32 s; m-a was asked for partition 1, which was free from 22 s on."""
     found = standstill(histories.tables, AskedGroup(group_id="orders", at_us=24 * S, cluster_id="rebalances"))
 
     assert isinstance(found, Standstill)
     assert found.reasons == (
         "it rebalanced: for 4.0 s by then, 12.0 s in all; m-a had not given up what was asked back; "
         "m-b was waited for, it changed last",
-        "nobody had t-1: for 2.0 s by then",
+        "no member had t-1: for 2.0 s by then",
     )
     assert [link.t_us // S for link in found.links] == [20, 20, 21, 22, 26, 27, 27, 28, 29, 30, 32, 32]
     # It answered by then: events of its epoch are there.

@@ -51,7 +51,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """In place of the machine's."""
+    """A clock in place of the machine's."""
     clock = Clock()
     monkeypatch.setattr(history_file, "time", clock)
     monkeypatch.setattr(written, "time", clock)
@@ -90,7 +90,7 @@ class Members:
         self[name].given(self.clock.monotonic(), name, TP, values)
 
     def asks(self, serial: str | None, offset: int | None) -> None:
-        """Somebody asks what is committed."""
+        """A client asks what is committed."""
         self["asked"].fetched(self.clock.monotonic(), TP, serial, offset)
 
     def judged(self, *, has_caught_up: bool = True) -> list[str]:
@@ -147,7 +147,7 @@ def test_the_files_say_what_was_written(tmp_path: Path, clock: Clock) -> None:
 
 
 def test_a_killed_member_leaves_a_true_history(members: Members) -> None:
-    """Its last line is torn, and of its last commit nobody knows what became of it: it may be fetched or not."""
+    """Its last line is torn, and its last commit has an unknown outcome: it may be fetched or not."""
     members["m1"].commit("m1", "m1/open", TP, 20)
     members["m1"].flush()
     with (members.directory / "history-m1.jsonl").open("a") as source:
@@ -331,7 +331,7 @@ def test_one_output_for_each_input_is_right(history: History) -> None:
 
 
 def test_an_output_of_nothing_fails(history: History) -> None:
-    """An output names an input that nobody sent."""
+    """An output names an input that was never sent."""
     history.transforms("t0.1-2", REST, at=3, outcome=TxnOutcome.COMMITTED)
     history.reads("t0.1-2", REST, at=3)
     history.found.origins[-1] = RecordValue("in", 99)
@@ -340,7 +340,7 @@ def test_an_output_of_nothing_fails(history: History) -> None:
 
 
 def test_a_run_that_was_not_read_fails(history: History) -> None:
-    """Nothing is known of a run whose logs nobody read at the end."""
+    """Nothing is known of a run whose logs were not read at the end."""
     (failure,) = history.judged(is_read=False)
 
     assert "not read" in failure

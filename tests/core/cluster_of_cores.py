@@ -122,7 +122,7 @@ class Cluster:
         self.cores: dict[int, NodeCore] = {}
         self.lives: dict[int, int] = {}
         self.disks: dict[int, Any] = {}
-        """Of each node its logs (`StoredLog`) by partition."""
+        """The logs of each node (`StoredLog`), by partition."""
         self._files: dict[int, LogPerformers] = {}
         self._logs: dict[int, CoreLogs] = {}
         self.links: dict[tuple[int, int], deque[Message]] = {}

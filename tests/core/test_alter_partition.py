@@ -157,7 +157,7 @@ def test_equal_sequence_gets_the_stored_answer(controller: Controller) -> None:
     assert controller.core.state.header.metadata_offset == offset
 
 
-def test_lower_sequence_is_invalid_and_a_new_incarnation_counts_anew(controller: Controller) -> None:
+def test_lower_sequence_is_invalid_and_a_new_incarnation_counts_again(controller: Controller) -> None:
     """A sequence below the last seen of this node epoch never applies; a new node epoch starts its own sequence."""
     assert controller.propose(0, 1, sequence=5) is ErrorCode.NONE
     before = controller.partition()
@@ -346,7 +346,7 @@ def test_an_id_that_is_no_uuid_is_refused(controller_repeated: Controller, reque
 
 
 def test_an_unclean_election_is_held_in_the_epoch_that_was_seen() -> None:
-    """A repeat that arrives when the elected leader has died, too, elects nobody: that would be a second loss."""
+    """A repeat that arrives when the elected leader has died, too, elects no leader: that would be a second loss."""
     controller = created(1, 2, 3, min_insync_replicas="1")
     controller.propose(1)
     controller.fence(1)

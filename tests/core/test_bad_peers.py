@@ -43,7 +43,7 @@ def test_topics_that_cannot_be_are_ignored(change: dict[str, Any]) -> None:
     assert not cluster.cores[1].state.logs
 
 
-def test_nobody_leads_in_an_epoch_that_its_log_has_passed() -> None:
+def test_no_node_leads_in_an_epoch_that_its_log_has_passed() -> None:
     """A node whose log holds a later epoch than the controller assigns does not lead, and does not stop (TR18)."""
     cluster = Cluster(1)
     cluster.preload(1, history((4, 2, 0)))

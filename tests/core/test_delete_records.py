@@ -177,7 +177,7 @@ def test_nobody_joins_below_a_completed_deletion() -> None:
     assert TP in cluster.cores[1].proposals
 
 
-def test_nobody_joins_below_the_log_start_that_an_epoch_began_with() -> None:
+def test_no_follower_joins_below_the_log_start_that_an_epoch_began_with() -> None:
     """Deletions that earlier leaders completed are not above the log start of a leader that was in their ISR."""
     cluster = Cluster(1)
     cluster.preload(1, [batch(base=offset, epoch=0) for offset in range(5)], hw=5, start=2)
@@ -344,7 +344,7 @@ def test_a_leader_that_asked_takes_the_next_batch() -> None:
     assert (following.refusal, following.base_offset) == (None, 7)
 
 
-def test_a_forgotten_producer_begins_anew() -> None:
+def test_a_forgotten_producer_begins_again() -> None:
     """M61: with the next producer epoch, from sequence 0, a forgotten producer continues."""
     cluster = late_leader()
     first = produced(cluster, batch(producer=7, producer_epoch=1, sequence=0))

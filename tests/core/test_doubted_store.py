@@ -82,7 +82,7 @@ def test_what_a_doubted_store_may_say_does_not_wait(request_: messages.Controlle
     assert not waits(next_reign(created(1, 2, 3)).ask(request_))
 
 
-def test_the_first_reign_of_a_store_waits_for_nobody() -> None:
+def test_the_first_reign_of_a_store_waits_for_no_node() -> None:
     """A new cluster has no history that its store could have lost."""
     assert not waits(Controller().ask(messages.GetMetadata(linearizable=True)))
 
@@ -133,7 +133,7 @@ def test_an_emptied_directory_shows_nothing() -> None:
 
 
 def test_a_store_of_a_stopped_cluster_waits_for_any_node() -> None:
-    """Of nodes that were all fenced none knows more than another: the first that shows its position counts."""
+    """If all nodes were fenced, none knows more than another: the first that shows its position counts."""
     controller = created(1, 2)
     controller.fence_together(1, 2)
     proof = proof_of(controller, 2)
@@ -147,7 +147,7 @@ def test_a_store_of_a_stopped_cluster_waits_for_any_node() -> None:
 
 @pytest.mark.parametrize("nodes", [(1, 2, 3), ()], ids=["silent nodes", "no nodes"])
 def test_the_wait_ends_after_one_session(nodes: tuple[int, ...]) -> None:
-    """Nobody is waited for longer than a session, whether or not the silent nodes may be fenced by then (M64)."""
+    """No node is waited for longer than a session, whether or not the silent nodes may be fenced by then (M64)."""
     after = next_reign(created(*nodes) if nodes else Controller())
     session_ms = after.timings.session_timeout_ms
     after.pass_ms(session_ms - 100)
@@ -300,7 +300,7 @@ def _of_the_first_release() -> Controller:
 
 
 def test_a_node_that_names_no_position_is_served() -> None:
-    """Absent is not checked: nobody is refused, and the reign goes on."""
+    """An absent position is not checked: no node is refused, and the reign goes on."""
     after = _of_the_first_release()
     answers = [after.heartbeat(node_id) for node_id in (1, 2, 3)]
 

@@ -104,7 +104,7 @@ def test_enabling_unclean_election_elects_at_once() -> None:
     assert controller.view() == (2, {2}, set())
 
 
-def test_operator_may_elect_unclean_only_where_nobody_leads() -> None:
+def test_operator_may_elect_unclean_only_without_a_leader() -> None:
     """ElectLeaders UNCLEAN: ELECTION_NOT_NEEDED with a leader, without a candidate ELIGIBLE_LEADERS_NOT_AVAILABLE."""
     controller = created(1, 2)
     request = ElectLeaders(kind=ElectionKind.UNCLEAN, partitions=(PartitionsRef(TopicRef("t"), (0,)),))

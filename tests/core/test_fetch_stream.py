@@ -257,7 +257,7 @@ def test_idle_partitions_are_cheap(fetch_hw: FetchHw) -> None:
 
 
 def test_the_end_of_a_wait_looks_only_at_partitions_with_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two parked partitions, the one whose HW rose is looked at when the wait is over, and the other is not."""
+    """When the wait is over, only the one of two parked partitions whose HW rose is looked at."""
     cluster = leading(TP, TP1, isr=(1, 3))
     name(cluster, TP, TP1)
     cluster.advance(600)

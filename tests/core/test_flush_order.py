@@ -129,7 +129,7 @@ def test_a_reign_finishes_what_the_last_one_left_over() -> None:
     assert [each.leader for each in partitions(after.core.state)] == [1, 1, 2, 2, 1]
 
 
-def test_the_tick_goes_on_where_nobody_continued() -> None:
+def test_the_tick_continues_what_was_not_continued() -> None:
     """A process that could not decide when it was to continue does so with its next tick."""
     controller = with_topic(*LED_BY_3)
     lose(controller, 3)
@@ -153,7 +153,7 @@ def test_nodes_that_go_one_after_the_other_leave_what_is_left_over_together() ->
 
 
 def test_a_node_that_is_back_in_time_keeps_the_places_that_were_left_over() -> None:
-    """Its next heartbeat unfences it: it has all that is committed there, and nobody else was elected."""
+    """Its next heartbeat unfences it: it has all that is committed there, and no other leader was elected."""
     controller = with_topic(*LED_BY_3)
     effects = lose(controller, 3)
     before = controller.partition(4)
@@ -219,7 +219,7 @@ def test_a_deleted_topic_is_left_over_no_more() -> None:
     assert controller.step(events.StepContinued(controller.now_ms)) == []
 
 
-def test_a_member_that_is_gone_already_holds_back_nobody() -> None:
+def test_a_member_that_is_gone_already_holds_back_no_node() -> None:
     """Where node 3 is left over, nodes 1 and 2, which fell silent together, still wait for each other (M64)."""
     controller = with_topic((3, 1, 4), (3, 1, 4), (1, 2, 3))
     lose(controller, 3)
@@ -323,7 +323,7 @@ def test_saves_go_in_front_of_what_others_see() -> None:
 
 
 def test_a_single_save_stays_where_it_is() -> None:
-    """It costs one sync in any place."""
+    """A single save costs one sync in any place."""
     assert saves_first([ANSWER, EPOCHS]) == [ANSWER, EPOCHS]
 
 
@@ -337,7 +337,7 @@ def test_what_follows_from_a_change_of_its_own_log_stays_behind_it() -> None:
 
 
 def test_a_node_that_begins_to_lead_saves_first() -> None:
-    """Of one step over two partitions, with requests and reports between them."""
+    """The saves of one step over two partitions, with requests and reports between them, come first."""
     cluster = Cluster(1, 2)
     cluster.push(1, *(partition_image(tp, leader=2) for tp in (TP, TP1)))
     found = cluster.push(1, *(partition_image(tp, leader=1, epoch=1, version=2) for tp in (TP, TP1)))

@@ -418,7 +418,7 @@ def test_a_cut_takes_producers_with_it() -> None:
     assert found is not None and found.base_offset == 4
 
 
-def test_without_a_leader_nobody_is_asked() -> None:
+def test_without_a_leader_no_node_is_asked() -> None:
     """A partition without a leader waits, and reports this state."""
     cluster = following()
     before = len(fetches(cluster))

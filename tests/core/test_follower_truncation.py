@@ -491,7 +491,7 @@ def test_a_cut_within_a_batch_takes_the_whole_batch() -> None:
     assert cluster.log(2).epochs.entries == entries((0, 0))
 
 
-def test_a_log_that_lies_below_the_leaders_log_start_begins_anew_there() -> None:
+def test_a_log_that_lies_below_the_leaders_log_start_begins_again_there() -> None:
     """At its log start, in an epoch that the leader no longer has, nothing of the follower's log is usable (M30)."""
     cluster = following(*history((0, 4, 0)), hw=2, rules=FETCH)
     fetched(cluster, error=Refusal(ErrorCode.OFFSET_OUT_OF_RANGE))

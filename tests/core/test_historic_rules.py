@@ -164,7 +164,7 @@ def test_the_four_rules_combine(
 
 
 def test_only_history_is_refused_to_servers() -> None:
-    """Of the truncation rules only the historic ones may not be served; of the other rules, all except the current."""
+    """Servers refuse the historic ones of the truncation rules, and all except the current one of the other rules."""
     assert {truncation for truncation in Truncation if historic_fault(Rules(truncation=truncation))} == HISTORIC
     assert "truncation=kip-101" in (historic_fault(Rules(truncation=Truncation.KIP_101)) or "")
     assert historic_fault(Rules(isr_join=IsrJoin.HW)) and historic_fault(Rules(fetch_hw=FetchHw.UPDATED))

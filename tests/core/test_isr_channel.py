@@ -208,7 +208,7 @@ def test_a_member_restarts_while_another_joins() -> None:
     assert dict(attempts(cluster)[0].partitions[0].new_isr) == {1: node_epoch(1), 2: node_epoch(2, 2), 3: node_epoch(3)}
 
 
-def test_an_unclean_leader_stays_recovering_until_somebody_joins() -> None:
+def test_an_unclean_leader_stays_recovering_until_a_replica_joins() -> None:
     """M48: a recovering ISR of one is proposed as recovering; with a second member it has recovered."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(isr=(1,), recovering=True))

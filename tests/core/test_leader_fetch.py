@@ -154,7 +154,7 @@ def test_an_append_meets_a_parked_fetch() -> None:
     assert cluster.leader().progress[2].last_caught_up_ms == 5000
 
 
-def test_an_idle_half_minute_evicts_nobody() -> None:
+def test_an_idle_half_minute_evicts_no_follower() -> None:
     """M43: the first append after a long idle time finds a healthy follower parked and keeps it in the ISR."""
     cluster = leading(1)
     cluster.fetch(1, by=2, wait=60_000)
@@ -311,7 +311,7 @@ def test_a_directory_put_back_twice_may_hold_more_than_last_time() -> None:
     assert code_of(cluster.result(cluster.fetch(7, by=2, honest=False))) is ErrorCode.INVALID_REQUEST
 
 
-def test_a_restart_at_the_log_start_begins_the_count_anew() -> None:
+def test_a_restart_at_the_log_start_begins_the_count_again() -> None:
     """M30: a follower that discarded its log may begin at the leader's log start without an epoch."""
     cluster = leading(6)
     cluster.fetch(0, by=2)
@@ -539,7 +539,7 @@ def test_beyond_the_high_watermark_a_consumer_sees_nothing(settings: Rules) -> N
 
 
 @pytest.mark.parametrize("stream", [None, 5])
-def test_whoever_is_parked_hears_of_a_new_leader(stream: int | None) -> None:
+def test_a_parked_caller_hears_of_a_new_leader(stream: int | None) -> None:
     """T15: when the leader becomes a follower, its parked produce and its parked fetches complete at once."""
     cluster = leading(replicas=(1, 2, 3), isr=(1, 2, 3))
     produce = cluster.produce()

@@ -117,7 +117,7 @@ def test_a_change_that_did_not_happen_is_taken_back(code: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize(("join", "joins_at"), [(IsrJoin.HW, 5), (IsrJoin.CAUGHT_UP, 7)])
-def test_nobody_joins_before_the_epoch_began(join: IsrJoin, joins_at: int) -> None:
+def test_no_follower_joins_before_the_epoch_began(join: IsrJoin, joins_at: int) -> None:
     """T18, TR6: at the HW is not enough; under `caught-up` the start of the epoch is not enough either."""
     cluster = leading(0, rules=Rules(isr_join=join), epoch=8, replicas=(1, 2, 3), isr=(1, 3))
     cluster.produce(batch(2))

@@ -279,7 +279,7 @@ def test_a_reign_that_began_without_what_this_node_knows_is_not_believed() -> No
 
 
 def test_a_reign_that_continues_what_this_node_knows_is_believed() -> None:
-    """C36: the check keeps nobody from the next reign."""
+    """C36: the check keeps no node from the next reign."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(), offset=104, reigns=(R1,))
     cluster.push(1, snapshot=True, controller_epoch=2, offset=118, reigns=(R1, R2))
@@ -315,8 +315,8 @@ def test_rules_and_quotas_are_stored_with_what_else_is_known() -> None:
     cluster.push(1, partition_image())
     rule = Rule("client/x", Permission.DENY, Operation.ALL, ResourceType.GROUP, Pattern.LITERAL, "g")
     quota = Quota("client/*", QuotaKey.PRODUCER_BYTE_RATE, 0.25)
-    told = replace(metadata(node_epoch(1), rules=cluster.rules), acls=(rule,), quotas=(quota,))
-    saved = [e for e in cluster.step(1, events.MetadataArrived(0, told)) if isinstance(e, SaveMetadata)]
+    sent = replace(metadata(node_epoch(1), rules=cluster.rules), acls=(rule,), quotas=(quota,))
+    saved = [e for e in cluster.step(1, events.MetadataArrived(0, sent)) if isinstance(e, SaveMetadata)]
     later = [e for e in cluster.push(1, partition_image(TP1)) if isinstance(e, SaveMetadata)]
 
     assert [(effect.image.acls, effect.image.quotas) for effect in (*saved, *later)] == [((rule,), (quota,))] * 2

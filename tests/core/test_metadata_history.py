@@ -63,7 +63,7 @@ def test_a_state_that_comes_whole_is_compared() -> None:
 
 
 def test_the_same_state_again_is_no_change() -> None:
-    """A watch that is opened again brings the state whole; nobody is sent anything for it."""
+    """A watch that is opened again brings the state whole; no subscriber is sent anything for it."""
     assert history(image(1, topic("a")), image(1, topic("a"))).next_number == 0
 
 
@@ -318,7 +318,7 @@ def _rule(name: str) -> Rule:
 
 
 def test_a_subscriber_with_rules_is_sent_what_it_may_know() -> None:
-    """Of all topics those that it may describe; behind a change of rules it needs everything anew, others do not."""
+    """It is sent the topics that it may describe; after a change of rules it needs everything again, others do not."""
     made = history(
         replace(image(1, topic("a"), topic("b")), acls=(_rule("a"),)),
         image(2, topic("c"), whole=False),

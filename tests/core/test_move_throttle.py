@@ -200,7 +200,7 @@ def test_the_time_for_which_a_copy_was_held_is_reported(side: int) -> None:
 
 
 @pytest.mark.parametrize(("behind", "is_sent"), [(0, True), (1, True), (2, False)])
-def test_near_the_hw_nobody_waits(behind: int, is_sent: bool) -> None:
+def test_near_the_hw_no_replica_waits(behind: int, is_sent: bool) -> None:
     """An added replica at or above HW - 1 batch is sent what it lacks although the bucket is in debt; one further
     behind is not."""
     cluster = Cluster(LEADER, timings=SMALL)
@@ -218,8 +218,8 @@ def test_near_the_hw_nobody_waits(behind: int, is_sent: bool) -> None:
     assert bool(cluster.fetched.get(request)) is is_sent
 
 
-def test_a_rate_that_is_taken_back_holds_nobody() -> None:
-    """As soon as nodes hear that there is no rate any more, what waits for it goes on."""
+def test_a_rate_that_is_taken_back_holds_no_fetch() -> None:
+    """As soon as nodes hear that there is no rate any more, the fetches that wait for it go on."""
     cluster = copying(LEADER, ADDED)
     before = cluster.log(ADDED).leo
     cluster.push_all(moving(rate=None, version=2))

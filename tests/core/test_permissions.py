@@ -73,7 +73,7 @@ def test_the_matcher_answers_as_one_that_looks_at_every_rule(
 
 @given(st.lists(rules, max_size=8), resources, st.sampled_from(Operation))
 def test_some_and_all_are_what_names_say(given_rules: list[Rule], resource: ResourceType, operation: Operation) -> None:
-    """May it do so to some name: if one is found, or one that nobody gave; to all: then to whichever is asked for."""
+    """Permission for some name means that one name is allowed, in a rule or not; for all names, that each one is."""
     matcher = Acls(tuple(given_rules)).of("client/x")
     tried = [each.name + more for each in given_rules for more in ("", "!", "b!")] + ["!"]
     found = [matcher.may(operation, resource, name) for name in tried]
@@ -192,7 +192,7 @@ def test_what_can_be_no_rule_is_refused(words: str) -> None:
     assert _create(controller, words, "client/z ALLOW READ topic LITERAL t") == [ErrorCode.INVALID_REQUEST, None]
 
 
-def test_nobody_locks_themselves_out_unless_they_insist() -> None:
+def test_a_client_locks_itself_out_only_by_force() -> None:
     """A client who may change rules may not take that from itself, by removal or denial, without force."""
     controller = _with_nodes()
     _create(controller, ADMINISTERS)

@@ -58,7 +58,7 @@ def test_a_question_of_another_leader_epoch_is_refused(epoch: int, code: ErrorCo
 
 
 def test_a_follower_refuses_to_answer() -> None:
-    """It may lack what the leader knows."""
+    """A follower may lack what the leader knows."""
     cluster = leading()
     cluster.push(2, partition_image(isr=(1,), epoch=4))
 

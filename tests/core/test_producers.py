@@ -90,7 +90,7 @@ def test_sequences_wrap() -> None:
     assert built.rows()[-1].last_sequence == 1
 
 
-def test_a_newer_producer_epoch_begins_anew() -> None:
+def test_a_newer_producer_epoch_begins_again() -> None:
     """A newer epoch begins at 0, fences the older one, and has its own duplicates."""
     built = ledger(sent(0), sent(1))
 

@@ -95,7 +95,7 @@ def test_time_out_says_may_appear() -> None:
 
 
 def test_time_out_keeps_what_was_reached() -> None:
-    """Of a call over two partitions only the one that still waits times out."""
+    """Only the partition that still waits times out in a call over two."""
     cluster = leading()
     request = cluster.request_id()
     parts = (produce_part(batch(), TP), produce_part(batch(), TP1))

@@ -33,16 +33,16 @@ def test_t62() -> None:
 
     Of the first request beyond the burst half is still there.
     """
-    metered, now_ms, served_bytes, told = meters(Quota("client/x", PRODUCE, MB)), 0, 0, []
+    metered, now_ms, served_bytes, shown = meters(Quota("client/x", PRODUCE, MB)), 0, 0, []
     for _ in range(40):
         now_ms += 500
         # What is muted is not read, so its request is served late, and whole.
         now_ms += metered.muted_ms("client/x", (PRODUCE,), now_ms)
-        told.append((now_ms, metered.take("client/x", PRODUCE, MB, now_ms)))
+        shown.append((now_ms, metered.take("client/x", PRODUCE, MB, now_ms)))
         served_bytes += MB
 
-    assert [wait for at_ms, wait in told if at_ms < 10_000] == [0] * 19
-    assert [wait for at_ms, wait in told if at_ms >= 10_000] == [500] + [1_000] * 20
+    assert [wait for at_ms, wait in shown if at_ms < 10_000] == [0] * 19
+    assert [wait for at_ms, wait in shown if at_ms >= 10_000] == [500] + [1_000] * 20
     assert served_bytes == 40 * MB
 
 
@@ -51,7 +51,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 5_000_000)), ma
 
 
 @given(RATES, STEPS)
-def test_who_waits_as_long_as_it_was_told_meets_no_mute(rate: float, steps: list[tuple[int, int]]) -> None:
+def test_a_client_that_waits_as_long_as_asked_meets_no_mute(rate: float, steps: list[tuple[int, int]]) -> None:
     """Whatever it sends: an obedient client is never muted when it asks again."""
     metered, now_ms = meters(Quota("client/x", PRODUCE, rate)), 0
     for pause_ms, size in steps:
@@ -79,7 +79,7 @@ def test_no_more_is_served_than_rate_and_burst_allow(rate: float, steps: list[tu
 
 
 def test_a_mute_is_of_what_the_quota_is_about() -> None:
-    """Who produces too much may read; who asks too often may do neither; a neighbour both."""
+    """A client that produces too much may read; one that asks too often may do neither; a neighbour both."""
     metered = meters(Quota("client/x", PRODUCE, 1), Quota("client/y", REQUESTS, 1), burst_ms=1_000)
     metered.take("client/x", PRODUCE, 3, 0)
     metered.take("client/y", REQUESTS, 3, 0)
@@ -122,7 +122,7 @@ def test_a_mute_ends_with_its_quota(after: tuple[Quota, ...], muted_ms: int) -> 
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    """Whoever used nothing of late is forgotten first, so who is in debt stays so."""
+    """A principal that used nothing of late is forgotten first, so one in debt stays in debt."""
     metered = meters(Quota(EVERY_CLIENT, PRODUCE, 100), burst_ms=1_000, most=20)
     debtors = [f"client/debtor{n}" for n in range(3)]
     for name in debtors:
@@ -172,13 +172,13 @@ def test_quotas_are_set_listed_and_removed() -> None:
         controller, (X._replace(value=6.0), X._replace(key=CONSUME, value=None), X._replace(key=REQUESTS, value=None))
     )
     listed = controller.ask(messages.DescribeClientQuotas(principals=("client/x",))).quotas
-    told = controller.ask(messages.GetMetadata()).image
+    shown = controller.ask(messages.GetMetadata()).image
 
     assert checked == ([None], ())
     assert controller.core.state.quotas == (Quota(EVERY_CLIENT, PRODUCE, 7.0), Quota("client/x", PRODUCE, 6.0))
     assert listed == (Quota("client/x", PRODUCE, 6.0),)
     assert controller.core.state.snapshot().quotas == controller.core.state.quotas
-    assert told.quotas is None
+    assert shown.quotas is None
 
 
 @pytest.mark.parametrize(
@@ -221,9 +221,9 @@ def test_a_recovery_keeps_the_quotas_that_a_node_was_sent() -> None:
     _alter(controller, (X,))
     image = controller.core.state.snapshot()
     untold = GivenNode(node_id=NodeId(2), directory_id="d", image=replace(image, quotas=None))
-    told = recover([GivenNode(node_id=NodeId(1), directory_id="d", image=image)])
+    shown = recover([GivenNode(node_id=NodeId(1), directory_id="d", image=image)])
 
-    assert told.quotas == recover([untold], controller.core.state).quotas == (Quota("client/x", PRODUCE, 5.0),)
+    assert shown.quotas == recover([untold], controller.core.state).quotas == (Quota("client/x", PRODUCE, 5.0),)
 
 
 def _create(controller: Controller, name: str, partitions: int, principal: str | None = "client/x") -> Any:

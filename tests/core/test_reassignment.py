@@ -223,7 +223,7 @@ def test_a_cancel_takes_leadership_from_an_added_replica() -> None:
 
 @pytest.mark.parametrize("force", [False, True])
 def test_a_cancel_without_original_replicas_is_refused(force: bool) -> None:
-    """T58: while no original replica is in the ISR a cancel would leave nobody to lead, forced or not."""
+    """T58: while no original replica is in the ISR, a cancel would leave no replica to lead, forced or not."""
     controller = moving(0, 1, 2)
     reassign(controller, 3, 4, 5)
     in_sync(controller, 0, 1, 2, 3, 4)
@@ -311,7 +311,7 @@ def test_a_new_reign_completes_nothing_before_it_heard_the_replicas() -> None:
     assert after.partition().replicas == (3, 4, 5)
 
 
-def test_nobody_of_the_target_can_lead() -> None:
+def test_no_replica_of_the_target_can_lead() -> None:
     """TR32: while no member of the target can lead the reassignment waits, and the removed leader is kept."""
     controller = moving(0, 1, 2)
     reassign(controller, 3, 4, 5)

@@ -278,7 +278,7 @@ def test_min_isr_lowered_while_the_elr_is_populated() -> None:
     assert controller.view()[0] is None
 
 
-def test_min_isr_raised_adds_nobody_to_the_elr() -> None:
+def test_min_isr_raised_adds_no_replica_to_the_elr() -> None:
     """M57: a replica outside the ISR when m is raised may lack newer committed records; a raise adds none."""
     controller = created(0, 1, 2, min_insync_replicas="1")
     controller.fence(1, 2)

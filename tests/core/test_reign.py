@@ -158,7 +158,7 @@ def test_standby_whose_lease_is_late_does_not_campaign() -> None:
 
 
 def test_older_words_of_a_watch_change_nothing() -> None:
-    """STANDBY: the watch shows a deletion older than what was read; nobody campaigns on it."""
+    """STANDBY: the watch shows a deletion older than what was read; no standby campaigns on it."""
     reign = standby()
     reign.step(lambda now_ms: events.KeyChanged(now_ms, 7, None))
 
@@ -514,7 +514,7 @@ def test_unknown_append_of_a_reign_that_ended() -> None:
     assert reign.state is State.DEPOSED
 
 
-def test_head_of_somebody_else_under_the_own_token() -> None:
+def test_head_of_another_process_under_the_own_token() -> None:
     """C9: head neither mine nor the previous, with my token: the store is damaged; STOPPED."""
     reign, _ = _doubtful()
     reign.reads(30, reign.mine(), events.Head("r3", 3, "x", 29))
@@ -662,7 +662,7 @@ def test_event_without_a_row_is_counted() -> None:
 
 
 def test_answer_to_nothing_is_an_assertion() -> None:
-    """C13: an answer that nobody asked for."""
+    """C13: an answer without a question breaks an assertion."""
     reign = standby()
 
     with pytest.raises(AssertionError, match="answer to nothing"):

@@ -107,7 +107,7 @@ def test_an_election_waits_for_a_live_replica_that_has_not_spoken() -> None:
 
 
 def test_an_election_waits_one_session_at_most() -> None:
-    """C37: a replica that stays silent is fenced, and nobody waits for it any longer."""
+    """C37: a replica that stays silent is fenced, and no election waits for it any longer."""
     after = next_reign(created(1, 2, 3))
     after.heartbeat(3)
     after.fence(1)
@@ -152,7 +152,7 @@ def test_a_watch_from_a_forgotten_position_is_sent_nothing() -> None:
 
 
 def test_a_watch_from_a_known_position_is_served() -> None:
-    """C36: the check refuses nobody whose history this is."""
+    """C36: the check refuses no node whose history this is."""
     controller = created(1, 2)
     position = proof_of(controller, 1)
     after = next_reign(controller)

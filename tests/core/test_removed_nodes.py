@@ -218,7 +218,7 @@ def test_it_leads_on_where_no_member_of_the_isr_has_room() -> None:
 
 
 def test_leadership_leaves_as_soon_as_a_member_has_room() -> None:
-    """Each later heartbeat looks again, whoever got room meanwhile."""
+    """Each later heartbeat looks for members that got room meanwhile."""
     controller = cluster(1, 2)
     fill(controller, 2, 1)
     full = controller.partition().leader
@@ -240,7 +240,7 @@ def test_a_full_node_is_elected_last() -> None:
 
 
 def test_leadership_returns_only_when_there_is_room() -> None:
-    """Neither the preferred election that somebody asks for nor the one of every check takes a full node."""
+    """Neither a requested preferred election nor that of every check takes a full node."""
     controller = cluster(1, 2, 3)
     fill(controller, 1)
     (refused,) = controller.ask(

@@ -131,7 +131,7 @@ def test_a_removal_carries_the_progress_of_the_removed() -> None:
 
 
 def test_a_proposal_is_reported_with_its_attempt_and_its_latency() -> None:
-    """The proposal, then its result, with the same number."""
+    """The proposal is reported, then its result, with the same number."""
     cluster = leading(NodeTimings(), isr=(1,))
     cluster.fetch(0, by=2)
     cluster.now += 40
@@ -301,7 +301,7 @@ def test_of_two_that_are_open_only_the_earlier_one_holds_the_lso() -> None:
 
 
 def test_a_marker_above_the_hw_decides_nothing() -> None:
-    """It may still be lost with this leader (X12)."""
+    """A marker above the HW may still be lost with this leader (X12)."""
     cluster = leading_lso(isr=(1, 2))
     transaction = Transactions(cluster)
     transaction.send()
@@ -355,7 +355,7 @@ def test_a_new_leader_inherits_what_is_open_and_says_so() -> None:
 
 
 def test_the_end_of_a_reign_reports_what_was_joined() -> None:
-    """Nobody else knows of those transactions."""
+    """No other process knows of those transactions."""
     cluster = leading_lso()
     transaction = Transactions(cluster)
     transaction.send()

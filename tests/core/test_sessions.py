@@ -33,7 +33,7 @@ def test_silence_for_a_session_timeout_fences() -> None:
     assert [(f["subject_node_id"], f["cause"]) for f in fenced] == [(1, "session_timeout")]
 
 
-def test_pause_of_the_controller_fences_nobody() -> None:
+def test_pause_of_the_controller_fences_no_node() -> None:
     """M59: a tick gap of 20 s extends every session; the nodes have one session time-out more."""
     controller = started(1)
     controller.pass_ms(1_000)
@@ -216,7 +216,7 @@ def test_node_that_watches_says_who_it_is(request_: WatchMetadata) -> None:
 
 
 def test_minute_without_a_store_fences_nobody() -> None:
-    """T63: unsure for 60 s while heartbeats come to closed doors: nobody is fenced, and a node that was dead all the
+    """T63: unsure for 60 s while heartbeats come to closed doors: no node is fenced, but one that was dead all the
     time is fenced one session later."""
     controller = started(1, 2)
     controller.pass_ms(1_000, 1, 2)

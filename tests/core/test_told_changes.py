@@ -1,4 +1,4 @@
-"""What is told of refusals and of changes, by the controller's core and by what merges refusals."""
+"""The audit of refusals and changes, by the controller's core and by the code that merges refusals."""
 
 from __future__ import annotations
 
@@ -56,21 +56,21 @@ def test_kinds_beyond_the_bound_are_counted_together() -> None:
 
 def test_what_a_caller_chose_is_cut_and_printable() -> None:
     """A name that is refused takes no more room than one that could be granted, and moves no terminal's cursor."""
-    told = _refusal("\x1b[2J" + "a" * 10_000)
+    recorded = _refusal("\x1b[2J" + "a" * 10_000)
 
-    assert told.resource_name == "?[2J" + "a" * (LONGEST_NAME - 4)
+    assert recorded.resource_name == "?[2J" + "a" * (LONGEST_NAME - 4)
 
 
 def _told(controller: Controller, request: Any, caller: Caller | None = OPS) -> list[Audit]:
-    """The audit of a request; what was changed is told behind its commit."""
+    """The audit of a request; a change is recorded behind its commit."""
     effects = controller.step(events.RequestArrived(controller.now_ms, 1, request, caller))
-    told = [each.event for each in effects if isinstance(each, Emit) and isinstance(each.event, Audit)]
-    assert not told or told[0].outcome == "REFUSED" or isinstance(effects[0], events.Commit)
-    return told
+    recorded = [each.event for each in effects if isinstance(each, Emit) and isinstance(each.event, Audit)]
+    assert not recorded or recorded[0].outcome == "REFUSED" or isinstance(effects[0], events.Commit)
+    return recorded
 
 
-def test_what_changed_nothing_is_not_told() -> None:
-    """A check, a repeat and what nodes ask leave no event; the change itself is told with its metadata offset."""
+def test_what_changed_nothing_is_not_recorded() -> None:
+    """A check, a repeat and what nodes ask leave no event; the change itself is recorded with its metadata offset."""
     controller = Controller()
     controller.start(1, 2)
     new = messages.NewTopic(TOPIC, "11111111-0000-4000-8000-000000000000", 1, 2, configs=(("retention.ms", "60000"),))

@@ -222,7 +222,7 @@ def test_fenced_replica_is_placed_but_not_in_the_first_isr(controller: Controlle
     assert partition.leader in (2, 3)
 
 
-def test_topic_created_while_nobody_lives_comes_up_with_the_first_node() -> None:
+def test_topic_created_while_no_node_lives_comes_up_with_the_first_node() -> None:
     """Nothing was written yet, so any replica may lead first."""
     controller = started(1, 2, 3)
     controller.fence(1, 2, 3)

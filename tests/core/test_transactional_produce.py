@@ -154,7 +154,7 @@ def test_a_change_of_leader_drops_what_waits() -> None:
 
 
 def test_a_caller_that_went_away_appends_nothing() -> None:
-    """Its answer could not be given any more."""
+    """The answer to a caller that went away could not be delivered."""
     cluster = leading()
     request = cluster.produce(first(), transactional_id=ID)
     cluster.step(1, events.CallGone(0, request))
@@ -199,7 +199,7 @@ def test_a_plain_batch_beside_a_transactional_one_is_settled_by_itself() -> None
 
 
 def test_min_isr_comes_before_the_coordinator() -> None:
-    """X9: below min ISR nothing would be appended, so nobody is asked."""
+    """X9: below min ISR nothing would be appended, so no coordinator is asked."""
     cluster = leading(min_isr=2, isr=(1,))
 
     assert said(cluster.outcome(cluster.produce(first(), transactional_id=ID))) == (
@@ -252,7 +252,7 @@ def test_a_plain_batch_within_a_transaction_is_refused() -> None:
 
 
 def test_a_lower_epoch_is_refused_before_anything_else() -> None:
-    """X9, KAFKA-19690: a producer whose transaction timed out hears what it can recover from; nobody is asked."""
+    """X9, KAFKA-19690: a producer whose transaction timed out hears what it can recover from, without a question."""
     cluster = leading(min_isr=1)
     cluster.produce(marker(7, 3))
 

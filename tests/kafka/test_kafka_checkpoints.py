@@ -117,7 +117,7 @@ def test_tables_that_contradict_each_other_are_named(run_a_node: Any, stores: An
 
 
 def test_the_first_entry_moves_with_the_start_of_the_log(run_a_node: Any, stores: Any, tmp_path: Path) -> None:
-    """An offset other than 0 in the first entry of a table is no start of its epoch, and contradicts nobody."""
+    """An offset other than 0 in the first entry of a table is no start of its epoch, and contradicts no other table."""
     with_epochs(epochs_of(stores[1], "orders-0"), (1, 2_500), (2, 3634))
     assert imported(run_a_node, stores, tmp_path / "out").stderr == ""
     leaders = [r for r in rows_of(tmp_path / "out") if r["event_type"] == "LEADER_CHANGE" and r["topic"] == "orders"]

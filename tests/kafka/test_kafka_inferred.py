@@ -1,4 +1,4 @@
-"""Causes that nobody recorded, rare records, and contradictions at which Kafka's controller would stop."""
+"""Causes that were not recorded, rare records, and contradictions at which Kafka's controller would stop."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_the_node_in_every_removal_of_one_moment_stood_still() -> None:
     ids=["fenced", "no common node", "one removal", "no logs", "one pair"],
 )
 def test_nothing_less_is_a_pause(of: Evidence) -> None:
-    """A fence, no common node, or too little to tell two nodes apart: nobody stood still."""
+    """A fence, no common node, or too little to tell two nodes apart: no node stood still."""
     assert found("node_paused", of) == []
 
 
@@ -166,7 +166,7 @@ def test_a_slow_replica_goes_on_fetching() -> None:
 
 
 def test_a_pair_alone_is_the_link() -> None:
-    """One leader and one follower, while nobody else touches either; with another removal of the follower it is not."""
+    """One leader and one follower, while no other touches either; with another removal of the follower it is not."""
     alone = removal(1, 2, 6_000)
     assert [each.subject for each in found("slow_pair", scene(alone))] == ["nodes 1 and 2"]
     assert found("slow_pair", scene(alone, removal(3, 2, 9_000, at_ms=13_000))) == []
@@ -195,7 +195,7 @@ def test_what_waited_for_the_quorum_is_marked() -> None:
 
 
 def test_a_registration_of_an_active_broker_is_a_crash_and_a_restart() -> None:
-    """Only a registration that nobody had fenced or stopped before."""
+    """Only a registration without a fence or a stop before it counts."""
     fast, slow = Registration(1, 7, NodeId(2), 7, True), Registration(2, 8, NodeId(3), 8, False)
     (one,) = found("fast_restart", scene(registrations=[fast, slow]))
     assert (one.subject, one.explains) == ("node 2", (7,))

@@ -267,7 +267,7 @@ def test_a_cluster_that_is_not_read_is_refused(tmp_path: Path, batches: tuple[by
         imported([node(tmp_path, 1, voters(0, 1), *batches)], tmp_path / "out")
 
 
-def test_a_minimum_that_nobody_tells_is_null(tmp_path: Path) -> None:
+def test_an_unreported_minimum_is_null(tmp_path: Path) -> None:
     """Where no record has min.insync.replicas, no row has it, unless it was assumed; and that stands in the source."""
     root = node(tmp_path, 1, voters(0, 1), batch(1, feature()), batch(2, topic(), partition(1, 2, 3)))
     _, rows = imported([root], tmp_path / "out")

@@ -177,7 +177,7 @@ async def test_a_method_that_the_table_does_not_name_is_for_nobody(made: Certifi
             await method(b"", timeout=DEADLINE_S)
     await server.stop(0)
 
-    assert "it is for nobody" in _refusal(caught).message
+    assert "it is for no caller" in _refusal(caught).message
 
 
 async def test_an_unknown_method_stays_unimplemented(made: Certificates) -> None:

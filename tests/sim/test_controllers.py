@@ -119,7 +119,7 @@ def test_a_snapshot_that_deletes_too_much_breaks(monkeypatch: pytest.MonkeyPatch
     assert _broken_within(24) == "I22"
 
 
-# A store of several controllers that is restored from a copy: who notices, and what breaks where nobody does (C40).
+# A store of several controllers is restored from a copy: which process notices, and what breaks where none does (C40).
 
 
 NAME = "tr18_restored_store_of_several_controllers"
@@ -135,7 +135,7 @@ def test_controllers_that_compare_no_revision_serve_what_nodes_know_better(monke
 
 
 def test_seeds_in_which_a_store_is_restored_break_nothing() -> None:
-    """Somebody notices each time, an operator recovers, and everything that was acknowledged is there."""
+    """A process notices each time, an operator recovers, and everything that was acknowledged is there."""
     outcomes = [run_seed(seed, "store-trouble") for seed in range(12)]
 
     assert [outcome.violation for outcome in outcomes] == [None] * 12

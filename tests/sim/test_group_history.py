@@ -45,10 +45,10 @@ def read(value: int | None, at: int, done: int, *, newest: bool = True, group: s
         [read(7, 0, 10)],
         [commit(1, 0, 10, NOT_WRITTEN), read(1, 20, 30, newest=False)],
     ],
-    ids=["lost", "stale", "went back", "undone", "refused and there", "from the future", "nobody's", "refused, seen"],
+    ids=["lost", "stale", "went back", "undone", "refused and there", "from the future", "never sent", "refused, seen"],
 )
 def test_what_no_order_of_commits_explains_is_found(history: list[Committed | Fetched]) -> None:
-    """One sentence for the read that is wrong."""
+    """The wrong read gets one sentence."""
     assert len(group_anomalies(history)) == 1
 
 
@@ -131,7 +131,7 @@ HANDED_OVER: History = [*READ_BY_A, member_commit("a", 10, 10, 12), taken("b", 2
     ids=[
         "I29 a commit by the one before",
         "I29 a commit by a member without the partition",
-        "I29 a commit of nobody beside a member",
+        "I29 a commit without a member beside a member",
         "I29 a commit by the one before, the holder commits too",
         "I30 a commit that is lost",
         "I30 an older commit is back",
@@ -140,14 +140,14 @@ HANDED_OVER: History = [*READ_BY_A, member_commit("a", 10, 10, 12), taken("b", 2
         "I32 a third member is assigned it, the second reads on",
         "I32 read without an assignment",
         "I33 a commit behind what was given",
-        "I33 a record between that nobody was given",
+        "I33 a record between that no member was given",
         "I33 committed, then given",
-        "I33 the first records were given to nobody",
+        "I33 the first records were given to no member",
         "I33 a commit without an answer that was fetched",
     ],
 )
 def test_what_is_wrong_is_found(name: str, history: History) -> None:
-    """One anomaly, by the number of the invariant."""
+    """There is one anomaly, with the number of the invariant."""
     assert [anomaly.name for anomaly in member_anomalies(history)] == [name]
 
 
@@ -186,7 +186,7 @@ def test_what_is_wrong_is_found(name: str, history: History) -> None:
     ],
 )
 def test_what_can_be_explained_is_not(history: History) -> None:
-    """Partitions that change hands, records given twice, and commits of which nobody knows what became of them."""
+    """Partitions that change hands, records given twice, and commits with an unknown outcome."""
     assert member_anomalies(history) == []
 
 

@@ -115,13 +115,13 @@ def test_each_anomaly_is_found(name: str, history: list[Operation]) -> None:
         pytest.param([*TWO, seek(0), read(0, 0), read(1, 1)], id="read again after a seek"),
         pytest.param([*TWO, send(2, outcome=INDEFINITE), read(2, 2)], id="an indefinite send that landed"),
         pytest.param([*TWO, send(2, outcome=INDEFINITE)], id="an indefinite send that did not"),
-        pytest.param([*TWO, send(2, outcome=DEFINITE)], id="a definite failure that nobody read"),
+        pytest.param([*TWO, send(2, outcome=DEFINITE)], id="a definite failure that was never read"),
         pytest.param(
             [send(0, 1, took=3.0), send(1, 0, client="q"), seek(0), read(0, 1, client="q"), read(1, 0)],
             id="sends that overlap, in either order",
         ),
         pytest.param([*TWO, end(2, at=10.0, took=5.0), end(1, at=11.0)], id="answers that overlap"),
-        pytest.param([send(0, 0), send(1, 2), seek(0), read(0, 0), read(2, 1)], id="an offset that nobody ever saw"),
+        pytest.param([send(0, 0), send(1, 2), seek(0), read(0, 0), read(2, 1)], id="an offset that was never seen"),
     ],
 )
 def test_what_a_correct_log_may_do_is_no_anomaly(history: list[Operation]) -> None:
@@ -129,7 +129,7 @@ def test_what_a_correct_log_may_do_is_no_anomaly(history: list[Operation]) -> No
     assert names(*history) == set()
 
 
-def test_what_nobody_could_read_is_not_unseen() -> None:
+def test_what_could_not_be_read_is_not_unseen() -> None:
     """A loss cannot be claimed for a partition that stays without a leader; for the others it can."""
     history = [send(0, 0), seek(0), read(0, 0), send(1, 1), send(2, 0, partition=1)]
 
@@ -272,7 +272,7 @@ BOTH_READ = (received("a", 0, 1), received("b", 1, 1))
     ],
 )  # fmt: skip
 def test_what_is_not_atomic_is_found(history: list[TxnOperation], name: str) -> None:
-    """One anomaly, under its name."""
+    """There is one anomaly, under its name."""
     assert found(*history) == [name]
 
 
@@ -295,12 +295,12 @@ def test_what_is_not_atomic_is_found(history: list[TxnOperation], name: str) -> 
     ],
     ids=[
         "aborted and unread", "read whole", "unknown and read whole", "unknown and unread", "not below the LSO yet",
-        "of a partition that nobody reads", "read by two", "tried again", "one after another", "unknown, all of it",
+        "of a partition without a reader", "read by two", "tried again", "one after another", "unknown, all of it",
         "unknown, nothing of it", "unknown, offsets alone moved", "unknown, offsets alone did not move",
     ],
 )  # fmt: skip
 def test_what_is_atomic_is_not_found(history: list[TxnOperation]) -> None:
-    """Nothing is wrong."""
+    """A history of atomic transactions has no anomaly."""
     assert found(*history) == []
 
 
@@ -337,7 +337,7 @@ def test_writes_of_one_transactional_id_among_each_other_are_found() -> None:
 
 
 def test_an_aborted_transaction_counts_for_the_order_of_its_id() -> None:
-    """G0 by acknowledgements alone, in two partitions: nobody can read what was aborted."""
+    """G0 by acknowledgements alone, in two partitions: no reader is given what was aborted."""
     first = txn("t", acked("a", 0, 0), acked("b", 1, 5), of="x", outcome=ABORTED)
 
     assert found(first, txn("u", acked("c", 0, 1), acked("d", 1, 4), of="x", outcome=ABORTED)) == ["G0"]

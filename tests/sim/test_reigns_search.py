@@ -52,7 +52,7 @@ def test_no_reign_on_a_restored_store_answers_an_administrator() -> None:
 
 
 def test_administrators_answered_before_a_node_spoke_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mutant 39: a reign waits for nobody, and confirms what its store forgot."""
+    """Mutant 39: a reign waits for no node, and confirms what its store forgot."""
     monkeypatch.setattr(Doubt, "refusal", lambda self, request: None)
     result = search(RESTORED)
 

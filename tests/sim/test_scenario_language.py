@@ -105,14 +105,14 @@ def test_a_missing_node() -> None:
     ],
 )
 def test_what_several_controllers_cannot_do(command: str, expected: str) -> None:
-    """A command that makes no sense says what would."""
+    """The refusal of a command that makes no sense says what would."""
     failed = failure(SCENE.replace("nodes", "controllers c1 c2\nnodes", 1) + command + "\n", compare=False)
 
     assert expected in failed.expected
 
 
 def test_a_full_store_takes_no_change_until_it_has_space() -> None:
-    """The change waits, nobody serves meanwhile, and it is made when there is space again."""
+    """The change waits, no controller serves meanwhile, and it is made when there is space again."""
     text = SCENE.replace("nodes", "controllers c1 c2\nnodes", 1)
     text += "store full\nelect B\nexpect-leader A\nexpect-active none\nstore back\ntick 3s\nexpect-leader B\n"
     run_text(text + "expect-active c1 epoch=1\nexpect-invariant all hold\n", "full", compare=False)

@@ -24,7 +24,7 @@ FIRST_SEED = 100_000
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seeds", [10, pytest.param(100, marks=pytest.mark.slow)])
 def test_seeds_of_the_swarm_break_nothing(seeds: int) -> None:
-    """So many seeds hold every invariant and recover."""
+    """Seeds of the swarm hold every invariant and recover."""
     campaign = Campaign("swarm")
     for outcome in outcomes(range(FIRST_SEED, FIRST_SEED + seeds), "swarm", 1):
         campaign.take(outcome)
@@ -310,7 +310,7 @@ def test_a_proposal_of_an_earlier_epoch_is_found(leads: int | None) -> None:
 
 
 def test_a_saved_high_watermark_above_the_log_is_found() -> None:
-    """With both numbers; a log that is no longer open is not checked."""
+    """The finding has both numbers; a log that is no longer open is not checked."""
     with pytest.raises(Broken, match="I0: node 1 saved HW 6, its log ends at 5"):
         check_own(_process(saved=6))
     process = _process(saved=6)

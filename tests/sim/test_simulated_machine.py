@@ -120,7 +120,7 @@ def test_a_cut_within_a_batch_takes_the_whole_batch() -> None:
     assert (log.leo, log.synced) == (2, 0)
 
 
-def test_a_log_that_lost_all_above_its_log_start_begins_anew_there() -> None:
+def test_a_log_that_lost_all_above_its_log_start_begins_again_there() -> None:
     """As in storage, deleted data never comes back, and the node reports that records are missing."""
     log = grown(2, 3)
     log.begin_flush()
@@ -136,7 +136,7 @@ def test_a_log_that_lost_all_above_its_log_start_begins_anew_there() -> None:
 # Which messages arrive, in which order, and what the sender of a request gets for the others.
 
 
-class Somebody:
+class Listener:
     """A party that keeps what it receives."""
 
     def __init__(self, party_id: int, network: Network) -> None:
@@ -150,14 +150,14 @@ class Somebody:
             action(*given)
 
 
-def pair(*, lost_per_mille: int = 0) -> tuple[Timeline, Network, Somebody, Somebody]:
+def pair(*, lost_per_mille: int = 0) -> tuple[Timeline, Network, Listener, Listener]:
     """Two parties on a network with delays of 1 to 20 ms."""
     timeline = Timeline()
     network = Network(timeline, 1, delay_us=(1_000, 20_000), lost_per_mille=lost_per_mille, sticky=False)
-    return timeline, network, Somebody(1, network), Somebody(2, network)
+    return timeline, network, Listener(1, network), Listener(2, network)
 
 
-def connected(network: Network, one: Somebody, other: Somebody) -> Stream:
+def connected(network: Network, one: Listener, other: Listener) -> Stream:
     """A stream from one to the other; both keep what they receive, and "end"."""
     stream = network.open_stream(
         one,
@@ -232,7 +232,7 @@ def test_a_call_to_a_dead_incarnation_does_not_reach_its_successor() -> None:
     served: list[int] = []
     network.call(one, 2, lambda call: served.append(call.target), one.heard.append, deadline_us=100_000)
     other.alive = False
-    Somebody(2, network)
+    Listener(2, network)
     timeline.run_until(200_000)
 
     assert (served, one.heard) == ([], [None])

@@ -116,7 +116,7 @@ _waited = Verification.answered
 
 
 def _first_that_waits(self: Verification[UnverifiedBatch], correlation_id: int) -> deque[UnverifiedBatch]:
-    """Without the batch that was asked about, if it is gone: the bench gives it the number 0."""
+    """The first request that waits, without the batch that was asked about if it is gone: that has the number 0."""
     return deque(batch for batch in _waited(self, correlation_id) if batch.call.request_id)
 
 

@@ -147,7 +147,7 @@ def test_a_process_that_is_gone_does_nothing_more(loop: VirtualLoop) -> None:
     assert said == ["ended"]
 
 
-def test_an_error_that_nobody_takes_is_raised_by_the_entry(loop: VirtualLoop) -> None:
+def test_an_unhandled_error_is_raised_by_the_entry(loop: VirtualLoop) -> None:
     """A callback that fails ends the run; the failure is not just logged."""
     machine = Machine(loop)
 

@@ -1,7 +1,7 @@
 """Which events explain one decision about a partition, and in which order they are reported.
 
 A removal: last fetch, last caught up, proposal, commit, and the HW move that it let through. An addition: proposal,
-commit, HW move. A leader change: last heartbeat, fence, commit, epoch start, what was cut afterwards; where nobody led
+commit, HW move. A leader change: last heartbeat, fence, commit, epoch start, what was cut afterwards; without a leader
 before, the way begins with the loss of the leader. One decision may be all of these; then the chain has the links of
 each, by time, and says who waited and what was cut.
 
@@ -59,7 +59,7 @@ def link_of(name: str, event: Event) -> CauseLink:
 
 
 def in_order(links: Iterable[CauseLink]) -> tuple[CauseLink, ...]:
-    """By time; links of one moment stay as they were given."""
+    """The links by time; those of one moment stay as they were given."""
     return tuple(sorted(links, key=lambda link: link.t_us))
 
 
@@ -132,7 +132,7 @@ def _of_isr(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tup
         and set(e.get("proposed_isr") or ()) == set(change.get("new_isr") or ())
     ]
     if asked:
-        links += [link_of("proposal", asked[-1]), *_nobody_decided(events, asked[-1].t_us, change)]
+        links += [link_of("proposal", asked[-1]), *_without_controller(events, asked[-1].t_us, change)]
     elif change.get("initiator") == "leader":
         missing.append("the leader's proposal")
     gone = set(change.get("old_isr") or ()) - set(change.get("new_isr") or ())
@@ -192,7 +192,7 @@ def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> 
     if lost is not None:
         links.append(link_of("leader lost", lost))
     heard_us = fence.get("last_heartbeat_us") if fence is not None else None
-    links += _nobody_decided(events, heard_us or left.t_us - NEAR_US, change)
+    links += _without_controller(events, heard_us or left.t_us - NEAR_US, change)
     epoch = change.get("new_leader_epoch")
     starts = [e for e in own if e.event_type == "EPOCH_START" and e.leader_epoch == epoch]
     if starts:
@@ -213,7 +213,7 @@ def _inferred(event: Event) -> list[CauseLink]:
     ]
 
 
-def _nobody_decided(events: Sequence[Event], begin_us: int, change: Event) -> list[CauseLink]:
+def _without_controller(events: Sequence[Event], begin_us: int, change: Event) -> list[CauseLink]:
     """The spans before a change in which no controller could decide it."""
     of_cluster = (event for event in events if event.cluster_id == change.cluster_id)
     return [
@@ -257,7 +257,7 @@ def moment(decisions: Sequence[Event], at_us: int) -> Moment:
     later = [event for event in decisions if event.t_us > at_us]
     isr = _known(earlier, later, "new_isr", "old_isr")
     leader = _known(earlier, later, "new_leader", "old_leader")
-    led = "who led is not known" if leader is None else f"node {leader} led" if leader >= 0 else "nobody led"
+    led = "who led is not known" if leader is None else f"node {leader} led" if leader >= 0 else "no node led"
     stood = "its ISR is not known" if isr is None else f"its ISR was {nodes_text(isr)}"
     around = [(event, "before") for event in earlier[-1:]] + [(event, "later") for event in later[:1]]
     said = []

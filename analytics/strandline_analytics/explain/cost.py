@@ -77,7 +77,7 @@ def leader_lost(change: Event, own: Sequence[Event]) -> Event | None:
 
 def reported_leaderless(lost: Event, change: Event) -> str:
     """For how long there was no leader."""
-    return f"nobody led for {_ms(change.t_us - lost.t_us)}"
+    return f"no node led for {_ms(change.t_us - lost.t_us)}"
 
 
 def moves_around(decided: Event, own: Sequence[Event]) -> tuple[Event | None, Event | None]:

@@ -1,7 +1,7 @@
 """One stall of the high watermark in words: the last move, the first record that waited, who held it up,
 what was decided meanwhile, and what ended it.
 
-Invariant: episodes and blockers are those of S18, never found again; below the minimum ISR nobody is blamed.
+Invariant: episodes and blockers are those of S18, never found again; below the minimum ISR no replica is blamed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _why(stall: Stall) -> str:
     if stall.is_under_min:
         return "the ISR was below its minimum"
     if not stall.blockers:
-        return "held up by nobody that a look shows"
+        return "held up by no node that a look shows"
     return "held up by " + ", ".join(f"node {node}" for node in stall.blockers)
 
 
@@ -134,10 +134,10 @@ class PartitionAt:
 
     cluster_id: str
     partition: str
-    """As ``topic-partition``."""
+    """Its name, ``topic-partition``."""
     at_us: int
     holds: Sequence[HeldLso] = ()
-    """Of the partition, by time."""
+    """Holds of the partition, by time."""
     changes: Sequence[Event] = ()
     """TRANSACTION_CHANGE events of the producer that held the LSO, by time."""
     events: Sequence[Event] = ()

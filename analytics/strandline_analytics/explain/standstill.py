@@ -51,7 +51,7 @@ class GroupAt:
     coordinator: str | None
     """The partition of its coordinator, as ``topic-partition``; None: no event of the group was read."""
     terms: Sequence[Term] = ()
-    """Of that partition, by time, as far as they are known."""
+    """Terms of that partition, by time, as far as they are known."""
     events: Sequence[Event] = ()
     """Changes of the group and its members, and loads of its coordinators, by time."""
     rebalance: Span | None = None
@@ -59,7 +59,7 @@ class GroupAt:
     stuck: Sequence[Span] = ()
     lags: Sequence[Span] = ()
     stalls: Sequence[Chain] = ()
-    """Of the partitions in which the group had read everything."""
+    """Stalls of the partitions in which the group had read everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def explain_group(known: GroupAt) -> Standstill:
         reasons += said
         missing += lacked
     at = known.at_us
-    reasons += [f"nobody had {span.what}: {_by_then(span, at)}" for span in known.unowned]
+    reasons += [f"no member had {span.what}: {_by_then(span, at)}" for span in known.unowned]
     reasons += [_stuck(span, at) for span in known.stuck]
     reasons += [f"nothing to read in {chain.topic}-{chain.partition}: {chain.reported}" for chain in known.stalls]
     if not known.lags:
@@ -111,7 +111,7 @@ def _no_coordinator(known: GroupAt) -> tuple[list[str], list[str]]:
     same = [term for term in known.terms if (term.leader, term.leader_epoch) == (now.leader, now.leader_epoch)]
     span = Span(t0=min(term.t0 for term in same), t1=max(term.t1 for term in same))
     if now.leader is None:
-        return [f"it had no coordinator: nobody led {known.coordinator}: {_by_then(span, at)}"], []
+        return [f"it had no coordinator: no node led {known.coordinator}: {_by_then(span, at)}"], []
     reported = [event for event in known.events if event.leader_epoch == now.leader_epoch]
     if any(event.t_us <= at for event in reported):
         # It loads before it reports anything else, perhaps long before the first event that was read.
@@ -157,9 +157,7 @@ def _how_far_behind(lags: Sequence[Span]) -> str:
     if not behind:
         return f"nothing held it up: its lag was 0 in {many}"
     records = sum(span.lag for span in behind)
-    return (
-        f"none of the known reasons: it was {records:,} records behind in {len(behind)} of {many}, and nobody was stuck"
-    )
+    return f"none of the known reasons: {records:,} records behind in {len(behind)} of {many}, and no member was stuck"
 
 
 def _links(known: GroupAt) -> list[CauseLink]:

@@ -25,7 +25,7 @@ PLACE = "place"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultEntry:
-    """Of one statistic: the files that its rows follow from, and how many rows there are."""
+    """The files that a statistic's rows follow from, and how many rows there are."""
 
     input_manifest_hash: str
     rows: int

@@ -19,7 +19,7 @@ class Report:
     troubles: Mapping[str, str]
     page: str
     figures: str
-    """As JSON."""
+    """The figures as JSON."""
 
     def write(self, out: Path, figures: Path | None) -> None:
         """Write the page, and its figures if they are asked for; each file appears whole or not at all."""

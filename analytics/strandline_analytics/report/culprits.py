@@ -18,7 +18,7 @@ MOSTLY = 0.8
 """With this share of what happened a node is the one that it is about (S17)."""
 
 _NAMED = 3
-"""So many names are written, the others counted."""
+"""How many names are written; the others are counted."""
 
 
 def whose(material: Material, incidents: Sequence[Incident]) -> str:

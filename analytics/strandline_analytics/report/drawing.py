@@ -81,7 +81,7 @@ def steps_path(pieces: Iterable[tuple[float, float, float]]) -> str:
 
 
 WIDE, NARROW = 860, 352
-"""Of a screen, and of a phone held upright, on which the wide one would be too small to read or cut off."""
+"""Widths for a screen, and for a phone held upright, on which the wide one would be too small or cut off."""
 
 _LEFT, _RIGHT, _TOP = 70, 14, 8
 _MARKS, _LANE, _LANE_GAP = 22, 18, 6
@@ -117,11 +117,11 @@ def _x(picture: Picture, width: int, t_us: int) -> float:
 
 def _reported(picture: Picture) -> str:
     led = ", ".join(f"replica {lane.replica_id}" for lane in picture.lanes if lane.led)
-    return f"Led by {led or 'nobody'}; {len(picture.markers)} events, listed below the picture."
+    return f"Led by {led or 'no replica'}; {len(picture.markers)} events, listed below the picture."
 
 
 def _marker_rows(picture: Picture, width: int) -> list[int]:
-    """In which row each marker stands, so that none covers another."""
+    """The row in which each marker stands, so that none covers another."""
     ends: list[float] = []
     rows = []
     for marker in picture.markers:

@@ -5,7 +5,7 @@ Times are the controller's: fence and decision are its own events, and the new l
 the offset that it measured, within ``clock_err_us``.
 
 Invariant: a failover is reported only with the last three moments; a planned change has no fence and is none. Where
-nobody could be elected at once, the old leader is the one that was lost before.
+no replica could be elected at once, the old leader is the one that was lost before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Failover:
     decided_us: int
     epoch_start_us: int
     clock_err_us: int | None
-    """The error of ``epoch_start_us``; None: nobody measured the new leader's clock, and it is as that showed it."""
+    """The error of ``epoch_start_us``; None: the new leader's clock was not measured, the time is uncorrected."""
 
 
 def failovers(events: Sequence[Event], start_us: int, end_us: int) -> list[Failover]:
@@ -45,7 +45,7 @@ def failovers(events: Sequence[Event], start_us: int, end_us: int) -> list[Failo
 
 
 def failovers_of(changes: Iterable[Event], events: Sequence[Event]) -> list[Failover]:
-    """Those of some changes that are failovers, in their order.
+    """Those of the given changes that are failovers, in their order.
 
     Args:
         changes: what is asked about; events other than changes of a leader are none.

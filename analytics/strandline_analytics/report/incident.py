@@ -122,7 +122,7 @@ class Incident:
 
     @property
     def committed_cut(self) -> int:
-        """Of them below the replica's own HW, where that was known."""
+        """Records that were cut below the replica's own HW, where that was known."""
         return sum(event.get("committed_cut") or 0 for event in self.truncations)
 
     @property

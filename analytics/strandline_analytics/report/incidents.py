@@ -2,8 +2,8 @@
 those on their own.
 
 Chains are those that Spark found, never found again. A leader change belongs to the chain that it is at most G from; a
-stall to the incident that it overlaps. What is left over forms incidents of its own, by the same gap. What somebody
-asked for and what nobody did are never one incident (S17), but that what ends an outage belongs to the incident that
+stall to the incident that it overlaps. What is left over forms incidents of its own, by the same gap. What was
+asked for and what was not are never one incident (S17), except that what ends an outage belongs to the incident that
 began it, however long the partition had no leader. One outage is one incident: while its ISRs are not whole, what
 happens to its nodes is a part of it, as is, within a minute, what its partitions lose besides.
 

@@ -44,8 +44,8 @@ def _trait(event: Event) -> Hashable:
         old, new = frozenset(event.get("old_isr") or ()), frozenset(event.get("new_isr") or ())
         return kind, event.cause, old - new, new - old
     if kind == "LEADER_CHANGE":
-        nobody = (event.get("new_leader") or 0) < 0
-        return kind, event.cause, event.get("election_type"), event.get("old_leader"), nobody
+        is_leaderless = (event.get("new_leader") or 0) < 0
+        return kind, event.cause, event.get("election_type"), event.get("old_leader"), is_leaderless
     if kind == "TRUNCATION":
         committed = event.get("committed_cut")
         return kind, event.node_id, committed is None, bool(committed)

@@ -28,7 +28,7 @@ def moment_text(us: int) -> str:
 MOST_ROWS = 24
 
 _SUMMED = frozenset({"removals", "out_us", "shrinks"})
-"""Of several rows in one step, these are added up; of all others the largest counts."""
+"""These are added up over several rows of one step; of all others the largest counts."""
 
 
 class Content(StrEnum):

@@ -55,7 +55,7 @@ class LivePartition:
     partition_epoch: int
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
-    """Of the replicas those that a running reassignment adds."""
+    """The replicas that a running reassignment adds."""
     isr: tuple[int, ...]
     min_isr: int | None
     hw: int | None

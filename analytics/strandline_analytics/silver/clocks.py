@@ -150,7 +150,7 @@ DRIFT_US = 100_000
 """What clocks may drift apart from one measurement to the next, us."""
 
 Ahead = dict[tuple[str, int], int]
-"""By cluster and incarnation of a controller: how far its clock is ahead of the first one's, us."""
+"""How far a controller's clock is ahead of the first one's, us, by cluster and incarnation."""
 
 
 def clocks_ahead(reported: DataFrame) -> tuple[Ahead, list[str]]:

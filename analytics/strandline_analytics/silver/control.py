@@ -32,14 +32,14 @@ _REPORTED = (
 """What the control plane reports; most columns of an event are of other types."""
 
 HEARD_US = 30_000_000
-"""For how long a heartbeat of the controller, which comes every 10 s, is believed: three times, as a look is."""
+"""How long a heartbeat of the controller, which comes every 10 s, is believed: three times that, as a look is."""
 
 CONTROL_TYPES = ("ISR_CHANGE", "LEADER_CHANGE", "CONFIG_CHANGE", "STATE_SNAPSHOT", "REASSIGNMENT")
 AT_ONCE = ("ISR_CHANGE", "LEADER_CHANGE", "REASSIGNMENT")
 """Rows of these types and one partition epoch are one decision."""
 
 LEFT = f"IF(cause <=> '{MOVED}', CAST(array() AS array<int>), array_except(old_isr, new_isr))"
-"""Of a change of an ISR: the replicas that it lost. Those that a move takes away are not lost."""
+"""The replicas that a change of an ISR lost. Those that a move takes away are not lost."""
 
 
 def control_rows(transitions: DataFrame) -> DataFrame:
@@ -81,7 +81,7 @@ def control_rows(transitions: DataFrame) -> DataFrame:
 
 
 def _step() -> Column:
-    """Of a row: whether a reassignment runs from it on, and what it adds; null where the row says nothing of it."""
+    """Whether a reassignment runs from a row on, and what it adds; null where the row says nothing of it."""
     # A queued one has changed no replicas yet.
     is_step = (F.col("event_type") == "REASSIGNMENT") & (F.col("phase") != "queued")
     # A snapshot from inside a move names its original replicas.
@@ -119,7 +119,7 @@ def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
     end of the hour: the next one begins with a snapshot, which then is missing. ``known`` is false before a hole in the
     partition epochs, and as long as not every part of the state was reported: a record that begins with a change of the
     ISR does not say who leads. ``is_isr_read``: at ``t0`` no transition was missing since the ISR was reported; one may
-    be missing after it. ``min_isr`` is the effective one, min(RF, min.insync.replicas). ``leader`` is null where nobody
+    be missing after it. ``min_isr`` is the effective one, min(RF, min.insync.replicas). ``leader`` is null where none
     leads. ``replicas`` are the original ones while a reassignment runs, as KIP-455 counts them: those that it adds are
     not missed yet. A state that lasted no time is kept if it was the last of its partition epoch.
     """

@@ -111,7 +111,7 @@ def _held_to_next(silver: Silver, changes: DataFrame, of: tuple[str, ...]) -> Da
 
 
 BELIEVED_US = 180_000_000
-"""For how long a row is believed: three times the minute in which every group's offset is reported once."""
+"""How long a row is believed: three times the minute in which every group's offset is reported once."""
 
 _PLACE_OF_GROUP = (PLACE, "group_id")
 

@@ -1,4 +1,4 @@
-"""For how long a leader's look at its replicas is believed.
+"""How long a leader's look at its replicas is believed.
 
 A sample at t holds to the earliest of: the next one of the same leader epoch and incarnation, three times the silence
 that it declared, and the end of the leader's term (STATISTICS.md#conventions). Where the change that ended the term was

@@ -25,7 +25,7 @@ from strandline_analytics.silver.tables import Silver
 # believed for three minutes after the last report, as a look is for three times its interval.
 
 BELIEVED_US = 180_000_000
-"""For how long a report is believed: three times the minute after which it is repeated."""
+"""How long a report is believed: three times the minute after which it is repeated."""
 
 _HOLD = (*PARTITION_KEY, "leader_epoch", "first_offset")
 

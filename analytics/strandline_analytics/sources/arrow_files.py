@@ -48,7 +48,7 @@ class ArrowPlace:
             return bytes(file.read_at(count, 0)), bytes(file.read_at(count, size_bytes - count))
 
     def uri(self, path: str) -> str:
-        """As Spark names it, without the query."""
+        """The URI as Spark names it, without the query."""
         return f"{self.root}/{path}"
 
 

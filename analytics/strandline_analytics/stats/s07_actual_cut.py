@@ -171,7 +171,7 @@ def _proved(silver: Silver) -> DataFrame:
 
 # A fold over the epochs of a partition, in order. What an epoch lost is gone, and the next is measured by what was
 # left: the HW that it inherits is cut to the start of every epoch in between, and so is how far a replica had come that
-# it did not see. An epoch that nobody looked at had at least the log that it started with. Before the first epoch of a
+# it did not see. An epoch without a look had at least the log that it started with. Before the first epoch of a
 # new topic there was nothing. Each leader counts bytes from a start of its own, so what is lost has a size only where
 # the leader before had the highest HW. An election that was not reported may have been unclean.
 _CUTS = """

@@ -15,7 +15,7 @@ from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 
 REMOVES = f"size({LEFT}) > 0"
-"""Of a change of an ISR: whether it is a shrink."""
+"""Whether a change of an ISR is a shrink."""
 
 
 def isr_transitions(silver: Silver) -> DataFrame:

@@ -1,7 +1,7 @@
 """S11: for how long partitions could not be written with acks=all, and not be read.
 
 Writes: under the minimum, or without a leader. Reads: without a leader. The time from the commit of an election until
-the leader took up its epoch is reported beside it: the control plane calls the partition available, nobody answers yet.
+the leader took up its epoch is reported beside it: for the control plane it is available, but no leader answers yet.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def _ended_as() -> Column:
 
 
 def _stuck() -> Column:
-    """For how long a proposal was without an answer."""
+    """How long a proposal was without an answer."""
     end = F.when(F.col("ended_as") == "timeout", F.col("timed_out_at")).otherwise(F.least("term_end", "window_end"))
     return end - F.col("t")
 

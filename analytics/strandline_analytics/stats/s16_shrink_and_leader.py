@@ -40,8 +40,8 @@ _OF_SHRINKS = {
 def leader_changes(silver: Silver) -> DataFrame:
     """One row per committed change of leader: key, topic, partition_epoch, t, old_leader, new_leader, election_type.
 
-    The first leader of a new topic takes over from nobody and is none; nor is the epoch that a move begins under the
-    same leader.
+    The first leader of a new topic takes over from no other and is no change; nor is the epoch that a move begins
+    under the same leader.
     """
     return silver.plan(("leader changes",), lambda: _leader_changes(silver))
 

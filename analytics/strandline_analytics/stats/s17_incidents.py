@@ -1,6 +1,6 @@
 """S17: which shrinks belong together, and what they have in common: a node, a leader, a rack.
 
-Shrinks of a cluster that are at most 5 s apart form a chain; those that somebody asked for, as a controlled shutdown,
+Shrinks of a cluster that are at most 5 s apart form a chain; those that were asked for, as a controlled shutdown,
 chain among themselves, for they are no part of a failure beside them. Labels, the first that fits: single_node (one
 node has at least 0.8 of the removals), leader_side (one leader has 0.8 of them, and removals on two nodes or more),
 rack (one rack has 0.8, and two nodes or more), mixed. Fewer than three shrinks get no label: too little to speak of.

@@ -3,7 +3,7 @@
 An episode is a maximal interval with LEO > HW and HW constant for at least one second. It starts at the later of the
 last advance and the first sight of LEO > HW; it ends with the next advance, with the epoch, or is cut by what is known.
 Blockers are members of the maximal ISR whose durable LEO was the HW itself to the end, the leader included: a slow disk
-of its own holds it up as well. Below the minimum ISR nobody blocks: the HW may not move (M18).
+of its own holds it up as well. Below the minimum ISR no replica blocks: the HW may not move (M18).
 """
 
 from __future__ import annotations

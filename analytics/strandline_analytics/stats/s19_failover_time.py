@@ -2,8 +2,8 @@
 
 Detect: last heartbeat -> fence of the old leader. Elect: fence -> commit of the new leader. Both by the controller's
 clock. Activate: commit -> EPOCH_START by the new leader's clock, corrected. A controlled shutdown has nothing to
-detect; a preferred election has neither of the first two. Where nobody could be elected at once, the election lasts
-until somebody was. A failover belongs to the window of its commit; a start at or after the end of it is out.
+detect; a preferred election has neither of the first two. Where no replica could be elected at once, the election lasts
+until one was. A failover belongs to the window of its commit; a start at or after the end of it is out.
 """
 
 from __future__ import annotations

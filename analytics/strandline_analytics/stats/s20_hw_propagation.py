@@ -3,8 +3,8 @@
 For each LOCAL_SAMPLE of a follower with HW v: its time - the first time the leader of that epoch had a HW of at least
 v. Two clocks, both turned into the controller's time. The offset form, HW of the leader as of the sample - HW of the
 follower, needs no difference of clocks beyond that. What the leader had when it took up its epoch counts as reached
-then, however long ago it was. Nobody learns of a HW before its leader has it: a follower that is ahead of what was
-reported of its leader shows a move that was never reported, as of a leader that was killed, or a clock that nobody
+then, however long ago it was. No follower learns of a HW before its leader has it: one that is ahead of what was
+reported of its leader shows a move that was never reported, as of a leader that was killed, or a clock that was not
 measured. What the leader had is not known.
 """
 

@@ -1,7 +1,7 @@
-"""S25: which commits of groups were refused and why, and for how long nobody had a partition.
+"""S25: which commits of groups were refused and why, and for how long no member had a partition.
 
 A partition has no owner while the group has members, some member had the partition before, and none has it: between two
-owners, while it is asked back, or because the assignor gave it to nobody.
+owners, while it is asked back, or because the assignor gave it to no member.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PLACE_OF_GROUP = (PLACE, *_GROUP_OF_CLUSTER)
 def ownership(silver: Silver) -> DataFrame:
     """When a group was known to have a partition: PLACE, group_id, [t0, t1), and ``is_unowned``, as some had it before.
 
-    What a group without members has lost is not without an owner: nobody asks for it.
+    What a group without members has lost is not without an owner: no member asks for it.
     """
     return silver.plan(("ownership",), lambda: _ownership(silver))
 
@@ -29,7 +29,7 @@ def ownership(silver: Silver) -> DataFrame:
 def _ownership(silver: Silver) -> DataFrame:
     had = joined(owned(silver).select(*_PLACE_OF_GROUP, "t0", "t1"), _PLACE_OF_GROUP)
     order = Window.partitionBy(*_PLACE_OF_GROUP).orderBy("t0")
-    # Behind the last owner nobody has it for as long as the group is known to live.
+    # Behind the last owner no member has it for as long as the group is known to live.
     gaps = had.select(*_PLACE_OF_GROUP, F.col("t1").alias("_g0"), F.lead("t0").over(order).alias("_g1"))
     lived = joined(living(silver), _GROUP_OF_CLUSTER)
     both = gaps.join(F.broadcast(lived), list(_GROUP_OF_CLUSTER))

@@ -31,7 +31,7 @@ STATISTIC = Statistic(
     title="Refusals by principal and rule",
     headline="refusals",
     extra=(
-        Value("principal", "string", "", "who was refused; null: nobody, or more kinds than were kept apart"),
+        Value("principal", "string", "", "who was refused; null: the sum of kinds that were not kept apart"),
         Value("rule", "string", "", "what refused it: a rule that denies, or role; null: no rule allows it"),
     ),
     values=(

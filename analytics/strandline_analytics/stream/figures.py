@@ -29,7 +29,7 @@ _PERCENTS = {"p50_records": 50, "p95_records": 95, "p99_records": 99}
 
 @dataclass(slots=True)
 class Removals:
-    """Of one replica in one window."""
+    """The removals of one replica in one window."""
 
     removals: int = 0
     flaps: int = 0

@@ -1,4 +1,4 @@
-"""For how long each look of a leader is believed, from where the last window ended.
+"""How long each look of a leader is believed, from where the last window ended.
 
 A look holds to the next one of the same leader, three times the silence that it declared, the end of its term or the
 first sign of a later leader, whichever comes first. What is kept of all before is the last look of every series, for

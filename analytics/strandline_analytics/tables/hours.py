@@ -282,7 +282,7 @@ class HoursInTables:
 
 
 def said_by_rows(entries: Iterable[tuple[_Key, ResultEntry]]) -> dict[_Key, ResultEntry | None]:
-    """What rows say of each hour; None where those of one hour follow from several inputs, so that somebody else wrote
+    """What rows say of each hour; None where those of one hour follow from several inputs, so that another run wrote
     some of them."""
     known: dict[_Key, ResultEntry | None] = {}
     for key, entry in entries:

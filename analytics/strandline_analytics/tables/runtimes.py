@@ -35,11 +35,11 @@ class Runtime:
 
     format: ResultFormat
     version: str
-    """Of the format."""
+    """Version of the format."""
     pyspark: str
     """The version that `make test-with WHAT=formats` takes; the pair counts for all of its minor version."""
     package: str
-    """As `spark.jars.packages` and `--packages` name it."""
+    """Name of the package for `spark.jars.packages` and `--packages`."""
 
     @property
     def minor(self) -> tuple[int, int]:
@@ -48,7 +48,7 @@ class Runtime:
 
     @property
     def shown(self) -> str:
-        """For messages."""
+        """The packages, for messages."""
         return f"{self.format.value} {self.version} with PySpark {'.'.join(map(str, self.minor))}"
 
 

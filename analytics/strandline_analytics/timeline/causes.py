@@ -57,11 +57,11 @@ MEANINGS = {
         _UNDER_REPLICATED,
     ),
     "controlled_shutdown": Meaning(
-        "somebody stopped the node", "Nothing, if it was meant; it joins again after its start.", _START
+        "the node was asked to stop", "Nothing, if it was meant; it joins again after its start.", _START
     ),
     "restart": Meaning(
         "a new process of the node registered, so whatever it led gets a new epoch",
-        "If nobody restarted it, look at the exit code of the process before.",
+        "If it was not restarted on purpose, look at the exit code of the process before.",
         "Exit codes",
     ),
     "new_disk": Meaning(
@@ -97,8 +97,8 @@ MEANINGS = {
         "Find out how the leader before lost them: its disk, or a directory that was put back.",
         "A wiped or replaced disk",
     ),
-    "min_isr_change": Meaning("somebody changed min.insync.replicas", "Nothing, if it was meant.", "Topics"),
-    "preferred": Meaning("somebody asked for the preferred leader", "Nothing.", "Topics"),
+    "min_isr_change": Meaning("min.insync.replicas was changed", "Nothing, if it was meant.", "Topics"),
+    "preferred": Meaning("the preferred leader was asked for", "Nothing.", "Topics"),
     MOVED: Meaning("the partition was moved on request", "Nothing, if it was meant.", "Moving replicas"),
     STALLED: Meaning(
         "records waited for a member of the ISR that did not take them, or for the leader's own disk",

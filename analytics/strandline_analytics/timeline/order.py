@@ -77,7 +77,7 @@ def _of_keys(rows: DataFrame, selection: Selection) -> DataFrame:
         rows = rows.where(F.col("cluster_id") == selection.cluster_id)
     of_node = F.col("partition").isNull()
     if selection.topics:
-        # What was done to other topics is told of no partition.
+        # What was done to other topics belongs to no partition of these.
         elsewhere = (_column("resource_type") == "topic") & ~_column("resource_name").isin(*selection.topics)
         rows = rows.where((of_node & ~F.coalesce(elsewhere, F.lit(False))) | F.col("topic").isin(*selection.topics))
     if selection.partitions:

@@ -152,9 +152,9 @@ def _audit(event: Event) -> str:
         return f"{who} refused {called or 'calls'}{often}: {event.get('rule') or 'no rule allows it'}"
     before, after = event.get("before") or {}, event.get("after") or {}
     names = sorted({*before, *after})
-    told = [f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}" for name in names[:_NAMED_CHANGES]]
+    shown = [f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}" for name in names[:_NAMED_CHANGES]]
     more = [f"{len(names) - _NAMED_CHANGES} more"] if len(names) > _NAMED_CHANGES else []
-    return f"{who} called {called}" + (f": {', '.join((*told, *more))}" if told else "")
+    return f"{who} called {called}" + (f": {', '.join((*shown, *more))}" if shown else "")
 
 
 def _partition_failed(event: Event) -> str:

@@ -170,7 +170,7 @@ class _Course:
         self._since: tuple[int, str] | None = None
         self._token = -1
         self._last_word: Event | None = None
-        """Of the process that decides; None while none does."""
+        """The last event of the process that decides; None while none does."""
 
     def take(self, event: Event) -> None:
         """The next event."""

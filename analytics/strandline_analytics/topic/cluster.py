@@ -28,7 +28,7 @@ class FoundPartitions:
     """The selected partitions as they are now."""
 
     topic_ids: Mapping[str, str]
-    """By name."""
+    """Topic ids by name."""
     partitions: Mapping[TopicPartition, Extent]
 
 
@@ -121,7 +121,7 @@ async def _list_one(
 
 
 Position = dict[str, Any]
-"""As Spark keeps it; what can be JSON."""
+"""A position as Spark keeps it; its values can be JSON."""
 
 
 def written(found: FoundPartitions, offsets: Offsets) -> Position:

@@ -43,7 +43,7 @@ class TopicSink:
 
     connection: Connection
     topic: str | None
-    """Of every record; None: each row names its own."""
+    """The topic of every record; None: each row names its own."""
     compression: str
     linger_ms: int
     batch_bytes: int
@@ -108,7 +108,7 @@ class TaskSent(WriterCommitMessage):
 
 
 class TopicWriter(DataSourceArrowWriter):
-    """Of a batch. What a task wrote cannot be taken back, so nothing is left to commit or to abort."""
+    """Writes a batch. What a task wrote cannot be taken back, so nothing is left to commit or to abort."""
 
     def __init__(self, sink: TopicSink) -> None:
         self._sink = sink
@@ -119,7 +119,7 @@ class TopicWriter(DataSourceArrowWriter):
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """Of a stream; the same for each micro-batch."""
+    """Writes a stream; the same for each micro-batch."""
 
     def __init__(self, sink: TopicSink) -> None:
         self._sink = sink

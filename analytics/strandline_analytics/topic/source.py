@@ -41,11 +41,11 @@ class TopicSource(DataSource):
         return columns(headers=with_headers(read_given(self.options, KNOWN, what="source")))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of a batch."""
+        """The reader of a batch."""
         return TopicReader(read_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Of a stream.
+        """The reader of a stream.
 
         Raises:
             NeedsNewerSpark: this PySpark is too old for it.
@@ -56,11 +56,11 @@ class TopicSource(DataSource):
         return TopicStreamReader(read_options(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Of a batch."""
+        """The writer of a batch."""
         return TopicWriter(sink_of(self.options, schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Of a stream, in any output mode: each micro-batch is appended."""
+        """The writer of a stream, in any output mode: each micro-batch is appended."""
         return TopicStreamWriter(sink_of(self.options, schema, overwrite=False))
 
 

@@ -36,7 +36,7 @@ from strandline_analytics.topic.reading import read_range
 
 
 class Pacing:
-    """Of one query: when its last micro-batch began, by the caller's clock."""
+    """When the last micro-batch of one query began, by the caller's clock."""
 
     def __init__(self, options: TopicOptions) -> None:
         self._least = options.min_offsets_per_trigger

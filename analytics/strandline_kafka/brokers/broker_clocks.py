@@ -45,7 +45,7 @@ class ClockSpan(NamedTuple):
 
     from_written_ms: int
     from_ms: int
-    """The same by the controller's clock."""
+    """The same time by the controller's clock."""
     zone_ms: int
     low_ms: int
     high_ms: int
@@ -88,18 +88,18 @@ class BrokerClock:
         return self.spans[max(0, bisect_right(self._starts, written_ms) - 1)]
 
     def own_ms(self, written_ms: int) -> int:
-        """By the broker's clock, since 1970."""
+        """A time by the broker's clock, since 1970."""
         span = self.span_at(written_ms)
         zone_ms = self.zone_ms if span is None else span.zone_ms
         return written_ms - (zone_ms or 0)
 
     def shift_ms(self, own_ms: int) -> int:
-        """By how much the broker's clock is ahead of the controller's at a time of its own."""
+        """How far the broker's clock is ahead of the controller's at a time of its own."""
         found = [span for span in self.spans if span.from_written_ms - span.zone_ms <= own_ms] or self.spans[:1]
         return found[-1].least_ms if found else 0
 
     def true_ms(self, written_ms: int) -> int:
-        """By the controller's clock, as far as it was measured."""
+        """A time by the controller's clock, as far as it was measured."""
         span = self.span_at(written_ms)
         shift_ms = 0 if span is None else span.least_ms
         return self.own_ms(written_ms) - shift_ms

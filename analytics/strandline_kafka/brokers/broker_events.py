@@ -39,7 +39,7 @@ from strandline_kafka.metadata.skeleton import Decision, Epochs, Removal, Skelet
 
 LAG_TIME = "replica.lag.time.max.ms"
 SOURCE = "source"
-"""In ``ext``: the file and the line that say it."""
+"""The field of ``ext`` with the file and the line that say it."""
 
 ReplicaFact = LeaderStarted | FollowerStarted | LogLoaded | CutAsked | CutBelowHw | CutWithoutEffect
 
@@ -81,7 +81,7 @@ class BrokerStory:
     _incarnation: int | None = None
     _lag_time_ms: int | None = None
     _numbers: dict[int, int] = field(default_factory=dict)
-    """Of the proposals, by their lines' places."""
+    """Numbers of the proposals, by their lines' places."""
     _asked: dict[int, int] = field(default_factory=dict)
     """The proposal of each take-over, both by their places."""
 

@@ -45,7 +45,7 @@ class Logged(NamedTuple):
     """A fact, when by the broker's time of day, and where it stands."""
 
     at_ms: int
-    """As written, as if it were UTC."""
+    """The time as written, as if it were UTC."""
     fact: LineFact
     place: str
     """``file:line``."""

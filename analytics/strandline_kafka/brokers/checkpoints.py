@@ -44,7 +44,7 @@ class ReplicaFiles:
     """What one replica remembered of its log."""
 
     topic_id: str
-    """As in the metadata log."""
+    """The topic's id, as in the metadata log."""
     epochs: tuple[EpochEntry, ...]
     hw: int | None
     """Everything below it was committed; the replica may have known more."""
@@ -171,7 +171,7 @@ def _topic_id(path: Path) -> str:
 # Invariant: a start that two tables contradict belongs to no epoch, unless it is of the leader's own table.
 
 Tables = dict[int, ReplicaFiles]
-"""Of one partition, by node."""
+"""The replicas of one partition, by node."""
 
 
 class EpochBegan(NamedTuple):

@@ -34,7 +34,7 @@ class Joined(NamedTuple):
     """What the lines of one broker are about; a line is known by its place among the broker's facts."""
 
     decisions: Mapping[int, Decision]
-    """Of a take-over, or of the epoch in which the broker begins to lead or to follow."""
+    """The decision behind a take-over, or behind the epoch in which the broker begins to lead or to follow."""
     answers: Mapping[int, int]
     """The line of the take-over for each proposal that has one."""
     granted: Mapping[int, Removal]

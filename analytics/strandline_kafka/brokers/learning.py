@@ -34,7 +34,7 @@ class Learnt:
     inferred: dict[int, str] = field(default_factory=dict)
     """``ext.inferred`` by the offset of what it is about."""
     settings: dict[str, int] = field(default_factory=dict)
-    """Of the brokers, where all that report one agree."""
+    """Settings of the brokers, where all that report one agree."""
     versions: tuple[str, ...] = ()
     timed_out: dict[int, list[int]] = field(default_factory=dict)
     """When the active controller found a broker's session over, ms, by broker."""

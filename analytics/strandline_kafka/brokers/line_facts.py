@@ -49,7 +49,7 @@ class LeaderStarted(NamedTuple):
     hw: int
     isr: tuple[int, ...]
     topic_id: str | None = None
-    """As in the metadata log."""
+    """The topic's id, as in the metadata log."""
 
 
 class FollowerStarted(NamedTuple):

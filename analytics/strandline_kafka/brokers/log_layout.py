@@ -143,7 +143,7 @@ def _offset_of(text: str) -> tzinfo:
 
 
 DEFAULT_PATTERN = "[%d] %p %m (%c)%n"
-"""As Kafka's own log4j2.yaml and log4j.properties have it."""
+"""The pattern of Kafka's own log4j2.yaml and log4j.properties."""
 JSON_LAYOUT = "json"
 """The word for one JSON object a line, in the names of log4j2's JsonLayout and JsonTemplateLayout."""
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
 from strandline_kafka.metadata.wire import Message, Unreadable
 
-_NOBODY = -1
+_NO_LEADER = -1
 UNKNOWN_TOPIC = 3
 """Kafka's error for a topic that is not there, or not to be seen."""
 
@@ -93,7 +93,7 @@ def _partition(topic: Message, given: Message) -> PartitionSample:
     return PartitionSample(
         tp=TopicPartition(topic["topic_id"], given["index"]),
         topic=topic["name"],
-        leader=None if given["leader"] == _NOBODY else NodeId(given["leader"]),
+        leader=None if given["leader"] == _NO_LEADER else NodeId(given["leader"]),
         leader_epoch=LeaderEpoch(given["leader_epoch"]),
         replicas=tuple(map(NodeId, given["replicas"])),
         isr=frozenset(map(NodeId, given["isr"])),

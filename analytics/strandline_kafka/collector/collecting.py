@@ -41,7 +41,7 @@ COLLECTOR = "collector"
 FLUSH_S = 60.0
 """What a kill loses at most."""
 MOST_ROWS = 50_000
-"""So many rows are written at once, however young they are."""
+"""How many rows are written at once, however young they are."""
 MOST_WAITING = 8
 """Batches that wait for a destination that fails; then the collection ends."""
 _SETTINGS_S = 60.0
@@ -63,7 +63,7 @@ class WantedCollection:
     metadata_logs: tuple[Path, ...] = ()
     """Directories of controllers, whose decisions are exact where looks only see states."""
     wait_s: float = 1.0
-    """For how long a look waits for an answer, if the period is not longer."""
+    """How long a look waits for an answer, if the period is not longer."""
 
 
 @dataclass(slots=True)

@@ -94,7 +94,7 @@ def not_connected(address: str, error: Exception, security: Security) -> Unreach
         )
     if isinstance(error, TimeoutError):
         return Unreachable(f"{address}: no connection in time; give the address of a broker's listener for clients")
-    said = "nobody listens there" if isinstance(error, ConnectionRefusedError) else _said(error)
+    said = "no process listens there" if isinstance(error, ConnectionRefusedError) else _said(error)
     return Unreachable(f"{address}: {said}; give the address of a broker's listener for clients")
 
 
@@ -142,7 +142,7 @@ def _said(error: Exception) -> str:
 OPEN_S = 10.0
 """To connect, and log in."""
 ANSWER_S = 10.0
-"""For one answer. A broker that is slower than that is as good as gone."""
+"""Time for one answer. A broker that is slower counts as gone."""
 MOST_BYTES = 64 << 20
 _MOST_OF_FIRST = 1 << 20
 """The first answer is a table of versions; more than that is no Kafka."""

@@ -139,7 +139,7 @@ class Files:
 # Invariant: the numbers of an emitter are dense, but for those of rows that are known to be missing, which a gap names.
 
 HEARTBEAT_US = 10_000_000
-"""As often as our own emitters report that they are alive."""
+"""How often an export says that its writer is alive, as our own emitters do."""
 _CLOCK = {"clock": "wall"}
 _NEVER = ("in_maximal_isr",)
 """Columns that Kafka cannot fill, whose type has no word for that."""

@@ -71,7 +71,7 @@ AS_CONSUMER = -1
 AS_DEBUGGER = -2
 """Asked for the latest offset, each broker answers the end of its own log, leader or not (A27)."""
 LATEST, EARLIEST = -1, -2
-"""In place of a time."""
+"""Kafka's values in place of a time."""
 _NO_TAGS = b"\x00"
 _NULL = b"\x00"
 _ANY_EPOCH = -1

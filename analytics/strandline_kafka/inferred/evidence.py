@@ -44,7 +44,7 @@ class Evidence:
     """Everything that a rule may look at. Times are ms since 1970 by the controller's clock."""
 
     removals: Sequence[RemovedReplica]
-    """In order of time."""
+    """Removals in order of time."""
     returns: Sequence[Return] = ()
     fences: Sequence[BrokerMoment] = ()
     shutdowns: Sequence[BrokerMoment] = ()

@@ -151,9 +151,9 @@ class _Section(NamedTuple):
     begin: int
     """Its first line."""
     suffix: str
-    """Of the file that was printed."""
+    """Suffix of the file that was printed."""
     end_offset: int | None = None
-    """Of a snapshot."""
+    """End offset of a snapshot."""
 
 
 @dataclass(slots=True)

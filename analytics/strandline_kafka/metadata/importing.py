@@ -47,7 +47,7 @@ class Assumed:
     lag_time_max_ms: int | None = None
 
     def said(self) -> dict[str, int | None]:
-        """As an export says it."""
+        """The settings as an export says them."""
         return {"min.insync.replicas": self.min_isr, "replica.lag.time.max.ms": self.lag_time_max_ms}
 
 
@@ -72,7 +72,7 @@ class Imported:
     files: int = 0
     last_seqs: dict[int, int] = field(default_factory=dict)
     end_crc: int = 0
-    """Of the last batch, by which a later import knows its place again."""
+    """CRC of the last batch, by which a later import knows its place again."""
     learnt: Learnt | None = None
     log_rows: dict[int, int] = field(default_factory=dict)
     """Events of each broker's logs."""

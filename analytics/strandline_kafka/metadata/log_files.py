@@ -43,7 +43,7 @@ class FoundBatch(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """Of its first record."""
+        """Offset of its first record."""
         return self.header.base_offset
 
     def equals(self, other: FoundBatch) -> bool:
@@ -75,7 +75,7 @@ class Copy:
     node_id: int | None = None
     cluster_id: str | None = None
     voters: frozenset[int] = frozenset()
-    """By the quorum's own file; a newer word is in the log."""
+    """The voters by the quorum's own file; a newer word is in the log."""
     tail_bytes: int = field(default=0, init=False)
     """Bytes at the end that are no whole batch, once the batches were read."""
     foreign: LeftOut | None = field(default=None, init=False)

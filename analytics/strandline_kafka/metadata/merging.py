@@ -67,7 +67,7 @@ class Kept:
 
 
 MOST_WAITING_BYTES = 32 << 20
-"""Of batches that are not proved yet, and may be by a later one."""
+"""Bytes of batches that are not proved yet, and may be by a later one."""
 
 
 class Agreed(NamedTuple):

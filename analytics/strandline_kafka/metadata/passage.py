@@ -30,7 +30,7 @@ class PassageBatch(NamedTuple):
     read: list[MetadataRecord]
     """All its records."""
     ready: list[MetadataRecord]
-    """Those that count from here on, among them what a transaction that ends here held back."""
+    """Records that count from here on, among them what a transaction that ends here held back."""
 
 
 class Beginning(NamedTuple):
@@ -187,7 +187,7 @@ class Silences:
         self._last: MetadataRecord | None = None
 
     def passed(self, record: MetadataRecord) -> int | None:
-        """For how many ms there was silence before a record; None if there was none."""
+        """How many ms of silence were before a record; None if there were none."""
         if record.kind == _ELECTION:
             return None
         last, self._last = self._last, record

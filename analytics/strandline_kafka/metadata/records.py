@@ -26,7 +26,7 @@ _LAYOUTS: dict[str, tuple[Layout, ...]] = {
     for kind in (*RECORDS.values(), *CONTROL_RECORDS.values())
     if kind.fields is not None
 }
-"""By kind and version."""
+"""Layouts by kind and version."""
 
 
 class MetadataRecord(NamedTuple):

@@ -21,7 +21,7 @@ MIN_ISR = "min.insync.replicas"
 """The one setting that is taken over; values of all others are dropped unread."""
 _METADATA_VERSION = "metadata.version"
 _MOST_DIGITS = 9
-"""Of a number of 32 bits, whatever its first digit."""
+"""Digits of a number of 32 bits, whatever its first digit."""
 _MOST_EPOCHS = (1 << 31) - 1
 _NODES_OF = (
     ("replicas", "replicas"),
@@ -33,9 +33,9 @@ _NODES_OF = (
 )
 """Lists of nodes of a partition, and the field of a change that replaces each; null leaves it."""
 _PLACES = frozenset(("replicas", "adding", "removing"))
-"""Those that say where a partition is placed."""
+"""Fields that say where a partition is placed."""
 _OLDEST_LEVEL = 4
-"""Of Kafka 3.3, the first release whose KRaft mode was meant for production."""
+"""The level of Kafka 3.3, the first release whose KRaft mode was meant for production."""
 
 
 class Replay:
@@ -314,7 +314,7 @@ class Listener(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the source, as an export names it."""
+        """The source's name in an export."""
 
     @property
     def rows(self) -> int:
@@ -322,7 +322,7 @@ class Listener(Protocol):
 
     @property
     def files(self) -> int:
-        """In how many files."""
+        """The number of files."""
 
     def elected(self, partition: Partition, at_ms: int) -> None:
         """A leader epoch of a partition begins."""

@@ -122,7 +122,7 @@ class Skeleton:
 
     decisions: dict[tuple[str, int, int], list[Decision]] = field(default_factory=dict)
     epochs: dict[TopicPartition, list[Epochs]] = field(default_factory=dict)
-    """In order; of the partitions that were asked for."""
+    """Epochs in order, of the partitions that were asked for."""
     topics: dict[str, list[TopicLife]] = field(default_factory=dict)
     removals: list[Removal] = field(default_factory=list)
     returns: list[Return] = field(default_factory=list)

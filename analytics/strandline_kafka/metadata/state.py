@@ -63,7 +63,7 @@ class ClusterState:
     of_topic: dict[str, list[TopicPartition]] = field(default_factory=dict)
     brokers: dict[NodeId, Broker] = field(default_factory=dict)
     min_isr_of_topic: dict[str, int] = field(default_factory=dict)
-    """By the topic's name."""
+    """Settings by the topic's name."""
     min_isr_default: int | None = None
     min_isr_assumed: int | None = None
     features: dict[str, int] = field(default_factory=dict)

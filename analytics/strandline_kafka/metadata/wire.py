@@ -116,11 +116,11 @@ class Layout(NamedTuple):
     """The fields that one version of a message has."""
 
     plain: tuple[tuple[str, Callable[[Cursor, int], Any]], ...]
-    """In their order: name, and how it is read."""
+    """Plain fields in their order: name, and how it is read."""
     tagged: dict[int, Field]
-    """By tag."""
+    """Tagged fields by tag."""
     defaults: Message
-    """Of the tagged ones."""
+    """Values of tagged fields that are absent."""
 
 
 def layout_of(fields: tuple[Field, ...], version: int) -> Layout:

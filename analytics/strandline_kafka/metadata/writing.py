@@ -30,7 +30,7 @@ from strandline_kafka.metadata.wire import Unreadable
 
 ROWS_A_FILE = 20_000
 HEARTBEAT_US = 10_000_000
-"""As often as our own emitters report that they are alive."""
+"""How often an export says that its writer is alive, as our own emitters do."""
 _CLOCK = {"clock": "wall"}
 """The moments of a record are of the controller's time of day; there is no monotonic clock behind them."""
 
@@ -214,7 +214,7 @@ class Earlier:
     first_offset: int
     end_offset: int
     end_crc: int
-    """Of the batch that ends there; 0 if it is not known."""
+    """CRC of the batch that ends there; 0 if it is not known."""
     records: int
     imports: int
     last_seqs: dict[int, int] = field(default_factory=dict)

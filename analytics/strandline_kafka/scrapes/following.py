@@ -30,7 +30,7 @@ from strandline_kafka.scrapes.series import Scrapes, Series
 PROMETHEUS = "prometheus"
 ROWS_AT_ONCE = 20_000
 _PERIODS_TO_WAIT = 4
-"""By then every scrape that may bound a look, and a change of leader that voids it, is passed."""
+"""Until then every scrape that may bound a look, and a change of leader that voids it, has passed."""
 
 
 class _Look(NamedTuple):
@@ -40,7 +40,7 @@ class _Look(NamedTuple):
     partition: Partition
     leo: int
     expected: tuple[str, ...]
-    """Of each replica."""
+    """The series expected of each replica."""
 
 
 class _Scrape(NamedTuple):
@@ -91,7 +91,7 @@ class Before(NamedTuple):
 
 
 NOTHING = Before({}, 0, 0, 0, 0, Counter(), LeoBounds())
-"""Of an export that begins."""
+"""What precedes an export that begins."""
 
 
 def read_before(said: Mapping[str, Any]) -> Before:
@@ -194,7 +194,7 @@ class Following:
 
     @property
     def files(self) -> int:
-        """In how many files."""
+        """The number of files."""
         return self._files.files
 
     def said(self) -> dict[str, object]:
@@ -238,7 +238,7 @@ class Following:
         return until
 
     def _new_samples(self) -> int:
-        """Of what was read, how much lies behind what the export had, up to the last scrape that was passed."""
+        """How many of the samples read lie behind what the export had, up to the last scrape that has passed."""
         return sum(
             at_ms <= self._scraped.get(node, -1) and not self._before.has(node, at_ms)
             for node, logs in self._scrapes.by_node.items()

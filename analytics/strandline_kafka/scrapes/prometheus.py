@@ -16,7 +16,7 @@ from strandline_kafka.metadata.wire import Unreadable
 from strandline_kafka.scrapes.series import Form, Mapping
 
 PIECE_MS = 300_000
-"""Of 10,000 partitions in three replicas at 15 s, some 600,000 samples."""
+"""Some 600,000 samples of 10,000 partitions in three replicas at 15 s."""
 MOST_BYTES = 256 << 20
 WAIT_S = 60.0
 _API = "/api/v1/query"

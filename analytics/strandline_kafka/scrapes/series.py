@@ -166,14 +166,14 @@ def _is_number(text: str) -> bool:
 
 
 MOST_SAMPLES = 10_000_000
-"""Of 10,000 partitions in three replicas, some 80 minutes at 15 s."""
+"""Some 80 minutes of 10,000 partitions in three replicas at 15 s."""
 _MOST_OFFSET = float(1 << 53)
 """Beyond it a float is no whole number."""
 _LEAST_MS = 1e11
 """A time that is larger is in milliseconds, as in Prometheus's own format; OpenMetrics has seconds."""
 _MOST_S = 1e10
 _ALIKE = 3
-"""So many scrapes of two brokers are never at the same milliseconds: Prometheus spreads its targets."""
+"""Two brokers never have this many scrapes at the same milliseconds: Prometheus spreads its targets."""
 _LINE = re.compile(r"(?P<name>[A-Za-z_:][\w:]*)?(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)(?:\s+(?P<at>\S+))?\s*")
 _LABEL = re.compile(r'\s*([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _ESCAPED = re.compile(r"\\(.)")
@@ -228,7 +228,7 @@ class Reader:
     def __init__(self, mapping: Mapping) -> None:
         self._mapping = mapping
         self._parts: dict[tuple[int, Place], dict[str, dict[int, int]]] = {}
-        """By replica and the series' own labels: what was scraped when."""
+        """What was scraped when, by replica and the series' own labels."""
         self._samples = 0
 
     def take_text(self, name: str, lines: Iterable[str]) -> None:

@@ -67,7 +67,7 @@ class Token:
         if is_given(cert) or is_given(key):
             raise TlsWrong("a client shows a token or a certificate; give tls_ca and token, or leave token out")
         if not is_given(ca):
-            raise TlsWrong("token needs tls_ca: without TLS whoever reads a token on its way has it; give tls_ca")
+            raise TlsWrong("token needs tls_ca: without TLS a token can be read on its way; give tls_ca")
         return TlsWithToken(ca, self.metadata)
 
     def metadata(self) -> CallMetadata:

@@ -114,7 +114,7 @@ class ControllerLook:
 
 
 class AuditLook(NamedTuple):
-    """What one process told last of changes and refusals, or why it did not."""
+    """The changes and refusals that one process reported last, or why it reported none."""
 
     events: Sequence[state_event_pb2.StateEvent] = ()
     failure: str = ""

@@ -162,7 +162,7 @@ class SeenPicture:
         return move_rows(self.picture, self.rows)
 
     def audit(self) -> list[tuple[str, StateEvent]]:
-        """What processes told of changes and refusals, each with its process, the newest first."""
+        """The changes and refusals that processes reported, each with its process, the newest first."""
         found = [(process, event) for process, look in self.picture.audits.items() for event in look.events]
         return sorted(found, key=lambda each: -each[1].ts_wall_us)[:MOST_AUDITED]
 

@@ -109,8 +109,8 @@ class Watches(Generic[_Metadata]):
                 watch.end(Refusal(ErrorCode.STALE_BROKER_EPOCH, f"a newer process registered as node {watch.node_id}"))
                 continue
             position = change.position_for(watch.node_id, watch.node_epoch)
-            told = for_clients if watch.node_id is None else metadata
-            watch.put(WatchNews(told, image.is_snapshot, watch.node_epoch, position))
+            sent = for_clients if watch.node_id is None else metadata
+            watch.put(WatchNews(sent, image.is_snapshot, watch.node_epoch, position))
 
     def end_all(self, refusal: Refusal) -> None:
         """End every watch."""

@@ -31,7 +31,7 @@ Moment = NewType("Moment", int)
 Number = NewType("Number", int)
 """A whole number of 32 bits."""
 
-Leader = Annotated[NodeId | None, "nobody is -1"]
+Leader = Annotated[NodeId | None, "no leader is -1"]
 """A leader, or None where there is none; never null in a row."""
 
 Ext = Annotated[str | None, "ext"]

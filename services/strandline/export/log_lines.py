@@ -4,7 +4,7 @@ The lines are made from the very events that are exported, in the writer's threa
 hands at once cost the data path nothing. They come up to a second after the event, with its own time in ``at``.
 
 Invariant: a line is logged for every change of a role, of an ISR, of a log's end by a cut, of a session, of a consumer
-group and its members, of every transaction that timed out or that nobody seems to end, and of every refusal that
+group and its members, of every transaction that timed out or that seems to stay open, and of every refusal that
 concerns a node or an ISR; a sample is never one.
 """
 

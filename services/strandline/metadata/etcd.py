@@ -145,14 +145,14 @@ class EtcdStore:
         return True
 
     async def revoke(self, lease_id: int) -> None:
-        """End a lease; whether it worked, nobody has to know."""
+        """End a lease; a failure has no consequence, because the lease ends by itself."""
         try:
             await self.etcd.revoke(lease_id)
         except EtcdError:
             return
 
     async def campaign(self, lease_id: int, presence: etcd_layout.Presence, *, serves: bool = True) -> int | StoreView:
-        """Take the key if nobody has it: the token, or who has it. A migration does not serve, and may take any store.
+        """Take the key if it is free: the token, or who has it. A migration does not serve, and may take any store.
 
         Raises:
             StoreMarked: the store was moved since it was opened.

@@ -36,9 +36,9 @@ def _ended_transactions(request: Any, answer: Any) -> Iterator[Change]:
         outcome = "commit" if marker.transaction_result else "abort"
         for topic in row.topics:
             ended = [each.partition_index for each in topic.partitions if not each.error_code]
-            told = {f"transaction of producer {marker.producer_id} in {index}": outcome for index in ended}
-            if told:
-                yield ResourceType.TOPIC, topic.name, {}, told
+            ends = {f"transaction of producer {marker.producer_id} in {index}": outcome for index in ended}
+            if ends:
+                yield ResourceType.TOPIC, topic.name, {}, ends
 
 
 def _deleted_offsets(request: Any, answer: Any) -> Iterator[Change]:
@@ -74,7 +74,7 @@ def _asked_for(request: Any) -> Iterator[Change]:
         yield kind, name, {}, {"done": "not known"}
 
 
-_TOLD_BY_ANSWER: Mapping[str, Callable[[Any, Any], Iterator[Change]]] = {
+_BY_ANSWER: Mapping[str, Callable[[Any, Any], Iterator[Change]]] = {
     "/strandline.v1.LeaderService/DeleteRecords": _deleted_records,
     "/strandline.v1.LeaderService/WriteTxnMarkers": _ended_transactions,
     "/strandline.v1.GroupService/OffsetDelete": _deleted_offsets,
@@ -97,7 +97,7 @@ class AuditInterceptor(Wrapping):
         return handler._replace(unary_unary=self._audited(method, handler.unary_unary))
 
     def _audited(self, method: str, inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        told, for_every_node = _TOLD_BY_ANSWER.get(method), TABLE[method].get(CallerRole.REPLICA) is ALWAYS
+        read, for_every_node = _BY_ANSWER.get(method), TABLE[method].get(CallerRole.REPLICA) is ALWAYS
 
         async def answering(request: Any, context: Any) -> Any:
             identity = IDENTITY.get()
@@ -108,12 +108,12 @@ class AuditInterceptor(Wrapping):
                 principal = ANONYMOUS if identity is None else identity.principal
                 permit = Permit(Caller(principal, None, method, context.peer()))
                 CALL.set(lambda: permit)
-            if told is None:
+            if read is None:
                 return await inner(request, context)
             found = _asked_for(request)
             try:
                 answer = await inner(request, context)
-                found = told(request, answer)
+                found = read(request, answer)
             except Exception:
                 # It was refused, or has failed, as a whole.
                 found = iter(())

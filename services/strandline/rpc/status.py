@@ -113,8 +113,8 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
     remedy = info.metadata.get("remedy")
     own = remedy if remedy != RULES[code].remedy else None
     hint = _read_hint(info.metadata)
-    told = info.metadata.get("throttle_time_ms", "")
-    throttle_time_ms = int(told) if told.isdecimal() else 0
+    given = info.metadata.get("throttle_time_ms", "")
+    throttle_time_ms = int(given) if given.isdecimal() else 0
     field, rule = info.metadata.get("field"), info.metadata.get("rule")
     return Refusal(code, message, known, field, rule, own, hint, throttle_time_ms)
 

@@ -137,8 +137,8 @@ class Metered:
         return served
 
 
-_NOBODY = Metered(Throttle(Meters(), lambda: 0), "", ())
-METERED: ContextVar[Metered] = ContextVar("metered", default=_NOBODY)
+_UNMETERED = Metered(Throttle(Meters(), lambda: 0), "", ())
+METERED: ContextVar[Metered] = ContextVar("metered", default=_UNMETERED)
 """The call that is being served; set before its handler runs."""
 
 
@@ -162,7 +162,7 @@ class QuotaInterceptor(Wrapping):
 
     def _metered(self, keys: _Keys) -> Metered:
         principal = principal_of_call()
-        return _NOBODY if principal is None else Metered(self._throttle, principal, keys)
+        return _UNMETERED if principal is None else Metered(self._throttle, principal, keys)
 
     def _begin(self, keys: _Keys, requests: Any, context: Any) -> tuple[Any, Any]:
         METERED.set(self._metered(keys))

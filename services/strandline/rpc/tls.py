@@ -100,7 +100,7 @@ TLS_OFF = "TLS is off: any client that reaches this process's ports may read, wr
 """Said once by every process that serves without."""
 
 _LOOK_EVERY_S = 1.0
-_NOBODY = Identity("-", CallerRole.CLIENT, "-")
+_NO_IDENTITY = Identity("-", CallerRole.CLIENT, "-")
 
 # Of the standard library, because clients use this too; services show it as a line of theirs.
 _log = logging.getLogger("strandline.tls")
@@ -248,7 +248,7 @@ class TlsWithToken(Tls):
     def _read(self, files: TlsFiles) -> Material:
         ca = _read("ca", files.ca)
         _certificates("ca", files.ca, ca)
-        return Material(cert=b"", key=b"", ca=ca, identity=_NOBODY, not_after=datetime.max.replace(tzinfo=UTC))
+        return Material(cert=b"", key=b"", ca=ca, identity=_NO_IDENTITY, not_after=datetime.max.replace(tzinfo=UTC))
 
     def channel_credentials(self) -> grpc.ChannelCredentials | Security:
         """For dialling with the token."""

@@ -462,7 +462,7 @@ def check_tls(settings: TlsSettings) -> None:
     if getattr(settings, "token_issuers", ""):
         if absent:
             raise ValueError(
-                "token_issuers needs tls_cert, tls_key and tls_ca: whoever reads a token on its way has it"
+                "token_issuers needs tls_cert, tls_key and tls_ca: without TLS a token can be read on its way"
             )
         if getattr(settings, "grpc_transport", "") == "grpcio":
             raise ValueError(

@@ -40,7 +40,7 @@ class MetadataServicer:
     def __init__(
         self, feed: MetadataFeed, authorization: str = "", audit: Callable[[], Iterable[Recent]] = tuple
     ) -> None:
-        """``authorization``: the setting of this process; empty without TLS. ``audit``: what it told of lately."""
+        """``authorization``: the setting of this process; empty without TLS. ``audit``: what it reported lately."""
         self._feed = feed
         self._audit = audit
         self._authorization = authorization

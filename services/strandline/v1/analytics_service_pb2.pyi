@@ -908,7 +908,7 @@ class PartitionNow(_message.Message):
     partition: _builtins.int
     """Index of the partition."""
     leader: _builtins.int
-    """Node id of the leader; absent: nobody leads."""
+    """Node id of the leader; absent: no node leads."""
     leader_epoch: _builtins.int
     """Leader epoch."""
     partition_epoch: _builtins.int
@@ -1332,7 +1332,7 @@ class HourCoverage(_message.Message):
     state: _builtins.str
     """How complete it is: closed, closed_incomplete, open or empty."""
     coverage: _builtins.float
-    """Which part of what emitters wrote in it is there, 0 to 1; absent if nobody was heard."""
+    """Which part of what emitters wrote in it is there, 0 to 1; absent if no process was heard."""
     emitters: _builtins.int
     """How many incarnations of nodes and controllers were alive in it."""
     events: _builtins.int

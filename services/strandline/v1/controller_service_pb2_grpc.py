@@ -343,7 +343,7 @@ class ControllerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DrainNode(self, request, context):
-        """Drains a node, or ends that: it gets no new replicas, and leads only where nobody else can (ours).
+        """Drains a node, or ends that: it gets no new replicas, and leads only where no other can (ours).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -86,7 +86,7 @@ class ControllerServiceStub:
     ListPartitionReassignments: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.ListPartitionReassignmentsRequest, _controller_service_pb2.ListPartitionReassignmentsResponse]
     """Lists the partitions whose nodes are being changed (KIP-455)."""
     DrainNode: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.DrainNodeRequest, _controller_service_pb2.DrainNodeResponse]
-    """Drains a node, or ends that: it gets no new replicas, and leads only where nobody else can (ours)."""
+    """Drains a node, or ends that: it gets no new replicas, and leads only where no other can (ours)."""
     HandOver: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.HandOverRequest, _controller_service_pb2.HandOverResponse]
     """Has the controller that decides leave that to another one (ours)."""
     CreateAcls: _grpc.UnaryUnaryMultiCallable[_controller_service_pb2.CreateAclsRequest, _controller_service_pb2.CreateAclsResponse]
@@ -154,7 +154,7 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     ListPartitionReassignments: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.ListPartitionReassignmentsRequest, _controller_service_pb2.ListPartitionReassignmentsResponse]  # type: ignore[assignment]
     """Lists the partitions whose nodes are being changed (KIP-455)."""
     DrainNode: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.DrainNodeRequest, _controller_service_pb2.DrainNodeResponse]  # type: ignore[assignment]
-    """Drains a node, or ends that: it gets no new replicas, and leads only where nobody else can (ours)."""
+    """Drains a node, or ends that: it gets no new replicas, and leads only where no other can (ours)."""
     HandOver: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.HandOverRequest, _controller_service_pb2.HandOverResponse]  # type: ignore[assignment]
     """Has the controller that decides leave that to another one (ours)."""
     CreateAcls: _aio.UnaryUnaryMultiCallable[_controller_service_pb2.CreateAclsRequest, _controller_service_pb2.CreateAclsResponse]  # type: ignore[assignment]
@@ -357,7 +357,7 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _controller_service_pb2.DrainNodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_controller_service_pb2.DrainNodeResponse, _abc.Awaitable[_controller_service_pb2.DrainNodeResponse]]:
-        """Drains a node, or ends that: it gets no new replicas, and leads only where nobody else can (ours)."""
+        """Drains a node, or ends that: it gets no new replicas, and leads only where no other can (ours)."""
 
     @_abc_1.abstractmethod
     def HandOver(

@@ -969,7 +969,7 @@ Global___MemberPartitions: _TypeAlias = MemberPartitions  # noqa: Y015
 
 @_typing.final
 class ConsumerGroupHeartbeatResponse(_message.Message):
-    """What a member is told."""
+    """What a member learns."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -987,7 +987,7 @@ class ConsumerGroupHeartbeatResponse(_message.Message):
     throttle_time_ms: _builtins.int
     """Milliseconds the caller is asked to pause before its next request of this kind, because of a quota; else 0."""
     error_code: _error_pb2.ErrorCode.ValueType
-    """Why nothing else is told; unspecified (Kafka's NONE) without an error."""
+    """Why there is no other answer; unspecified (Kafka's NONE) without an error."""
     error_message: _builtins.str
     """One sentence that names field, rule and remedy; empty without an error (ours)."""
     member_id: _builtins.str
@@ -1004,7 +1004,7 @@ class ConsumerGroupHeartbeatResponse(_message.Message):
     """Epoch of the coordinator that answers; absent with an error (ours)."""
     @_builtins.property
     def assignment(self) -> Global___MemberPartitions:
-        """All partitions it may read; absent: as it was told before."""
+        """All partitions it may read; absent: as in the answer before."""
 
     @_builtins.property
     def current_coordinator(self) -> _partition_pb2.CurrentLeader:

@@ -96,7 +96,7 @@ class GroupServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ConsumerGroupHeartbeat(self, request, context):
-        """Joins a group, stays in it, and leaves it (KIP-848): a member sends it all its life, and is told what it reads.
+        """Joins a group, stays in it, and leaves it (KIP-848): a member sends it all its life, and learns what it reads.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

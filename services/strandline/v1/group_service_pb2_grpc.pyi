@@ -43,7 +43,7 @@ class GroupServiceStub:
     FindCoordinator: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.FindCoordinatorRequest, _group_service_pb2.FindCoordinatorResponse]
     """Names the coordinators of groups or of transactional ids. Any data node answers."""
     ConsumerGroupHeartbeat: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.ConsumerGroupHeartbeatRequest, _group_service_pb2.ConsumerGroupHeartbeatResponse]
-    """Joins a group, stays in it, and leaves it (KIP-848): a member sends it all its life, and is told what it reads."""
+    """Joins a group, stays in it, and leaves it (KIP-848): a member sends it all its life, and learns what it reads."""
     OffsetCommit: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.OffsetCommitRequest, _group_service_pb2.OffsetCommitResponse]
     """Commits offsets of one group, and answers when they are on every in-sync replica."""
     TxnOffsetCommit: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.TxnOffsetCommitRequest, _group_service_pb2.TxnOffsetCommitResponse]
@@ -69,7 +69,7 @@ class GroupServiceAsyncStub(GroupServiceStub):
     FindCoordinator: _aio.UnaryUnaryMultiCallable[_group_service_pb2.FindCoordinatorRequest, _group_service_pb2.FindCoordinatorResponse]  # type: ignore[assignment]
     """Names the coordinators of groups or of transactional ids. Any data node answers."""
     ConsumerGroupHeartbeat: _aio.UnaryUnaryMultiCallable[_group_service_pb2.ConsumerGroupHeartbeatRequest, _group_service_pb2.ConsumerGroupHeartbeatResponse]  # type: ignore[assignment]
-    """Joins a group, stays in it, and leaves it (KIP-848): a member sends it all its life, and is told what it reads."""
+    """Joins a group, stays in it, and leaves it (KIP-848): a member sends it all its life, and learns what it reads."""
     OffsetCommit: _aio.UnaryUnaryMultiCallable[_group_service_pb2.OffsetCommitRequest, _group_service_pb2.OffsetCommitResponse]  # type: ignore[assignment]
     """Commits offsets of one group, and answers when they are on every in-sync replica."""
     TxnOffsetCommit: _aio.UnaryUnaryMultiCallable[_group_service_pb2.TxnOffsetCommitRequest, _group_service_pb2.TxnOffsetCommitResponse]  # type: ignore[assignment]
@@ -104,7 +104,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_service_pb2.ConsumerGroupHeartbeatRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_service_pb2.ConsumerGroupHeartbeatResponse, _abc.Awaitable[_group_service_pb2.ConsumerGroupHeartbeatResponse]]:
-        """Joins a group, stays in it, and leaves it (KIP-848): a member sends it all its life, and is told what it reads."""
+        """Joins a group, stays in it, and leaves it (KIP-848): a member sends it all its life, and learns what it reads."""
 
     @_abc_1.abstractmethod
     def OffsetCommit(

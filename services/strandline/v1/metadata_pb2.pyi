@@ -422,7 +422,7 @@ class NodeMetadata(_message.Message):
     disk_nearly_full: _builtins.bool
     """Whether it refuses appends for lack of disk space (ours); false also from a release that does not say."""
     draining: _builtins.bool
-    """Whether it is being drained: it gets no new replicas, and leads only where nobody else can (ours)."""
+    """Whether it is being drained: it gets no new replicas, and leads only where no other can (ours)."""
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[Global___NodeRole.ValueType]:
         """What it may become."""
@@ -612,7 +612,7 @@ class TopicMetadata(_message.Message):
     deleted: _builtins.bool
     """In a change: whether the topic is gone; then nothing but name and id is set. Never set in a snapshot."""
     internal: _builtins.bool
-    """Whether the topic holds the state of coordinators: only they write to it, and nobody deletes or alters it."""
+    """Whether the topic holds the state of coordinators: only they write to it, and no caller deletes or alters it."""
     @_builtins.property
     def configs(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """All settings that were given for the topic, by name; others have their defaults."""

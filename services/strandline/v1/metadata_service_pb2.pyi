@@ -385,7 +385,7 @@ class DescribeClusterResponse(_message.Message):
     active: _builtins.int
     """Id of the controller that decides; absent: not known."""
     authorization: _builtins.str
-    """Who may do what at the server: `off`, whoever has a certificate of the role, or `acl`, what rules allow; empty: TLS is
+    """Who may do what at the server: `off`, by the role in the certificate, or `acl`, by rules; empty: TLS is
     off, or a server of an earlier release (ours).
     """
     @_builtins.property

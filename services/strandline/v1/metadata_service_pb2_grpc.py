@@ -83,7 +83,7 @@ class MetadataServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DescribeAudit(self, request, context):
-        """Returns what callers changed and were refused lately, as far as this process told of it (ours).
+        """Returns what callers changed and were refused lately, as far as this process reported it (ours).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -45,7 +45,7 @@ class MetadataServiceStub:
     DescribeCluster: _grpc.UnaryUnaryMultiCallable[_metadata_service_pb2.DescribeClusterRequest, _metadata_service_pb2.DescribeClusterResponse]
     """Returns the nodes and controllers of the cluster, and no topics (Kafka's DescribeCluster)."""
     DescribeAudit: _grpc.UnaryUnaryMultiCallable[_metadata_service_pb2.DescribeAuditRequest, _metadata_service_pb2.DescribeAuditResponse]
-    """Returns what callers changed and were refused lately, as far as this process told of it (ours)."""
+    """Returns what callers changed and were refused lately, as far as this process reported it (ours)."""
 
 @_typing.type_check_only
 class MetadataServiceAsyncStub(MetadataServiceStub):
@@ -59,7 +59,7 @@ class MetadataServiceAsyncStub(MetadataServiceStub):
     DescribeCluster: _aio.UnaryUnaryMultiCallable[_metadata_service_pb2.DescribeClusterRequest, _metadata_service_pb2.DescribeClusterResponse]  # type: ignore[assignment]
     """Returns the nodes and controllers of the cluster, and no topics (Kafka's DescribeCluster)."""
     DescribeAudit: _aio.UnaryUnaryMultiCallable[_metadata_service_pb2.DescribeAuditRequest, _metadata_service_pb2.DescribeAuditResponse]  # type: ignore[assignment]
-    """Returns what callers changed and were refused lately, as far as this process told of it (ours)."""
+    """Returns what callers changed and were refused lately, as far as this process reported it (ours)."""
 
 class MetadataServiceServicer(metaclass=_abc_1.ABCMeta):
     """Served by the controller and by every data node, for clients and for other processes of the cluster."""
@@ -94,6 +94,6 @@ class MetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _metadata_service_pb2.DescribeAuditRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_metadata_service_pb2.DescribeAuditResponse, _abc.Awaitable[_metadata_service_pb2.DescribeAuditResponse]]:
-        """Returns what callers changed and were refused lately, as far as this process told of it (ours)."""
+        """Returns what callers changed and were refused lately, as far as this process reported it (ours)."""
 
 def add_MetadataServiceServicer_to_server(servicer: MetadataServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

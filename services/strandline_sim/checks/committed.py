@@ -38,7 +38,7 @@ class Committed:
         self._value_at: dict[int, tuple[int, int]] = {}
 
     def grow(self, log: LogFile, hw: int) -> None:
-        """A leader's HW passed what nobody's had passed before.
+        """Add what no leader's HW had passed before.
 
         Raises:
             Broken: the leader's log is not a continuation of what was committed (I10).
@@ -158,7 +158,7 @@ class MetadataChecks:
         if image.leader is not None and (image.leader not in image.isr or not set(image.isr) <= set(image.replicas)):
             raise Broken("I7", f"leader {image.leader} of ISR {image.isr} of {image.replicas}")
         if image.leader is not None and image.leader in image.unproven:
-            raise Broken("I40", f"node {image.leader} leads and nobody has seen its log: {image}")
+            raise Broken("I40", f"node {image.leader} leads, but its log is not proven: {image}")
         if before is not None and not self._is_new_line:
             self._succeeds(before, image)
         self._count(before, image)

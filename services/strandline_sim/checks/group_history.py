@@ -115,7 +115,7 @@ def _wrong(read: Fetched, register: _Register) -> str:
     own = register.commits.get(read.value) if read.value is not None else None
     if read.value is not None:
         if own is None or own.invoked_us > read.completed_us:
-            return f"{read} returned a value that nobody had committed"
+            return f"{read} returned a value that no client had committed"
         if own.outcome is CommitOutcome.NOT_WRITTEN:
             return f"{read} returned the value of {own}"
     if not read.is_newest:
@@ -221,7 +221,7 @@ class OffsetCommitted:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Somebody read what is committed; None: nothing is."""
+    """A client read the committed offset; None: there is none."""
 
     share: Share
     offset: int | None
@@ -370,7 +370,7 @@ def _skipped(history: _OfShare) -> Iterator[Anomaly]:
         while ahead and ahead[0][0] <= reached:
             reached = max(reached, heapq.heappop(ahead)[1])
         if offset > reached:
-            yield Anomaly("I33", f"record {reached} had been given to nobody at {what}")
+            yield Anomaly("I33", f"record {reached} had not been given to any member at {what}")
 
 
 def _went_back(history: _OfShare) -> Iterator[Anomaly]:

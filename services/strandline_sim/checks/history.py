@@ -172,7 +172,7 @@ def anomalies(operations: Iterable[Operation], *, unreadable: Collection[int] = 
     """Everything wrong with a history; empty if a correct log can have produced it.
 
     The history is complete: consumers have read to the end after the last send, but for the partitions that are
-    ``unreadable`` to the end of the run, because nobody leads them; whether those lost anything, nobody can see.
+    ``unreadable`` to the end of the run, because they have no leader; whether those lost anything cannot be seen.
     """
     history = _History(operations, unreadable)
     return [anomaly for rule in _RULES for anomaly in rule(history)]

@@ -5,7 +5,7 @@ say in which order transactions wrote (ww), unique values whose records a transa
 ended says nothing of what was written behind it, because reads are no part of a transaction. The anomalies have the
 names of Adya's thesis (1999) where it has one.
 
-Invariant: a transaction whose outcome nobody knows has one outcome all the same: what was read of it decides, and
+Invariant: a transaction whose outcome no client knows still has one outcome: what was read of it decides, and
 everything else must agree with that.
 """
 
@@ -86,7 +86,7 @@ class TxnOutcome(StrEnum):
     ABORTED = "aborted"
     """Or its commit was never asked for: nothing of it may ever be read."""
     UNKNOWN = "unknown"
-    """Its commit was asked for, and nobody knows whether it took effect."""
+    """Its commit was asked for, and no client knows whether it took effect."""
 
 
 class Polled(NamedTuple):
@@ -121,7 +121,7 @@ class Txn:
 
 @dataclass(frozen=True, slots=True)
 class ReadUpTo:
-    """Somebody read everything committed of a partition below this offset."""
+    """A reader has read everything committed of a partition below this offset."""
 
     partition: int
     offset: int

@@ -128,7 +128,7 @@ class ReachedPeers:
 
 
 _Ask = Callable[[Process, int], Event | None]
-"""Makes the event of a question where it arrives, from the number of the request; None: nobody there can be asked."""
+"""Makes a request's event where it arrives, from the number of the request; None: no partition there to ask."""
 
 
 def _adding(question: AddPartitions) -> _Ask:
@@ -193,7 +193,7 @@ LOOK_EVERY = 50
 
 class _NoPatterns:
     def compile(self, pattern: str) -> Callable[[str], bool]:
-        """Nobody subscribes by a pattern."""
+        """Never called: no member subscribes by a pattern."""
         raise ValueError(pattern)
 
 

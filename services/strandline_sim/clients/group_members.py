@@ -25,7 +25,7 @@ DEADLINE_US = 450_000
 BEAT_US = (120_000, 260_000)
 READ_US = (15_000, 60_000)
 RECORD_US = 4_000
-"""Each partition gets a record so often; they need no log, for nobody checks what they say."""
+"""Interval of each partition's records; they need no log, because no check reads their values."""
 
 _TRY_AGAIN = frozenset(
     {

@@ -171,7 +171,7 @@ class Groups:
         topics = [topic for name in (READ, SHORT_LIVED) if (topic := directory.by_name(name)) is not None]
         wanted = {TopicPartition(topic.topic_id, p) for topic in topics for p in range(topic.partition_count)}
         held = set(group.owners.as_dict())
-        return f"away are {away}, nobody holds {sorted(wanted ^ held)}" if away or wanted != held else None
+        return f"away: {away}; without a holder: {sorted(wanted ^ held)}" if away or wanted != held else None
 
     def check_end(self) -> None:
         """I29, I30, I32 and I33, once nothing is missing: what the coordinators hold now counts as read."""

@@ -61,7 +61,7 @@ class _Ids:
         return self._next
 
     def take(self, producer_id: int) -> None:
-        """It is in use."""
+        """Mark the id as used."""
         assert producer_id == self._next, f"{producer_id} is not the next producer id"
         self._next += 1
 

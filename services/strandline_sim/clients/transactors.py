@@ -111,7 +111,7 @@ class Transactor(Client):
         return life == self._life and not self.stopped
 
     def _forget(self) -> None:
-        """What is under way concerns nobody any more."""
+        """Ignore the answers to everything that is under way."""
         self._life += 1
         if self._open is not None:
             self._note(self._open)
@@ -294,7 +294,7 @@ class Transactor(Client):
         txn = self._open
         if txn is None or not self._is_now(life):
             return
-        # What is still on its way for this transaction is heard by nobody.
+        # Answers that are still on their way for this transaction are ignored.
         self._life += 1
         if end is End.COMMIT:
             txn.outcome = TxnOutcome.UNKNOWN
@@ -334,7 +334,7 @@ class Transactor(Client):
             self._later(self._ask_to_end, life, end, since_us)
 
     def _start_again(self, code: ErrorCode | None) -> None:
-        """Another process has the id, or nobody answers."""
+        """Begin again: another process has the id, or no answer came."""
         self._saw("fenced" if code in _FENCED else "gave up")
         self._forget()
         if code in _FENCED:

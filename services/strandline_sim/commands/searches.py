@@ -52,8 +52,8 @@ def show(bounds: object, search: Callable[[Progress], Result[Any, Any]], shown: 
 # ---- elections
 # `strandline sim elections`: search every order of crashes, returns and reports around one lost directory.
 #
-# Invariant: exit code 1 means that an elected leader lacked a committed record, or that nobody was elected although all
-# had reported.
+# Invariant: exit code 1 means that an elected leader lacked a committed record, or that no leader was elected although
+# all had reported.
 
 
 def elections(

@@ -159,7 +159,7 @@ class Controllers(Group):
                 machine.process.end()
 
     def kill(self) -> bool:
-        """End the active's process, or the first one's if nobody reigns."""
+        """End the active's process, or the first one's if no controller reigns."""
         return (self.active or self.machines[0]).kill()
 
     def restore(self, pick: int) -> bool:

@@ -229,7 +229,7 @@ class Reign:
         self._stored.set()
 
     def settled(self, effect: AppendSettled) -> None:
-        """The batch is stored, or not, or nobody knows."""
+        """The batch is stored, or not, or its outcome is unknown."""
         assert effect.head == self._wanted and self._settled is not None
         self.world.coverage.saw(f"append settled: {effect.settled.value}")
         store = self.process.machine.group.store

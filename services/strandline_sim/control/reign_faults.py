@@ -75,7 +75,7 @@ class ReignFaults:
         return True
 
     def _parts_unanswered(self, fault: Fault) -> bool:
-        """The next transaction that names parts is stored, and nobody hears so."""
+        """The next transaction that names parts is stored, and the answer is lost."""
         self._group.store.loses_next_named = True
         return True
 

@@ -52,7 +52,7 @@ class LeasedStore:
         self.base = 0
         """The offset before that of the first entry: a recovery leaves one entry, at its own offset."""
         self.is_old = False
-        """Whether it was restored from a copy, and nobody has recovered from that yet (C40)."""
+        """Whether it was restored from a copy, and no recovery has followed yet (C40)."""
         self.restored = 0
         self.key: events.Holder | None = None
         self.successor: str | None = None
@@ -78,9 +78,9 @@ class LeasedStore:
         self._unnamed: dict[tuple[str, int], int] = {}
         """Parts that no transaction names, by reign and offset, with the token of their writer."""
         self.digests: set[str] = set()
-        """Of every batch that was written."""
+        """Digests of all batches that were written."""
         self.refused: set[str] = set()
-        """Of every batch that a caller heard is not written."""
+        """Digests of all batches that a caller heard are not written."""
         world.network.parties[STORE] = self
 
     def hand(self, action: Callable[..., object], *given: Any) -> None:
@@ -253,7 +253,7 @@ class LeasedStore:
         try:
             copy.begin(self.values)
         except DamagedDocument as error:
-            raise Broken("I22", f"nobody can begin from the snapshot of {head}: {error}") from error
+            raise Broken("I22", f"no controller can begin from the snapshot of {head}: {error}") from error
         if copy.state != self.state or copy.head != self.head:
             raise Broken("I22", f"the snapshot of {head} and the log behind it are not the fold of the log")
 
@@ -324,7 +324,7 @@ class LeasedStore:
     # An older copy, and what ends it.
 
     def restore(self, lost: int) -> None:
-        """Be a copy that lacks the last entries: the revision goes back, nobody holds a lease or the key."""
+        """Be a copy that lacks the last entries: the revision goes back, no controller holds a lease or the key."""
         self._highest = max(self._highest, self.revision)
         self.restored += 1
         del self.log[len(self.log) - lost :]

@@ -89,7 +89,7 @@ class StoreCopy:
 
     @property
     def offset(self) -> int:
-        """Of the last transaction; 0 where there is none."""
+        """The offset of the last transaction; 0 where there is none."""
         return 0 if self.head is None else self.head.offset
 
     def begin(self, stored: StoredValues) -> bool:

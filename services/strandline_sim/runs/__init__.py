@@ -1,1 +1,1 @@
-"""Runs of seeds: how one is drawn, shown, made small, and told as a scenario."""
+"""Runs of seeds: how one is drawn, shown, made small, and written as a scenario."""

@@ -18,7 +18,7 @@ class Kip279Truncation(AskedTruncation):
     """`kip-279`: the right question and the right cut, but from any node that answers: the leader epoch is not
     compared.
 
-    Its hole is TR4: a leader counts, and a follower believes, somebody who lives in another epoch.
+    Its hole is TR4: a leader counts a follower, and a follower believes a leader, that lives in another epoch.
     """
 
     fenced = False

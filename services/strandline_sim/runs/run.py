@@ -32,7 +32,7 @@ from strandline_sim.world.world import World
 # Whether a healed cluster came back to life: L1-L7 and L10 of RELIABILITY.md#invariants.
 #
 # Invariants: a partition whose ISR and ELR are both empty must stay offline; it says so, and is not asked for more.
-# That happens to nobody who acknowledges after fsync: no fault takes more from the disks than A5 allows. A partition
+# Where acknowledgements wait for fsync it never happens: no fault takes more from the disks than A5 allows. A partition
 # that needs the log of the node that never comes back waits for it (M65), until an operator decides.
 
 

@@ -58,7 +58,7 @@ PROMISED_PARTS = (
     "left-over parts deleted", "no answer: part", "no answer: transaction behind its parts", "snapshot of the store",
     "log deleted behind a snapshot", "began from a snapshot", "began again from a snapshot",
 )  # fmt: skip
-"""Of a store whose values and whose log are limited (C8, C11, C17)."""
+"""What runs must show of a store with limits for values and log (C8, C11, C17)."""
 
 PROMISED_REIGNS = (
     *PROMISED_PARTS,
@@ -144,7 +144,7 @@ PROFILES: dict[str, Profile] = {
             about="acknowledgements before fsync: kills lose nothing, power loss may leave a partition offline",
             durability=Durability.PAGE_CACHE,
             aimed=AIMED_KINDS,
-            # Nobody waits for a commit here but a process that stops, so none can fail under a running one.
+            # Only a process that stops waits for a commit here, so no commit can fail under a running one.
             promises=(*(each for each in PROMISED if each != "fsync failed"), "unclean start", "ended offline"),
         ),
         Profile(

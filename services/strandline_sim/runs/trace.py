@@ -371,7 +371,7 @@ class Deeds(Digest):
         self._did(what, machine.node_id, number=number)
 
     def decided(self, state: ClusterState) -> None:
-        """Keep what somebody made the controller decide: sessions, elections, proposals, settings."""
+        """Keep what the controller was made to decide: sessions, elections, proposals, settings."""
         before, self._state = self._state, state
         image = state.partition(self._tp)
         if self.first is None:

@@ -18,7 +18,7 @@ from strandline_sim.scenario.nodes import Actor, Names
 from strandline_sim.scenario.truth import Truth
 
 # ---- wire
-# What lies between two places: messages wait in order on their link until somebody lets them arrive.
+# What lies between two places: messages wait in order on their link until a verb lets them arrive.
 #
 # Invariant: a call whose message is lost, at whatever point, ends in one failure for its asker; nothing is lost unseen.
 

@@ -44,7 +44,7 @@ class CallerRequest:
     """The offset that a fetch asked for; None for any other call."""
     offset: int | None = None
     then: Callable[[Refusal | None], None] | None = None
-    """Called with the answer to a produce; None: nobody else waits for it."""
+    """Called with the answer to a produce; None: only the client itself waits for it."""
 
     def offset_of(self, name: str) -> int | None:
         """Where a record of the batch lies, or the batch itself if the name is its label."""

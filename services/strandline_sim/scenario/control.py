@@ -179,7 +179,7 @@ class Control:
     def decided(self) -> core_messages.PartitionImage | None:
         """The partition as it was last decided for all to see.
 
-        A store that forgot its end says something else, which binds nobody until a leader is elected from it.
+        A store that forgot its end says something else, which has no effect until a leader is elected from it.
         """
         found, forgotten = self.partition(), self._forgotten
         if forgotten is None:

@@ -81,7 +81,7 @@ class StagedStore:
     """The highest revision it ever had."""
 
     def restore(self, count: int) -> None:
-        """Be as after an earlier transaction (C40): the revision goes back, and nobody holds a lease or the key."""
+        """Be as after an earlier transaction (C40): the revision goes back, no controller holds a lease or the key."""
         self.highest = max(self.highest, self.revision)
         self.restored += 1
         del self.heads[count:], self.states[count:]
@@ -123,7 +123,7 @@ class Deciding(Protocol):
     """What the controllers need of the control plane that they decide in (`control.Control`)."""
 
     core: StagedController | None
-    """Of the reign that serves."""
+    """The core of the reign that serves."""
 
     @property
     def now_ms(self) -> int: ...

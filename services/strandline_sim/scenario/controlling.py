@@ -63,7 +63,7 @@ class StagedController(ControllerCore):
 # What the client of a scenario believes of the cluster: the newest metadata that any node served it (C63).
 #
 # Invariant: which of two states is older is the rule of the real client, `core.messages.AsOf`; nothing else is decided
-# here. The client follows no hint and asks nobody by itself.
+# here. The client follows no hint and sends no request by itself.
 
 
 class Belief:

@@ -48,7 +48,7 @@ _REBALANCE_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCommit:
-    """Offsets that somebody commits for a group: a member, or nobody's member, and perhaps in a transaction."""
+    """Offsets committed for a group, by a member or without one, perhaps in a transaction."""
 
     group: str
     offsets: tuple[tuple[int, int], ...]
@@ -60,7 +60,7 @@ class GroupCommit:
 
 
 class GroupCoordinator:
-    """That of all groups of a scenario."""
+    """The coordinator of all groups of a scenario."""
 
     def __init__(self, stage: Played) -> None:
         self._stage = stage
@@ -200,12 +200,12 @@ class _Ids:
         return self._next
 
     def take(self, producer_id: int) -> None:
-        """It is in use."""
+        """Mark the id as used."""
         self._next = producer_id + 1
 
 
 class TransactionCoordinator:
-    """That of all transactional ids of a scenario."""
+    """The coordinator of all transactional ids of a scenario."""
 
     def __init__(self, stage: Played, groups: GroupCoordinator) -> None:
         self._stage = stage

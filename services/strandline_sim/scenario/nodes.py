@@ -98,7 +98,7 @@ class Names:
         return node_id
 
     def name(self, node_id: int | None) -> str:
-        """The name of a node, ``none`` for nobody."""
+        """The name of a node, ``none`` for no node."""
         return "none" if node_id is None else self._by_id.get(node_id, str(node_id))
 
     def shown(self, node_ids: Iterable[int]) -> str:
@@ -207,6 +207,6 @@ class MachineAtOnce(Generic[M]):
             yield from self.take(decision)
 
     def heard(self, answer: object) -> Iterator[Effect]:
-        """Somebody who was wanted answered."""
+        """An answer arrived that the machine waits for."""
         for decision in self.machine.heard(answer, self._context(is_verified=False)):
             yield from self.take(decision)

@@ -174,7 +174,7 @@ class Stage(Played):
         self.step(actor, events.LogFlushed(self.now_ms, TP, commit.leo_at_issue))
 
     def deliver(self, envelope: Envelope) -> None:
-        """Let a message arrive, or be lost if its link is cut or nobody is there."""
+        """Let a message arrive, or be lost if its link is cut or no process is there."""
         if envelope.link in self.wire.cut or not self.is_there(envelope.link.target):
             self.lose(envelope)
             return

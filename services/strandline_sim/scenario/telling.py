@@ -17,12 +17,10 @@ from strandline.core.state_events import PartitionFailed, Truncation
 from strandline_sim.scenario.nodes import TP, Names
 from strandline_sim.scenario.transactions import records_in, shown_records
 
-NOBODY = "none"
-
 
 def number(value: int | None) -> str:
     """A number, or ``none``."""
-    return NOBODY if value is None else str(value)
+    return "none" if value is None else str(value)
 
 
 def fetch_text(part: messages.FetchPartition) -> str:
@@ -47,14 +45,14 @@ def fetched_text(answer: messages.FetchedPartition) -> str:
 
 
 def epoch_question_text(question: messages.EpochEndQuestion) -> str:
-    """Where did this epoch end?"""
+    """The question where an epoch ended."""
     current = question.current_leader_epoch
     asker = "" if current is None else f" epoch={current}"
     return f"end-of-epoch {number(question.leader_epoch)}?{asker}"
 
 
 def epoch_answer_text(answer: messages.EpochEndAnswer) -> str:
-    """There it ended."""
+    """The answer where an epoch ended."""
     if answer.refusal is not None:
         return f"end-of-epoch {answer.refusal.code.name}"
     if answer.end is None:

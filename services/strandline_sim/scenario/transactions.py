@@ -34,15 +34,15 @@ class Producers:
 
     _ids: dict[str, int] = field(default_factory=dict)
     _transactional_ids: dict[int, str] = field(default_factory=dict)
-    """Of each producer id that the coordinator gave."""
+    """The transactional id of each producer id that the coordinator gave."""
     next_sequence: dict[str, int] = field(default_factory=dict)
-    """Of each producer the sequence of its next record, in its newest epoch."""
+    """The sequence of each producer's next record, in its newest epoch."""
     epochs: dict[str, int] = field(default_factory=dict)
-    """Of each producer that began a transaction its newest epoch."""
+    """The newest epoch of each producer that began a transaction."""
     begun: set[int] = field(default_factory=set)
     """The ids of those that have a transaction open."""
     held_back: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
-    """Of each producer to whose next partition the coordinator's consent is late: what lets it arrive."""
+    """What lets the coordinator's late consents arrive, by producer id."""
 
     def id_of(self, name: str) -> int:
         """The id behind a producer's name."""
@@ -66,7 +66,7 @@ class Producers:
         return ProducerStamp(self.id_of(name), self.epochs.get(name, 0) if epoch is None else epoch, sequence)
 
     def attributes(self, name: str) -> int:
-        """Those of a producer's batches: once it has begun a transaction, all of them are of transactions."""
+        """The attributes of a producer's batches: once it has begun a transaction, all of them are of transactions."""
         return TRANSACTIONAL_BIT if name in self.epochs else 0
 
     def begin(self, name: str, *, is_late: bool) -> None:

@@ -64,7 +64,7 @@ class Deciding(Protocol):
 
     @property
     def is_old(self) -> bool:
-        """Whether a backup took the store's place, and nobody has recovered from that yet."""
+        """Whether a backup took the store's place, and no recovery has followed yet."""
 
     def order(self, request: ControllerRequest) -> None:
         """An operator's request."""

@@ -47,7 +47,7 @@ class MemoryJournal(Journal):
         self._written, self._synced = [first, second], [first, second]
 
     def open_files(self) -> None:
-        """They are there."""
+        """Nothing: the files are there."""
         self._fds = [0, 1]
 
     def write_file(self, buffers: list[bytes]) -> None:

@@ -79,7 +79,7 @@ class ReachedLeaders:
         """Begin a stream.
 
         Raises:
-            Refused: NETWORK_EXCEPTION, nobody listens or the way is cut.
+            Refused: NETWORK_EXCEPTION, no process listens or the link is cut.
         """
         return FetchConversation(self._process, leader)
 

@@ -68,7 +68,7 @@ class Losses:
 
     def _is_over(self, image: PartitionImage, node_id: NodeId, lost_in_epoch: int) -> bool:
         if self._world.metadata.node_epochs.get(node_id, 0) <= lost_in_epoch:
-            # While nobody registered in its place, a leader that counted it before may still propose it.
+            # Until the node registers again, a leader that counted it before may still propose it.
             return False
         if node_id not in (*image.isr, *image.elr):
             return len(image.isr) >= image.min_isr
@@ -135,7 +135,7 @@ def _is_of_an_earlier_process(disk: Disk, backup: Disk) -> bool:
 # When an operator asks for more than may be deleted: for offsets above the high watermark.
 #
 # Invariants: it is asked only while everything below the HW was read, so that a leader which obeys its HW deletes
-# nothing that somebody still waits for; and it is drawn apart, so that a seed keeps the plan that it has without it.
+# nothing that a consumer still waits for; and it is drawn apart, so that a seed keeps the plan that it has without it.
 
 _PER_MILLE = 500
 """How many of the deletions are followed by one that asks for too much."""
@@ -228,7 +228,7 @@ class JoinerFault:
             self._waiting.remove(fault)
 
     def heal(self) -> None:
-        """Nobody is struck any more."""
+        """Drop the faults that still wait for their moment."""
         self._waiting.clear()
 
     def proposed(self, request: AlterPartitionRequest) -> int:

@@ -167,7 +167,7 @@ class Machine(Generic[P]):
         self.checks.disk_changed(self.node_id)
 
     def halted(self, reason: str) -> None:
-        """The process ended itself; somebody starts it again."""
+        """The process ended itself; a supervisor starts it again."""
         self.world.coverage.saw("process ended itself")
         self.world.note(f"n{self.node_id}", f"ends itself: {reason}")
         self.kill()

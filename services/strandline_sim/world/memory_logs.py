@@ -74,7 +74,7 @@ class Looks(Protocol):
 
 
 class NoLooks:
-    """Nobody looks."""
+    """Checks and counts nothing."""
 
     def opened(self, tp: TopicPartition) -> None:
         """Nothing."""
@@ -276,7 +276,7 @@ class MemoryLogs:
         return Chunk(found, Offset(ends[index - 1]))
 
     def look_up(self, answer: OffsetAnswer) -> NoReturn:
-        """Never: nobody asks by time here."""
+        """Never called: no client asks by time here."""
         raise NotImplementedError
 
     def held(self) -> Iterable[TopicPartition]:

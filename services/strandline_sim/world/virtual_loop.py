@@ -64,7 +64,7 @@ class _Timer(_Handle):
 
 
 class VirtualLoop:
-    """The event loop of a world, as far as asyncio asks for one; at any moment it is one process's, or nobody's."""
+    """The event loop of a world, as far as asyncio asks for one; at any moment it belongs to one process or none."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
@@ -85,7 +85,7 @@ class VirtualLoop:
             _set_running_loop(None)
 
     def broke(self, error: BaseException) -> None:
-        """Nobody took an error; what a process leaves behind when it ends is none."""
+        """Keep the first unhandled error; what a process leaves behind when it ends does not count."""
         life = self.life
         if not isinstance(error, ProcessEnded) and not (life and life.is_ending) and self.failure is None:
             self.failure = error
@@ -166,7 +166,7 @@ class VirtualLoop:
         return future
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep the first error that nobody took."""
+        """Keep the first unhandled error."""
         error = context.get("exception")
         if error is not None and self.life is not None:
             self.broke(error)

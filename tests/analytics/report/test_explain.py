@@ -167,7 +167,7 @@ def test_an_election_after_an_outage_is_reported_from_the_loss_of_the_leader() -
         ("leader lost", 3_000),
         ("commit", 33_000),
     ]
-    assert "nobody led for 30,000 ms" in chain.cost
+    assert "no node led for 30,000 ms" in chain.cost
 
 
 def test_a_move_of_a_past_leader_does_not_end_the_wait() -> None:

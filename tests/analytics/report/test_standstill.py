@@ -58,7 +58,7 @@ def test_a_lag_without_a_reason_is_said_as_it_is() -> None:
     found = explain_group(replace(CALM, lags=[_span(0, 20, what="t-0", lag=70), _span(0, 20, what="t-1")]))
 
     assert found.reasons == (
-        "none of the known reasons: it was 70 records behind in 1 of 2 partitions, and nobody was stuck",
+        "none of the known reasons: 70 records behind in 1 of 2 partitions, and no member was stuck",
     )
 
 
@@ -90,8 +90,8 @@ def test_nobody_leads_the_coordinators_partition() -> None:
     found = explain_group(replace(CALM, terms=[led, none], unowned=[_span(4, 60, what="t-1")]))
 
     assert found.reasons == (
-        "it had no coordinator: nobody led __group_state-7: for 4.0 s by then",
-        "nobody had t-1: for 6.0 s by then",
+        "it had no coordinator: no node led __group_state-7: for 4.0 s by then",
+        "no member had t-1: for 6.0 s by then",
     )
 
 
@@ -220,7 +220,7 @@ def test_nothing_is_said_of_a_cluster_with_one_controller() -> None:
 
 
 def test_an_election_that_had_to_wait_names_the_span() -> None:
-    """The chain of a late election has the link that says why nobody decided it earlier."""
+    """The chain of a late election has the link that says why no controller decided it earlier."""
     waited = [_reign("begin", 0, 5), _store("away", 600), _store("back", 1_900, closed_ms=1_300)]
     chain = explain([*failover(), *waited], 1)
 
@@ -319,5 +319,5 @@ def test_what_no_decision_says_is_not_known() -> None:
     lost = event("LEADER_CHANGE", 2_000, partition_epoch=1, old_leader=1, new_leader=-1, reason="node_fenced")
 
     assert moment([shrink], BEGIN_US).held == "who led is not known, its ISR was {1,2}"
-    assert moment([lost], BEGIN_US + 3_000_000).held == "nobody led, its ISR is not known"
+    assert moment([lost], BEGIN_US + 3_000_000).held == "no node led, its ISR is not known"
     assert moment([], BEGIN_US).nearest is None

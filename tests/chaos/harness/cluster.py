@@ -97,7 +97,7 @@ class Cluster:
         self.wrapping: dict[Place, Wrapping] = {place: Wrapping() for place in (0, *self.places)}
         self.incarnations: dict[str, int] = {}
         self.ends: list[Exit] = []
-        """Every end that nobody asked for, in the order in which it was noticed."""
+        """Every end that was not requested, in the order in which it was noticed."""
 
     def _service(self, name: str) -> Service:
         return Service(

@@ -1,4 +1,4 @@
-"""Several controllers as the driver sees them: which one accepts a change, and how long nobody did.
+"""Several controllers as the driver sees them: which one accepts a change, and how long none did.
 
 Invariant: a controller decides if, and only if, it just accepted a change that was stored: not because it says so.
 """
@@ -58,7 +58,7 @@ class Controllers:
         self._tasks: list[asyncio.Task[None]] = []
         self._numbers = itertools.count(1)
         self.accepted: list[Accepted] = []
-        """In the order of their answers."""
+        """Accepted changes in the order of their answers."""
         self.take_overs: list[TakeOver] = []
 
     async def begin(self) -> None:
@@ -111,7 +111,7 @@ class Controllers:
         return first
 
     async def goes_on(self, why: str, since_s: float, *, within_s: float = _WITHIN_S) -> Accepted:
-        """Waits until somebody decides, perhaps the same one, and keeps how long nobody did."""
+        """Waits until a controller decides, perhaps the same one, and keeps how long none did."""
         first = await self.accepted_after(time.monotonic(), within_s=within_s)
         self._keep(why, since_s, first)
         return first

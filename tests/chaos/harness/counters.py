@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 EVENTS = "events.jsonl"
-NOBODY = (None, -1)
+NO_LEADER = (None, -1)
 """How an event says that there is no leader."""
 
 
@@ -60,7 +60,7 @@ def counted(controllers: list[Path], nodes: list[Path]) -> Counter[str]:
 def _count_decision(row: dict[str, Any], found: Counter[str]) -> None:
     if row["event_type"] == "LEADER_CHANGE" and row.get("old_leader_epoch") is not None:
         found["leader_epochs"] += 1
-        if row.get("new_leader") in NOBODY:
+        if row.get("new_leader") in NO_LEADER:
             found["offline"] += 1
         elif row.get("new_leader") != row.get("old_leader"):
             found["elections"] += 1

@@ -62,7 +62,7 @@ class Footprint:
 
 
 def footprints(cluster: Cluster) -> dict[str, Footprint]:
-    """Of every running process, by its name."""
+    """The footprint of every running process, by its name."""
     return {service.name: _footprint(service.pid) for service in cluster.services if service.pid is not None}
 
 

@@ -1,4 +1,4 @@
-"""A consumer group under faults: members that work on a topic, and somebody who asks what is committed."""
+"""A consumer group under faults: members that work on a topic, and a client that asks what is committed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ASK_MS = 2_000
 
 
 class AwaitedCommit(NamedTuple):
-    """Somebody's commit that is sent after ``since_s`` must be acknowledged in time."""
+    """A commit that is sent after ``since_s`` must be acknowledged in time."""
 
     why: str
     since_s: float
@@ -74,7 +74,7 @@ class Group(members.Members):
         await self.run.probe.in_sync(GROUP_STATE)
 
     def expect_commits(self, why: str, since_s: float, within_s: float) -> None:
-        """Of the commits sent from ``since_s`` on, one must be acknowledged in time; judged at the end."""
+        """One of the commits sent from ``since_s`` on must be acknowledged in time; judged at the end."""
         self.awaited.append(AwaitedCommit(why, since_s, within_s))
 
     async def commits(self, count: int, *, timeout_s: float = 60.0) -> None:
@@ -121,7 +121,7 @@ class Group(members.Members):
             AssertionError: not in time; with what the coordinator said last.
         """
         began_s = time.monotonic()
-        said = "nobody was asked"
+        said = "no coordinator was asked"
         async with Admin(self.run.cluster.bootstrap, timeout_ms=_ASK_MS) as admin:
             while time.monotonic() < began_s + timeout_s:
                 try:
@@ -142,7 +142,7 @@ class Group(members.Members):
             AssertionError: the lag did not become 0 in time, or a process failed.
         """
         assert self._asking is not None
-        assert not self._asking.done(), f"nobody asks any more: {self._asking.exception()}"
+        assert not self._asking.done(), f"the client that asks has ended: {self._asking.exception()}"
         await self.stop_producer()
         try:
             async with Admin(self.run.cluster.bootstrap, timeout_ms=_ASK_MS) as admin:

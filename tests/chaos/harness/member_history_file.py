@@ -16,7 +16,7 @@ with the commit as its metadata, so that a reader of an offset knows whose it is
 
 The first says which inputs a transaction was given, and to which partition the output of each goes; the output of input
 i is the value ``transaction/i``. "asked" is in the kernel before the commit is asked for: without it nothing of the
-transaction may ever be read, and one with it and without "ended" has an outcome that nobody knows. ``offset`` is where
+transaction may ever be read, and one with it and without "ended" has an unknown outcome. ``offset`` is where
 the output of each input lies, in a transaction that is committed.
 
 Invariant: partitions of inputs are numbered from `INPUTS_FROM` on in what is judged, those of outputs from 0.
@@ -50,7 +50,7 @@ INPUTS_FROM = 1_000
 
 
 class GroupHistoryWriter(HistoryWriter):
-    """Writes down what one member, or somebody who asks for committed offsets, did and saw."""
+    """Writes down what one member, or a client that asks for committed offsets, did and saw."""
 
     def taken(self, member: str, at: TopicPartition) -> None:
         """A member was assigned a partition."""

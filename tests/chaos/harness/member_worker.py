@@ -34,7 +34,7 @@ _REQUEST_MS = 5_000
 _FETCH_S = 2.0
 """How long the committed offsets of what was assigned are waited for before it is read without a look at them."""
 _Offsets = dict[Any, client.OffsetAndMetadata]
-"""By `TopicPartition`."""
+"""Offsets by `TopicPartition`."""
 
 
 class Member(client.RebalanceListener):

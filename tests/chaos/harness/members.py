@@ -45,11 +45,11 @@ class Members:
     group: str
     topic: str
     partitions: int
-    """Of the topic that the group reads."""
+    """Partitions of the topic that the group reads."""
     script: str
-    """Of a member."""
+    """The script of a member."""
     letter: str
-    """With which names of members begin."""
+    """The letter with which names of members begin."""
     record_every_s: float
 
     def __init__(self, run: Run, slots: int) -> None:
@@ -114,7 +114,7 @@ class Members:
 
     @property
     def deaths(self) -> list[str]:
-        """Of the present processes; a killed one has its successor in its place soon."""
+        """How the present processes died; a killed one is soon replaced by its successor."""
         return [each.death for each in (*self._members.values(), self._producer) if each.death]
 
     async def stop_producer(self) -> None:

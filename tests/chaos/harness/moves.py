@@ -32,7 +32,7 @@ _THROTTLE = 2_000_000
 _TAKEN_S = 60.0
 _ENDED_S = 120.0
 _COPIED_SHARE = 0.1
-"""Of the time for which clients have written: how long a wiped node then copies all logs at the throttle, twice."""
+"""Share of the time for which clients have written: how long a wiped node then copies all logs throttled, twice."""
 _LEFT_S = 40.0
 """A node looks for logs to remove every 10 s."""
 _AGAIN_S = 0.2

@@ -39,7 +39,7 @@ ADDRESSES = {
     "e2": "10.77.0.32",
     "e3": "10.77.0.33",
 }
-"""Of every namespace, by its short name. Equal in every run: runs cannot see each other."""
+"""The address of every namespace, by its short name. Equal in every run: runs cannot see each other."""
 
 CONTROLLERS = ("c1", "c2", "c3")
 MEMBERS = ("e1", "e2", "e3")

@@ -158,7 +158,7 @@ class Run:
         return [each for each in (await self.probe.partition(STRICT)).replicas if each != leader][number]
 
     async def leader_epochs(self) -> list[int]:
-        """Of each partition; waits for a controller that tells them."""
+        """The leader epoch of each partition; waits for a controller that answers."""
 
         async def look() -> list[int]:
             return [(await self.probe.partition(STRICT, index)).leader_epoch for index in range(STRICT_PARTITIONS)]

@@ -1,4 +1,4 @@
-"""Of three controllers, the one that decides goes: killed (17), paused (18), cut off (19), with its machine (21).
+"""The deciding one of three controllers goes: killed (17), paused (18), cut off (19), with its machine (21).
 
 Scenario 28 measures what each way costs; `tests/chaos/take_over_page.py` makes their table in docs/OPERATIONS.md.
 """

@@ -196,7 +196,7 @@ class ExactlyOnce(Scenario):
             processes.judge()
 
     async def _epochs(self, run: Run) -> int:
-        """Of all coordinators of the scenario together."""
+        """The epochs of all coordinators of the scenario together."""
         return sum(
             [await harness_members.coordinator_epoch(run, _coordinated(slot)) for slot in (None, *range(self.slots))]
         )

@@ -54,7 +54,7 @@ class LosesMembers(Scenario):
         ]
 
     async def play(self, run: Run) -> None:
-        """One after the other; without a majority nothing is decided, and nobody is fenced for it afterwards."""
+        """One after the other; without a majority nothing is decided, and no node is fenced for it afterwards."""
         kill, pause, majority = run.plan
         await self._leader(run, kill, Kill)
         await self._leader(run, pause, Pause)
@@ -107,7 +107,7 @@ class WithoutSpace(Scenario):
         return [Step(what="full", args={"length_s": form.of(60.0, 5.0)})]
 
     async def play(self, run: Run) -> None:
-        """Acknowledgements go on, nothing is decided, nobody takes over; the printed commands end it."""
+        """Acknowledgements go on, nothing is decided, no controller takes over; the printed commands end it."""
         (step,) = run.plan
         active = await run.several.active()
         client = Etcd(run.cluster.etcd_endpoints)
@@ -118,7 +118,7 @@ class WithoutSpace(Scenario):
             commands = await until(lambda: _printed(run, active), "the controller prints the remedy")
             await run.acked_until(began_s + step.args["length_s"])
             run.nothing_decided(began_s + 1.0, "without space in etcd", "refused_without_space")
-            # The space belongs to somebody else, who gives it back.
+            # The space belongs to another user of etcd, who gives it back.
             await client.delete(*_FILLING)
         finally:
             await client.close()
@@ -129,7 +129,7 @@ class WithoutSpace(Scenario):
             run.check(done.returncode == 0, f"`{command}` failed: {done.stderr.strip()}")
             run.counters["commands"] += 1
         first = await run.several.goes_on("etcd cleared by the printed commands", cleared_s)
-        run.check(first.place == active, f"{first.place} decides after {active} had no space: nobody may take over")
+        run.check(first.place == active, f"{first.place} decides after {active} had no space: none may take over")
         await run.load.acked(3, clients=EVERYBODY)
         await run.in_sync()
 

@@ -118,7 +118,7 @@ async def _frozen(run: Run, survivor: int) -> None:
     """Below min ISR: acks=all is rejected definitely, the HW stays, committed records are read, lists show why."""
     for (name, index), partition in (await _partitions(run)).items():
         run.check(list(partition.isr) == [survivor], f"{name}-{index}: ISR {list(partition.isr)}, not [{survivor}]")
-        run.check(bool(partition.elr), f"{name}-{index}: nobody in the ELR although the ISR is below min ISR")
+        run.check(bool(partition.elr), f"{name}-{index}: the ELR is empty although the ISR is below min ISR")
     before = await run.probe.described(LOOSE, survivor)
     strict = [await run.probe.described(STRICT, survivor, index) for index in range(STRICT_PARTITIONS)]
     answer = await produce(run.probe, survivor, STRICT, batch(b"refused"))

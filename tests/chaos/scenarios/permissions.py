@@ -184,7 +184,7 @@ def _refused(run: Run, process: str) -> list[tuple[float, str]]:
 
 
 async def _heard(run: Run, node_id: int, after_s: float) -> float:
-    """When a node has heard its controller after this moment; this moment, if it does not serve."""
+    """When a node first heard its controller after this moment; this moment, if it does not serve."""
     while True:
         try:
             stub = MetadataServiceStub(run.probe.channel(node_id))

@@ -15,7 +15,7 @@ import grpc
 from faults.network import Cut
 from faults.processes import Kill, Stop
 from harness.cluster import CONTROLLER, namespace
-from harness.counters import NOBODY, rows
+from harness.counters import NO_LEADER, rows
 from harness.load import STRICT
 from harness.run import Run
 from harness.scenario import NAMESPACES, Form, Scenario, Step
@@ -258,8 +258,8 @@ def _elections(run: Run) -> int:
     """Leader changes between two nodes so far."""
     return sum(
         row["event_type"] == "LEADER_CHANGE"
-        and row.get("old_leader") not in NOBODY
-        and row.get("new_leader") not in NOBODY
+        and row.get("old_leader") not in NO_LEADER
+        and row.get("new_leader") not in NO_LEADER
         and row["old_leader"] != row["new_leader"]
         for row in rows(run.cluster.controller.directory)
     )

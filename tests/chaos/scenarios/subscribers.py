@@ -23,7 +23,7 @@ _CLIENT_S = 20.0
 _OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 """As clients in processes of their own: a node takes no more than 100 calls of one connection at a time."""
 _TOPIC = "late"
-"""Of the new clients alone: the load judges what is in its own topics."""
+"""The topic of the new clients alone: the load judges what is in its own topics."""
 
 
 class _Subscriber:
@@ -60,7 +60,7 @@ class SubscribersWithoutControllers(Scenario):
     subscribers, clients = (1_000, 200), (10, 3)
 
     def plan(self, draw: random.Random, form: Form) -> list[Step]:
-        """How many subscribe, and for how long nobody decides."""
+        """How many subscribe, and for how long no controller decides."""
         counts = {"subscribers": form.of(*self.subscribers), "clients": form.of(*self.clients)}
         return [Step(what="controllers away", args={**counts, "length_s": form.of(60.0, 10.0)})]
 

@@ -78,8 +78,8 @@ def test_an_answer_for_the_whole_shard_waits_for_all_its_writes() -> None:
     assert cluster.answered[cluster.ask_coordinator(Get(None))] == {"a": 1, "b": 2}
 
 
-def test_whoever_waits_when_leadership_is_lost_hears_so() -> None:
-    """NOT_COORDINATOR, with MAY_APPEAR for what was appended and NOT_APPENDED for what was not."""
+def test_a_caller_that_waits_when_leadership_is_lost_hears_so() -> None:
+    """The caller gets NOT_COORDINATOR, with MAY_APPEAR for what was appended and NOT_APPENDED for what was not."""
     cluster = coordinating()
     wrote = cluster.ask_coordinator(put(a=1))
     read = cluster.ask_coordinator(Get("g"))
@@ -103,7 +103,7 @@ def test_what_is_not_committed_in_time_is_refused_at_the_deadline() -> None:
     assert cluster.answered[second] == "put"
 
 
-def test_a_caller_that_left_holds_nobody_back() -> None:
+def test_a_caller_that_left_holds_no_other_back() -> None:
     """Its answer is dropped, and the one behind it in the same scope leaves as soon as it may."""
     cluster = coordinating()
     gone = cluster.ask_coordinator(put(a=1))
@@ -146,7 +146,7 @@ def test_a_shard_that_always_waits_for_its_last_write_is_not_stalled() -> None:
     assert cells_of(cluster, L, TP).of("g") == {"a": 9, "due": 1}
 
 
-def test_time_below_min_isr_is_nobodys_fault() -> None:
+def test_time_below_min_isr_does_not_count() -> None:
     """When the shard can write again, the machine gives every member its full time."""
     cluster = coordinating()
     cluster.push(L, partition_image(replicas=(1, 2), isr=(1,), elr=(2,), min_isr=2, version=2))
@@ -197,7 +197,7 @@ def test_a_new_leader_serves_when_the_hw_has_reached_its_epoch() -> None:
 
 
 def test_a_node_that_does_not_lead_says_who_does() -> None:
-    """NOT_COORDINATOR, without anything appended."""
+    """The refusal is NOT_COORDINATOR, and nothing is appended."""
     cluster = coordinating()
     answer = cluster.answered[cluster.ask_coordinator(put(a=1), node=F)]
 
@@ -215,7 +215,7 @@ def test_what_is_written_carries_the_wall_clock() -> None:
 
 
 def test_a_request_that_needs_too_large_a_batch_is_refused_whole() -> None:
-    """MESSAGE_TOO_LARGE, and nothing of it is in the log."""
+    """The refusal is MESSAGE_TOO_LARGE, and nothing of the request is in the log."""
     cluster = coordinating(max_batch_bytes=200)
     leo = cluster.log(L).leo
     request = cluster.ask_coordinator(put(a=1, b=2, c=3))
@@ -224,7 +224,7 @@ def test_a_request_that_needs_too_large_a_batch_is_refused_whole() -> None:
     assert cluster.log(L).leo == leo
 
 
-def test_what_nobody_asked_for_is_parted_into_batches_that_fit() -> None:
+def test_writes_without_a_request_are_parted_into_batches_that_fit() -> None:
     """A decision of a tick that needs a larger batch is written as several, all its records in order."""
     cluster = coordinating(max_batch_bytes=200)
     cells = cells_of(cluster, L, TP)
@@ -335,7 +335,7 @@ def test_a_read_with_a_barrier_waits_for_one_round_trip() -> None:
     assert cluster.answered[read] == {}
 
 
-def test_a_barrier_that_was_repeated_wakes_nobody_again() -> None:
+def test_a_barrier_that_was_repeated_wakes_no_fetch_again() -> None:
     """After the round trip the follower's fetch is parked as before."""
     cluster = _with_barrier()
     cluster.ask_coordinator(Get("g", fenced=True))
@@ -378,7 +378,7 @@ def test_requests_share_the_barrier_that_begins_next() -> None:
     assert cluster.leader().barrier == before + 1
 
 
-def test_who_leads_alone_needs_nobody() -> None:
+def test_a_leader_alone_waits_for_no_barrier() -> None:
     """With one replica a barrier passes as it begins."""
     cluster = Cluster(1, coordinators=coordinators())
     cluster.push_all(partition_image(replicas=(1,), isr=(1,)))
@@ -402,7 +402,7 @@ def test_answers_of_a_scope_leave_in_order_behind_a_barrier() -> None:
 
 
 def test_a_barrier_that_does_not_pass_in_time_is_no_answer() -> None:
-    """COORDINATOR_NOT_AVAILABLE when the request's time is over."""
+    """The read gets COORDINATOR_NOT_AVAILABLE when its time is over."""
     cluster = _with_barrier()
     read = cluster.ask_coordinator(Get("g", fenced=True), timeout=300)
     cluster.advance(400)
@@ -411,7 +411,7 @@ def test_a_barrier_that_does_not_pass_in_time_is_no_answer() -> None:
     assert (code(answer), answer.outcome) == ("COORDINATOR_NOT_AVAILABLE", Outcome.NOT_APPENDED)
 
 
-def test_below_min_isr_whoever_waits_for_a_barrier_hears_so_at_once() -> None:
+def test_below_min_isr_a_wait_for_a_barrier_ends_at_once() -> None:
     """A shrunken ISR ends the wait, and later requests are refused as they come."""
     cluster = _with_barrier()
     waits = cluster.ask_coordinator(Get("g", fenced=True))
@@ -461,7 +461,7 @@ def test_tr40_a_fetch_from_before_the_election_proves_nothing() -> None:
 
 
 def test_an_ordinary_partition_carries_no_barrier() -> None:
-    """Neither its fetch answers nor its followers' fetches mention one."""
+    """Neither the fetch answers of an ordinary partition nor its followers' fetches have a barrier."""
     cluster = Cluster(1, 2)
     cluster.push_all(BOTH)
     cluster.settle()
@@ -492,7 +492,7 @@ class Reporting(Cells):
 
 
 def test_a_report_leaves_with_the_step_that_made_it() -> None:
-    """At the coordinator's own partition and in its epoch, once."""
+    """The report is at the coordinator's own partition and in its epoch, once."""
     cluster = Cluster(1, coordinators=Coordinators(codec=IdentityCodec(), machines={TOPIC: Reporting}))
     cluster.push_all(ALONE)
     cluster.advance(100, settle=True)

@@ -49,8 +49,8 @@ def _node() -> Cluster:
     return cluster
 
 
-def test_nobody_produces_to_an_internal_topic() -> None:
-    """INVALID_TOPIC_EXCEPTION, NOT_APPENDED, and nothing is in the log."""
+def test_no_client_produces_to_an_internal_topic() -> None:
+    """The refusal is INVALID_TOPIC_EXCEPTION, NOT_APPENDED, and nothing is in the log."""
     cluster = _node()
     outcome = cluster.outcome(cluster.produce())
 
@@ -59,8 +59,8 @@ def test_nobody_produces_to_an_internal_topic() -> None:
     assert cluster.log(L).leo == 0
 
 
-def test_nobody_deletes_records_of_an_internal_topic() -> None:
-    """INVALID_TOPIC_EXCEPTION."""
+def test_no_client_deletes_records_of_an_internal_topic() -> None:
+    """The refusal is INVALID_TOPIC_EXCEPTION."""
     cluster = _node()
     (answer,) = cluster.answered[cluster.delete_records(0)]
 
@@ -149,7 +149,7 @@ def test_transactions_have_a_topic_of_their_own_from_their_level_on() -> None:
 @pytest.mark.parametrize(
     "given", [{"num_partitions": 3}, {"replication_factor": 1}, {"configs": (("retention.ms", "1"),)}]
 )
-def test_nobody_else_shapes_it(given: dict[str, Any]) -> None:
+def test_a_caller_does_not_shape_it(given: dict[str, Any]) -> None:
     """A request that names a number or a setting is INVALID_REQUEST."""
     assert _create(_controller(1, 2, 3), **given).refusal.code is ErrorCode.INVALID_REQUEST
 

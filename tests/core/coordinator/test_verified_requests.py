@@ -87,7 +87,7 @@ def test_the_first_request_of_a_transaction_waits_for_its_coordinator() -> None:
 
 
 def test_a_refusal_answers_all_that_waited() -> None:
-    """NOT_APPENDED: nothing was."""
+    """Each waiting request is answered NOT_APPENDED."""
     cluster = _cluster()
     waiting = [_stage(cluster), _stage(cluster, 8)]
     cluster.coordinator_says(NO)
@@ -125,7 +125,7 @@ def test_a_marker_that_came_in_between_refuses_the_request() -> None:
 
 
 def test_without_an_answer_the_request_is_refused_at_its_deadline() -> None:
-    """REQUEST_TIMED_OUT, and an answer that comes later changes nothing."""
+    """The answer is REQUEST_TIMED_OUT, and a consent that comes later changes nothing."""
     cluster = _cluster()
     request = _stage(cluster, timeout=1_000)
     end = cluster.log(L).leo
@@ -139,7 +139,7 @@ def test_without_an_answer_the_request_is_refused_at_its_deadline() -> None:
 
 
 def test_what_waits_is_refused_when_leadership_is_lost() -> None:
-    """NOT_COORDINATOR: the next coordinator asks for itself."""
+    """The answer is NOT_COORDINATOR: the next coordinator asks for itself."""
     cluster = _cluster()
     request = _stage(cluster)
     moved = partition_image(leader=2, epoch=1, version=2, replicas=(1, 2), isr=(1, 2), min_isr=2)
@@ -199,7 +199,7 @@ def test_an_old_marker_ends_nothing() -> None:
 
 
 def test_a_marker_below_min_isr_writes_nothing() -> None:
-    """Its sender asks again until replicas are back."""
+    """The marker's sender asks again until replicas are back."""
     cluster = _cluster()
     cluster.push(L, partition_image(version=2, replicas=(1, 2), isr=(1,), min_isr=2), name=GROUP_STATE)
 
@@ -207,7 +207,7 @@ def test_a_marker_below_min_isr_writes_nothing() -> None:
 
 
 def test_a_marker_for_a_coordinator_that_loads_is_refused() -> None:
-    """What it would end may not be known yet."""
+    """The transaction that the marker would end may not be known yet."""
     cluster = _cluster(hold_reads=True)
     cluster.produce(marker(8, 1))
     cluster.settle()
@@ -343,7 +343,7 @@ def test_one_flush_covers_what_a_step_writes() -> None:
 
 def test_a_question_that_waits_too_long_is_to_be_asked_again() -> None:
     """CONCURRENT_TRANSACTIONS after 100 ms, or at its own deadline if that comes first; a marker that comes later
-    answers nobody twice."""
+    answers no caller twice."""
     ended = _Ended()
     patient, hasty = ended.add(P0), ended.add(P1, timeout=50)
     ended.cluster.advance(50, settle=True)
@@ -359,7 +359,7 @@ def test_a_question_that_waits_too_long_is_to_be_asked_again() -> None:
 
 
 def test_a_shard_holds_no_more_than_its_bound() -> None:
-    """THROTTLING_QUOTA_EXCEEDED beyond it, for whatever is asked."""
+    """Any request beyond the bound gets THROTTLING_QUOTA_EXCEEDED."""
     ended = _Ended(max_waiting=2)
     held = [ended.add(), ended.add()]
     beyond = ended.add()
@@ -369,7 +369,7 @@ def test_a_shard_holds_no_more_than_its_bound() -> None:
 
 
 def test_what_is_postponed_is_refused_when_leadership_is_lost() -> None:
-    """NOT_COORDINATOR, and nothing of it was written."""
+    """The answer is NOT_COORDINATOR, and nothing of the request was written."""
     ended = _Ended()
     request = ended.add()
     ended.cluster.push(L, partition_image(leader=2, epoch=1, version=2, replicas=(1, 2), isr=(1, 2), min_isr=2))

@@ -209,7 +209,7 @@ class GroupsAlone:
         return self.ask(messages.TransactionMarked(sent, Marker(commit, coordinator)))
 
     def offsets(self, of: Parts | None = None, *, require_stable: bool = False) -> list[object]:
-        """Of each of these partitions the committed offset, None without one, or the code of the refusal."""
+        """The committed offset of each of these partitions, None without one, or the code of the refusal."""
         request = messages.OffsetFetch(
             group_id=GROUP, partitions=tps(of or {"foo": [0]}), require_stable=require_stable
         )
@@ -262,7 +262,7 @@ def code(answer: object) -> str:
 
 
 def codes(results: Iterable[messages.CommittedPartition]) -> list[str]:
-    """Of each partition of a commit, OK or the code's name."""
+    """OK or the code's name, for each partition of a commit."""
     return ["OK" if each.refusal is None else each.refusal.code.name for each in results]
 
 

@@ -113,7 +113,7 @@ def test_unequal_subscriptions_end_where_no_move_helps(
 
 
 def test_range_is_contiguous_and_co_partitioned() -> None:
-    """Of each topic contiguous partitions; equal counts and subscribers give partition p of each to one member."""
+    """Members get contiguous partitions of a topic; equal counts and subscribers give partition p to one member."""
     target = assign_range(_members("k", "l", "m"), _topics({"a": 7, "b": 7}), {})
 
     assert [sorted(tp.partition for tp in target[m] if tp.topic_id == "a") for m in "klm"] == [

@@ -53,7 +53,7 @@ class Reported:
         return [each for each in out if isinstance(each, Emit)]
 
     def samples(self) -> list[tuple[str, int, int | None, int, dict[str, int]]]:
-        """Of each sample: group, partition, offset, commits, refused commits."""
+        """Group, partition, offset, commits and refused commits of each sample."""
         rows = []
         for emit in self.left():
             if isinstance(event := emit.event, GroupOffsets):
@@ -110,7 +110,7 @@ def test_commits_of_one_second_are_one_row(reported: Reported) -> None:
 
 
 def test_a_row_is_at_the_partition_that_is_consumed(reported: Reported) -> None:
-    """So that it meets that partition's HW; the epoch is the coordinator's all the same."""
+    """The row meets the HW of the consumed partition; the epoch is still the coordinator's."""
     reported.commit({1: 4})
     reported.tick()
     (emit,) = (each for each in reported.left() if isinstance(each.event, GroupOffsets))
@@ -282,7 +282,7 @@ def test_topics_and_targets() -> None:
 
 
 def test_a_load_is_no_news() -> None:
-    """Rows that are read before the shard serves are shown to nobody; neither is a heartbeat that changes nothing."""
+    """Rows that are read before the shard serves are not reported; neither is a heartbeat that changes nothing."""
     alone = GroupsAlone(Topics(foo=2))
     alone.machine._is_shown = False
     seed(alone, 3, {"m1": {"foo": [0, 1]}}, ("foo",))
@@ -340,7 +340,7 @@ def test_a_member_that_was_asked_for_partitions_is_repeated_as_such() -> None:
 
 
 def test_it_is_repeated_once_an_hour() -> None:
-    """At the first tick, and at the first one of each hour of the wall clock."""
+    """Offsets are repeated at the first tick, and at the first one of each hour of the wall clock."""
     groups, repetitions = _stable(1, 1).machine.groups, groups_reporting.Repetitions()
     counts = [
         len(_all(repetitions, groups, at_ms))
@@ -368,7 +368,7 @@ def _parts(row: Any) -> int:
 
 
 def test_an_hour_that_begins_before_all_is_repeated_waits() -> None:
-    """Or the last groups would never be repeated."""
+    """The next hour's repetition waits for this one, or the last groups would never be repeated."""
     groups = {f"g{n}": Group(f"g{n}") for n in range(2 * groups_reporting.PARTS_PER_TICK)}
     repetitions = groups_reporting.Repetitions()
     first = [row.group_id for row in repetitions.due(groups, 0)]
@@ -406,7 +406,7 @@ def test_a_group_without_members_is_repeated_until_it_is_deleted() -> None:
 
 
 def test_a_coordinator_that_has_loaded_reports_repetitions_in_its_epoch() -> None:
-    """As events at its own partition, marked by their cause, without samples, too."""
+    """A loaded coordinator repeats events at its own partition, marked by their cause, also without samples."""
     place, epoch = TopicPartition("group-state", 3), LeaderEpoch(8)
     alone = _stable(1, 1)
     reports = Reports(place, epoch)

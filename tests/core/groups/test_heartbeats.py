@@ -329,7 +329,7 @@ def test_the_member_above_the_limit() -> None:
     assert alone.join("m2", "foo").member_epoch == 2
 
 
-def test_members_nobody_knows(alone_fields: GroupsAlone) -> None:
+def test_unknown_members(alone_fields: GroupsAlone) -> None:
     """G19: an unknown id with an epoch above 0, or that leaves, is UNKNOWN_MEMBER_ID (25)."""
     alone_fields.join("m1", "foo")
 

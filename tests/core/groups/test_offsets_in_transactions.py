@@ -18,7 +18,7 @@ def _alone(**settings: int) -> GroupsAlone:
 
 
 def test_a_staged_offset_counts_from_the_marker_on() -> None:
-    """Nobody is shown what is staged; the marker of a commit makes it the group's."""
+    """No request returns what is staged; the marker of a commit makes it the group's."""
     alone = _alone()
     alone.commit(3)
     assert codes(alone.stage(7)) == ["OK"]
@@ -67,7 +67,7 @@ def test_a_plain_commit_that_came_later_stays() -> None:
 
 
 def test_of_two_transactions_the_one_that_staged_last_counts() -> None:
-    """R58: whichever of their markers comes first."""
+    """R58: the order of their markers makes no difference."""
     for producers in ((1, 2), (2, 1)):
         alone = _alone()
         alone.stage(5, producer=1)
@@ -78,7 +78,7 @@ def test_of_two_transactions_the_one_that_staged_last_counts() -> None:
 
 
 def test_a_later_request_of_the_same_transaction_replaces_an_earlier() -> None:
-    """And takes part in the transaction already, so nothing is asked about it."""
+    """The partition takes part in the transaction already, so the coordinator is not asked about it."""
     alone = _alone()
     alone.stage(7)
     alone.stage(8)
@@ -169,8 +169,8 @@ def test_only_a_member_that_owns_the_partition_stages_for_it() -> None:
 @pytest.mark.parametrize(
     ("named", "error"), [({"group_id": " "}, "INVALID_GROUP_ID"), ({"transactional_id": ""}, "INVALID_REQUEST")]
 )
-def test_a_request_that_names_nobody_is_refused(named: dict[str, str], error: str) -> None:
-    """Before anything is asked or written."""
+def test_a_request_without_a_name_is_refused(named: dict[str, str], error: str) -> None:
+    """The request is refused before anything is asked or written."""
     alone = _alone()
 
     assert code(alone.stage(7, **named)) == error
@@ -192,7 +192,7 @@ def test_offsets_that_are_not_stable_are_not_shown_to_who_needs_them() -> None:
 
 
 def test_neither_offsets_nor_groups_expire_under_an_open_transaction() -> None:
-    """R57: an abort would leave a group without the offset that it had, and a commit one that nobody may delete."""
+    """R57: an abort would leave a group without the offset that it had, and a commit one that cannot be deleted."""
     alone = _alone(offsets_retention_ms=DAY_MS)
     alone.commit(3)
     alone.stage(7)
@@ -243,7 +243,7 @@ def test_an_aborted_order_is_not_given_again() -> None:
     assert alone.group.offsets["foo-id"][0].order == 2
 
 
-def test_a_fence_goes_when_nobody_has_used_it_for_its_retention() -> None:
+def test_a_fence_goes_when_unused_for_its_retention() -> None:
     """Not before, and not while its producer has something staged."""
     alone = _alone(fence_retention_ms=7 * DAY_MS)
     alone.mark(1)

@@ -1,4 +1,4 @@
-"""Who is a member and of which topics: instance ids, and topics that appear, grow and go (T76, G15, G23)."""
+"""Members with instance ids, and topics that appear, grow and go (T76, G15, G23)."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_topic_that_is_deleted(alone_topics: GroupsAlone) -> None:
     assert alone_topics.has("m") == {"foo": [0, 1], "second": [0]}
 
 
-def test_topics_nobody_subscribes_to(alone_topics: GroupsAlone) -> None:
+def test_topics_without_a_subscriber(alone_topics: GroupsAlone) -> None:
     """A change of other topics is no reason for a new target."""
     alone_topics.join("m", "foo")
     alone_topics.topics.put("other", 3)

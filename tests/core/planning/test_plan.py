@@ -70,7 +70,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[PlannedNode], list[PlannedPartition]
 
 
 def fewest_copies(nodes: Sequence[PlannedNode], partitions: Sequence[PlannedPartition]) -> int | None:
-    """By trying every assignment: how many copies meet the first three goals; None: no number does."""
+    """How many copies meet the first three goals, by trying every assignment; None: no number does."""
     weights = {each.node_id: each.weight for each in nodes if not each.draining}
     racks = {each.node_id: each.rack for each in nodes}
     number = len({racks[each] for each in weights if racks[each]}) or 1

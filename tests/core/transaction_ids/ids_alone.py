@@ -54,7 +54,7 @@ class IdsAlone:
     log: list[Record] = field(default_factory=list)
     sent: list[messages.TxnMarker] = field(default_factory=list)
     notes: list[object] = field(default_factory=list)
-    """Of decisions that are not committed yet."""
+    """Notes of decisions that are not committed yet."""
     seen: list[TransactionChange] = field(default_factory=list)
     alarms: list[tuple[TopicPartition, str]] = field(default_factory=list)
     holds_commits: bool = False

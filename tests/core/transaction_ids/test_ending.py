@@ -67,7 +67,7 @@ def test_an_end_that_arrives_late_ends_nothing() -> None:
     assert alone.state == "Ongoing"
 
 
-def test_whoever_is_not_the_producer_ends_nothing() -> None:
+def test_another_producer_ends_nothing() -> None:
     """Unknown id and other producer id: INVALID_PRODUCER_ID_MAPPING; an epoch that is neither this nor the last one:
     PRODUCER_FENCED."""
     alone = IdsAlone()
@@ -168,7 +168,7 @@ def test_a_failover_in_a_time_out_raises_the_epoch_once() -> None:
 
 
 def test_a_pause_of_the_shard_does_not_count() -> None:
-    """Time in which the coordinator could not commit is nobody's fault: the full time begins again (G8)."""
+    """Time in which the coordinator could not commit does not count: the full time begins again (G8)."""
     alone = IdsAlone()
     alone.begun()
     alone.tick(59_000)
@@ -194,7 +194,7 @@ def test_an_id_that_is_idle_for_seven_days_is_forgotten() -> None:
     assert alone.init(name="idle") == (102, 0)
 
 
-def test_nobody_hears_of_a_decision_before_it_is_committed() -> None:
+def test_no_caller_hears_of_a_decision_before_it_is_committed() -> None:
     """Markers go out when the HW covers the decision, for another coordinator could still decide otherwise (X8)."""
     alone = IdsAlone(holds_commits=True)
     alone.end(alone.begun())
@@ -299,7 +299,7 @@ def test_people_see_what_is_missing() -> None:
 ADDED = "PartitionsAdded()"
 
 
-def test_whoever_is_not_the_producer_is_refused() -> None:
+def test_another_producer_is_refused() -> None:
     """T91: an unknown id and another producer id are INVALID_PRODUCER_ID_MAPPING, another epoch PRODUCER_FENCED."""
     alone = IdsAlone()
 

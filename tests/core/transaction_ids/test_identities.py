@@ -29,7 +29,7 @@ def test_the_last_epoch_leads_to_a_new_producer_id_and_a_copy_hears_of_the_same(
 
 
 def test_who_names_its_identity_gets_the_next_epoch_and_a_copy_the_same() -> None:
-    """T89: given 10 the answer is 11, given 10 again it is 11 again; after somebody's plain request it is fenced."""
+    """T89: given 10 the answer is 11, given 10 again it is 11 again; after another's plain request it is fenced."""
     alone = IdsAlone()
     alone.at(10)
 
@@ -40,7 +40,7 @@ def test_who_names_its_identity_gets_the_next_epoch_and_a_copy_the_same() -> Non
 
 
 def test_a_plain_request_forgets_the_identity_before() -> None:
-    """T89: current 10, somebody's plain request gets 11, and who comes with 10 is fenced."""
+    """T89: current 10, a plain request gets 11, and a process that comes with 10 is fenced."""
     alone = IdsAlone()
     alone.at(10)
 

@@ -217,7 +217,7 @@ def test_what_is_open_in_a_log_that_is_loaded_is_reported() -> None:
 
 
 def test_an_id_that_is_forgotten_is_reported() -> None:
-    """With the identity that it had."""
+    """The event has the identity that the id had."""
     alone = Reported()
     alone.init()
     alone.rows()

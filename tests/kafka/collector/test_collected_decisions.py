@@ -95,7 +95,7 @@ async def test_without_the_right_only_what_is_proved_is_taken(controlled: Fake, 
 
 
 async def test_a_broker_that_cannot_describe_the_quorum_is_named(controlled: Fake, tmp_path: Path) -> None:
-    """Without that question nobody can say what is committed, and no right would help."""
+    """Without that question it is not known what is committed, and no right would help."""
     del controlled.offered[55]
     done = await collect(controlled, tmp_path / "out", node(tmp_path, 1, *THREE_VOTERS), lambda so_far: None)
     (note,) = done.notes
@@ -243,11 +243,11 @@ def test_a_password_is_read_without_its_line_end(tmp_path: Path) -> None:
     assert "No such file" in refusal(ran)
 
 
-def test_nobody_answers(tmp_path: Path) -> None:
-    """An address where nobody listens is one line with the remedy and exit code 2, and no export is begun."""
+def test_no_broker_answers(tmp_path: Path) -> None:
+    """An address where no process listens is one line with the remedy and exit code 2, and no export is begun."""
     ran = run("--bootstrap", "127.0.0.1:1", "--out", tmp_path / "out")
     assert ran.exit_code == 2
-    said = "127.0.0.1:1: nobody listens there; give the address of a broker's listener for clients"
+    said = "127.0.0.1:1: no process listens there; give the address of a broker's listener for clients"
     assert ran.stderr == f"strandline: --bootstrap: {said}\n"
     assert not (tmp_path / "out").exists()
 

@@ -252,7 +252,7 @@ async def test_a_plain_listener_does_not_speak_tls() -> None:
             await reach([broker], Security(tls=ssl.create_default_context()), None)
 
 
-async def test_an_address_where_nobody_listens_is_unreachable(fake: Fake) -> None:
+async def test_an_address_where_no_process_listens_is_unreachable(fake: Fake) -> None:
     """A refused connection is named, and the next address of the list is tried."""
     server, gone = await serving(b"")
     server.close()

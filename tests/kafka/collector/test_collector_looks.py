@@ -116,7 +116,7 @@ def test_a_look_that_is_not_of_one_reign_is_void(change: dict[str, Any], why: st
 
 
 def test_a_partition_without_a_leader_is_not_missing() -> None:
-    """Where nobody leads there is nothing to look at, and nothing is counted as lost."""
+    """Without a leader there is nothing to look at, and nothing is counted as lost."""
     look = Looks().take(answers(partition(leader=None)), 500)
     assert (look.samples, look.why, look.missed) == ([], {}, {})
 

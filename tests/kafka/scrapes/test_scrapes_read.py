@@ -372,7 +372,7 @@ def test_scrapes_that_failed_are_a_gap(tmp_path: Path) -> None:
 
 
 def test_without_a_leader_there_is_no_sample(tmp_path: Path) -> None:
-    """Scrapes of a partition that nobody leads say nothing that a sample could be of."""
+    """Scrapes of a partition without a leader give no sample."""
     followed(tmp_path, scraped(STEADY), (300, state(leader=None)))
     assert samples_of(tmp_path) == []
 

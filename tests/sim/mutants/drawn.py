@@ -5,7 +5,7 @@
 
 `make test-deep` judges all of them. The exit code is 1 if one survives. One that changes nothing has the reason in the
 list, as ``equivalent``, and is judged only if its number is given; a line that was written again since the draw has
-``changed``. The mutants of the catalogue break rules that were thought of; these break lines that nobody chose. The
+``changed``. The mutants of the catalogue break rules that were thought of; these break lines that were drawn. The
 list was drawn before modules were merged into fewer files; its lines are followed to where they are now.
 
 Invariants: seed and sources give the list; a mutant is a text in place of another in a copy of the tree, never in the

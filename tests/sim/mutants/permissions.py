@@ -1,4 +1,4 @@
-"""Mutants of permissions, quotas, tokens and the audit (C102 to C109): what clients may do and use, and what is told.
+"""Mutants of permissions, quotas, tokens and the audit (C102 to C109): what clients may do, and what is recorded.
 
 No history of a simulated cluster has clients with rules, so each is for the unit tests that it names.
 """

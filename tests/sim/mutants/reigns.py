@@ -37,7 +37,7 @@ def _staying(real: Real, self: ControllerCore, event: ControllerStarted) -> Any:
     return real(self, event)
 
 
-# 33, 48: sessions that end for a time in which nobody could be heard.
+# 33, 48: sessions that end for a time in which no node could be heard.
 
 
 @mutant(ControllerCore, "_start", profiles="controllers store-trouble", pure=False)

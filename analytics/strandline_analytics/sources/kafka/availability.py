@@ -57,7 +57,7 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
     "s29": {EVERYTHING: "what Kafka's authorizer refused is in its own log, which is not read"},
     "s28": {EVERYTHING: "of a reassignment the import has the changes of replicas alone, and not when it began"},
 }
-"""By statistic and figure: why it is not known; `EVERYTHING` means all figures of a statistic."""
+"""Why a figure is not known, by statistic and figure; `EVERYTHING` means all figures of a statistic."""
 
 
 _NO_LOOKS = "no line says how far a log had come before its epoch ended"

@@ -26,7 +26,7 @@ class Level(StrEnum):
 
     METADATA_LOG = "metadata-log"
     BROKER_LOGS = "broker-logs"
-    """Of an export that has the metadata log as well."""
+    """The source of an export that has the metadata log as well."""
     PROMETHEUS = "prometheus"
     """Likewise."""
     COLLECTOR = "collector"
@@ -37,9 +37,9 @@ LOOKING = (Level.COLLECTOR, Level.PROMETHEUS)
 
 
 Levels = Mapping[str, frozenset[Level]]
-"""By cluster; a cluster of our own is in none."""
+"""Levels by cluster; a cluster of our own is in none."""
 Looking = Mapping[str, Mapping[Level, Mapping[str, Any]]]
-"""By cluster and source: what the export says of itself."""
+"""What the export says of itself, by cluster and source."""
 
 
 def sources(files: Sequence[ExportedFile]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,7 +1,7 @@
 # etcd, the API server, the controllers, the scheduler and the proxy: one process each, on this machine's addresses.
 
 start_network() {
-  # A bridge without ports: kubelets take no loopback address for a node's, and this one is nobody else's.
+  # A bridge without ports: kubelets take no loopback address for a node's, and no other machine has this one.
   if [ ! -e "/sys/class/net/$HOST_BRIDGE" ]; then
     ip link add "$HOST_BRIDGE" type bridge
     ip addr add "$CONTROL_ADDRESS/24" dev "$HOST_BRIDGE"

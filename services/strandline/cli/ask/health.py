@@ -45,8 +45,8 @@ def judge(
     held: Iterable[client.DescribedReplica] = (),
     hanging: Iterable[client.HangingTransaction] = (),
 ) -> Health:
-    """The health of the cluster that ``image`` shows, of what nodes tell of replicas that are not in sync, and of
-    transactions that nobody will end."""
+    """The health of the cluster that ``image`` shows, of what nodes say of replicas that are not in sync, and of
+    transactions that no coordinator will end."""
     hang = sorted({f"{one.producer.topic}-{one.producer.partition}" for one in hanging})
     stopped = [
         f"{one.topic}-{one.partition} on node {one.node_id}: {one.view.reason}"

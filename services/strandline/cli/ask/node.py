@@ -196,7 +196,7 @@ async def leave(deadline_s: float) -> str:
     """Ask the controller to move away what this node leads; returns the sentence to print once it leads nothing.
 
     Raises:
-        CommandFailed: the settings are wrong, nobody answered, or leaders were left at the deadline.
+        CommandFailed: the settings are wrong, no process answered, or leaders were left at the deadline.
     """
     settings = _own_settings()
     found = running_node(settings.data_dir)

@@ -186,7 +186,7 @@ class Cluster:
         except TimeoutError:
             await self.close()
             listed = ", ".join(target(endpoint) for endpoint in self._bootstrap)
-            raise ClusterUnreachable(f"nobody answered at {listed}: {self._last_error}") from None
+            raise ClusterUnreachable(f"no process answered at {listed}: {self._last_error}") from None
         if self._hopeless is not None:
             # A retry would not help, and callers should not have to wait for the deadline.
             await self.close()

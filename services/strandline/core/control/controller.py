@@ -509,8 +509,8 @@ class ControllerCore:
             return [events.RefuseCall(event.request_id, refusal)]
         whole = events.Publish(self.state.snapshot(), self.state.header.secret)
         position = whole.position_for(request.node_id, request.node_epoch)
-        told = whole.image.for_clients() if request.node_id is None else whole.image
-        snapshot = replace(told, to_node_epoch=request.node_epoch, position=position)
+        sent = whole.image.for_clients() if request.node_id is None else whole.image
+        snapshot = replace(sent, to_node_epoch=request.node_epoch, position=position)
         return [events.OpenWatch(event.request_id, snapshot, request.node_id, request.node_epoch)]
 
     def _check_watcher(self, request: messages.WatchMetadata) -> Refusal | None:

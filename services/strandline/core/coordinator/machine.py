@@ -181,8 +181,8 @@ class Decision:
     answered: object | None = None
     """Passed to `Machine.answered` when the answer is sent as decided, not when a refusal replaces it."""
     work: Callable[[], object] | None = None
-    """A pure function that takes too long for the event loop: called in a worker, on arguments that nobody
-    changes, and what it returns is given to `Machine.computed`."""
+    """A pure function that takes too long for the event loop: called in a worker, on arguments that do not
+    change, and what it returns is given to `Machine.computed`."""
     committed: object | None = None
     """Passed to `Machine.committed` when the records of this decision are committed, to start what must not be visible
     elsewhere before. Dropped if the leadership is lost first."""

@@ -103,7 +103,7 @@ class GroupInvariants:
     ) -> None:
         if request.member_epoch is None:
             members = self._members.get(key.group_id)
-            assert not members, f"I29: {key} was committed by nobody's member, and the group has {members}"
+            assert not members, f"I29: {key} was committed without a member, and the group has {members}"
             return
         member = (key.group_id, request.member_id)
         since = self._held.get(member, {}).get(key.tp)

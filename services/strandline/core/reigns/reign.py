@@ -527,7 +527,7 @@ class ReignCore:
             assert head is not None
             self._done(reign, head.revision)
         elif head != reign.head:
-            self._stop(f"somebody else wrote with this reign's token: the store ends at {head}; {REMEDY}")
+            self._stop(f"another process wrote with this reign's token: the store ends at {head}; {REMEDY}")
         elif (
             batch is not None
             and batch.is_doubtful

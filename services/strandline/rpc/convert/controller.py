@@ -147,7 +147,7 @@ def _check_words(name: str, value: str) -> None:
 
 
 def read_epochs_seen(message: pb.PartitionEpochsSeen) -> messages.EpochsSeen:
-    """In which epochs somebody saw a partition."""
+    """The highest epochs that a node knows of a partition."""
     tp = TopicPartition(message.topic_id, message.partition)
     return messages.EpochsSeen(tp, LeaderEpoch(message.leader_epoch), PartitionEpoch(message.partition_epoch))
 

@@ -248,7 +248,7 @@ def add_coordinator(
 def read_heartbeat(
     message: pb.ConsumerGroupHeartbeatRequest, topics: Topics, client_host: str
 ) -> messages.ConsumerGroupHeartbeat:
-    """A member's heartbeat. What it holds of topics that are not known here is left out: nobody can hold them.
+    """A member's heartbeat. What it holds of topics that are not known here is left out: no member can hold them.
 
     Raises:
         Refused: INCONSISTENT_CLUSTER_ID.

@@ -280,7 +280,7 @@ def _is_of(image: core_messages.MetadataImage, position: core_messages.PositionP
 
 
 Recent = tuple[int, Audit]
-"""When it was told, in microseconds since 1970, and what."""
+"""When it was reported, in microseconds since 1970, and what."""
 
 
 def write_audit(wall_us: int, event: Audit) -> state_event_pb2.StateEvent:

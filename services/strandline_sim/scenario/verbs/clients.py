@@ -23,7 +23,7 @@ def produce(call: VerbCall) -> None:
 
 
 def append(call: VerbCall) -> None:
-    """`append`: produce with acks=0; nobody waits for an answer."""
+    """`append`: produce with acks=0, without an answer."""
     _produce(call, Acks.NONE)
 
 

@@ -46,7 +46,7 @@ def _member(call: VerbCall, word: Word) -> ScenarioController:
 
 
 def take_over(call: VerbCall) -> None:
-    """`take-over`: a standby finds nobody at the address of the one who reigns, and takes its key."""
+    """`take-over`: a standby finds no process at the address of the active controller, and takes its key."""
     several, word = _several(call), call.word(0, "a controller")
     member = _member(call, word)
     call.no_more(1)
@@ -140,7 +140,7 @@ def recover(call: VerbCall) -> None:
 
 
 def expect_active(call: VerbCall) -> None:
-    """`expect-active`: who serves, and with ``epoch=`` its controller epoch; ``none`` if nobody does."""
+    """`expect-active`: the controller that serves, and with ``epoch=`` its controller epoch, or ``none``."""
     control, word = call.stage.control, call.word(0, "a controller, ctl, or none")
     call.no_more(1)
     active = control.group.active if control.group is not None else None

@@ -38,7 +38,7 @@ def _used_before(call: VerbCall, transactional_id: str) -> None:
 
 
 def _identity(call: VerbCall, option: str, process: str) -> ProducerIdentity:
-    """One that is written as ``1000:3``, or ``own``, which is that of the process."""
+    """An identity, written as ``1000:3``; ``own`` is that of the process."""
     word = call.options.get(option)
     producers = call.stage.clients.producers
     if word is None or word.text == "own":

@@ -14,7 +14,7 @@ What is the model's (`world`), and what that cuts off:
 - Replication is one step: a fetch passes the divergence check, cuts what its leader lacks, is counted at its offset,
   and brings any number of the records that follow. A first fetch, its answer and the cut are not taken apart; the
   rules of `sim.exhaust` are searched for that.
-- Followers know no high watermark, so nobody refuses to cut: what P1 must not rest on is not there to rest on.
+- Followers know no high watermark, so none refuses to cut: P1 must hold without such refusals.
 - A node that was elected takes office in a step of its own. A leader that lost its session leads no more; zombies are
   `sim.exhaust`'s.
 - Producers: ``records`` appends in all, each committed when every member of an ISR of at least min ISR was counted.

@@ -286,7 +286,7 @@ def _image(partition: world.Partition, order: Order) -> messages.PartitionImage:
         original=ordered[3],
         isr=tuple(NodeId(n) for n in partition.isr),
         elr=tuple(NodeId(n) for n in partition.elr),
-        leader=None if partition.leader == world.NOBODY else NodeId(partition.leader),
+        leader=None if partition.leader == world.NONE else NodeId(partition.leader),
         leader_epoch=LeaderEpoch(partition.leader_epoch),
         partition_epoch=PartitionEpoch(_PARTITION_EPOCH),
         min_isr=partition.move.min_isr,
@@ -349,7 +349,7 @@ def _read(draft: Draft, was: world.Partition, *, was_cancelled: bool = False) ->
     found = draft.partition(TP)
     assert found is not None
     return world.Partition(
-        world.NOBODY if found.leader is None else found.leader,
+        world.NONE if found.leader is None else found.leader,
         found.leader_epoch,
         tuple(sorted(found.isr)),
         tuple(sorted(found.elr)),

@@ -15,8 +15,8 @@ from strandline_sim.searches import breadth_first
 from strandline_sim.searches.elections import control
 from strandline_sim.searches.elections.world import (
     NO_REPORTS,
-    NOBODY,
     NODES,
+    NONE,
     ElectionState,
     LeaderMemory,
     Move,
@@ -65,7 +65,7 @@ def successors(state: ElectionState, bounds: ElectionBounds) -> Iterator[Step]:
 def _leading(state: ElectionState, bounds: ElectionBounds) -> Iterator[Step]:
     partition, reign = state.partition, state.reign
     leader = partition.leader
-    if leader == NOBODY or state.replicas[leader].status is not Status.ACTIVE:
+    if leader == NONE or state.replicas[leader].status is not Status.ACTIVE:
         return
     if reign is None:
         yield f"node {leader} takes office", took_office(state)
@@ -156,7 +156,7 @@ def _ending(state: ElectionState) -> Iterator[Step]:
 def _reporting(state: ElectionState, node: int) -> Iterator[Step]:
     replica = state.replicas[node]
     report = Report(replica.log, replica.reconciled)
-    if state.partition.leader == NOBODY and state.reports[node] != report:
+    if state.partition.leader == NONE and state.reports[node] != report:
         outcomes = control.reported(state.partition, _statuses(state), state.reports, node, report)
         reports = (*state.reports[:node], report, *state.reports[node + 1 :])
         yield from _each(f"node {node} reports its log", state._replace(reports=reports), outcomes)
@@ -243,7 +243,7 @@ class ElectionBounds:
     records: int = 2
     """Appends in all."""
     max_leader_epoch: int = 2
-    """Leader epochs 0..this one; an epoch in which nobody leads is one, too."""
+    """Leader epochs 0..this one; an epoch without a leader is one, too."""
     move: Move | None = None
     """The replicas of the start, which reassignments change, without a loss; None: three, min ISR 2, and one loss."""
     target_sizes: tuple[int, ...] = (2,)
@@ -314,4 +314,4 @@ class _Elections(breadth_first.Model[ElectionState, tuple[str, ElectionState], E
         """P1, I25, and that replicas that are all there can elect."""
         assert not world.partition.move.fault, world.partition.move.fault
         assert not lost_committed(world), "the leader lacks a committed record"
-        assert not is_stuck(world), "all replicas reported and nobody leads"
+        assert not is_stuck(world), "all replicas reported and none leads"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 NODES = (0, 1, 2)
 ALL = frozenset(NODES)
 MIN_ISR = 2
-NOBODY = -1
+NONE = -1
 
 Log = tuple[int, ...]
 """The leader epoch of each record."""
@@ -69,7 +69,7 @@ class Partition(NamedTuple):
 class Counted(NamedTuple):
     """What a leader has heard of one follower in its epoch."""
 
-    leo: int = NOBODY
+    leo: int = NONE
     by_present_process: bool = False
 
 
@@ -122,7 +122,7 @@ class ElectionState(NamedTuple):
 
     partition: Partition
     reign: LeaderMemory | None
-    """None: nobody leads, or the leader has not taken office, or its process ended."""
+    """None: there is no leader, or it has not taken office, or its process ended."""
     replicas: tuple[Replica, ...]
     reports: tuple[Report | None, ...]
     committed: Log
@@ -216,7 +216,7 @@ def raised(state: ElectionState) -> ElectionState:
     return state._replace(reign=reign._replace(high_watermark=high_watermark), committed=committed)
 
 
-def copies(before: ElectionState, after: ElectionState, *, of_an_earlier_process: int = NOBODY) -> list[ElectionState]:
+def copies(before: ElectionState, after: ElectionState, *, of_an_earlier_process: int = NONE) -> list[ElectionState]:
     """``after``, and once more for each directory that it changed, with a copy of how that was ``before``.
 
     ``of_an_earlier_process`` is the node whose new process registered in this step.
@@ -235,15 +235,15 @@ def copies(before: ElectionState, after: ElectionState, *, of_an_earlier_process
 def lost_committed(state: ElectionState) -> bool:
     """Whether the leader, running, lacks a committed record (P1)."""
     leader = state.partition.leader
-    if leader == NOBODY or state.replicas[leader].status is not Status.ACTIVE:
+    if leader == NONE or state.replicas[leader].status is not Status.ACTIVE:
         return False
     return state.replicas[leader].log[: len(state.committed)] != state.committed
 
 
 def is_stuck(state: ElectionState) -> bool:
-    """Whether all nodes are there and have reported, one of them is a member, and still nobody leads."""
+    """Whether all nodes are there and have reported, one of them is a member, and still none leads."""
     partition = state.partition
-    if partition.leader != NOBODY or not (partition.isr or partition.elr):
+    if partition.leader != NONE or not (partition.isr or partition.elr):
         return False
     reports = [state.reports[n] for n in partition.move.replicas]
     return all(state.replicas[n].status is Status.ACTIVE for n in partition.move.replicas) and all(
@@ -281,7 +281,7 @@ def canonical(state: ElectionState) -> ElectionState:
 
 
 def _without_stale(state: ElectionState, reign: LeaderMemory) -> LeaderMemory:
-    """What was heard of a follower below the high watermark raises nothing and lets nobody join."""
+    """Forget log ends below the high watermark: they raise nothing and let no follower join."""
     isr = reign.waited_for(state.partition.isr)
     counted = tuple(
         Counted()
@@ -316,7 +316,7 @@ def renumbered(state: ElectionState, order: list[int]) -> ElectionState:
     new = {old: number for number, old in enumerate(order)}
     leader, epoch, isr, elr, unproven, move = state.partition
     partition = Partition(
-        new.get(leader, NOBODY),
+        new.get(leader, NONE),
         epoch,
         tuple(sorted(new[n] for n in isr)),
         tuple(sorted(new[n] for n in elr)),

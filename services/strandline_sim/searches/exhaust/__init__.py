@@ -24,7 +24,7 @@ What is the model's.
 - Time: none. That a follower lags for too long, that a node is suspected, that an election is held, is a free choice.
   An ISR is joined by the rule `hw`, for `caught-up` allows less and only by the clock.
 - Disk: never fails, and a commit completes within its step. No process restarts.
-- Clients: acks=0, so min ISR refuses nothing and nobody waits; the HW says what would be acknowledged.
+- Clients: acks=0, so min ISR refuses nothing and no request waits; the HW says what would be acknowledged.
 - Counted as one step, as the published lengths count: hearing of a leader together with the first question to it, and
   an ISR proposal together with the controller's answer. Either is also tried in parts.
 - Symmetry: the first leader is node 0; a record is named by offset, epoch and writer; partition epochs by their rank.

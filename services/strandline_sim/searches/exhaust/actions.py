@@ -54,7 +54,7 @@ class Actions:
         return self._take(local, self._bench.metadata(local, image))
 
     def write(self, local: Local) -> Local:
-        """A producer's record arrives, with acks=0: nobody waits, and min ISR refuses nothing."""
+        """A producer's record arrives, with acks=0: no request waits, and min ISR refuses nothing."""
         part = ProducePartition(TP, BatchHeader(Offset(0), None, 1, 1, 0), ())
         return self._take(local, log_events.ProduceArrived(NOW_MS, 1, Acks.NONE, 0, (part,)))
 

@@ -161,7 +161,7 @@ class PartitionController:
         self._bench = bench
 
     def first(self) -> Image:
-        """Before any election: all replicas in the ISR, nobody leads, no leader epoch was given yet."""
+        """Before any election: all replicas in the ISR, no leader, no leader epoch yet."""
         return Image(None, -1, self._bench.replicas, (), 0)
 
     def elections(self, now: Image) -> Iterator[tuple[int, Image]]:

@@ -67,7 +67,7 @@ class Space:
         """The first step that broke each assertion of the core; such a step leads nowhere, the process ends."""
 
     def start(self) -> State:
-        """Nobody leads, nobody knows anything."""
+        """No node leads, and no node knows anything."""
         cluster = ControllerSide(self._actions.first(), ())
         nodes = (newborn(n) for n in range(self._bounds.replicas))
         return (self.clusters.id_of(cluster), self.data.id_of(Data(0, ())), *(self.locals.id_of(n) for n in nodes))

@@ -35,7 +35,7 @@ class _Teller:
         return "; ".join([self._sentence(step, before, after), *self._changes(before, after)])
 
     def standing(self, view: View) -> str:
-        """Who has what."""
+        """The ISR, and role and log of every node."""
         nodes = ", ".join(self._node(local) for local in view.nodes)
         return f"ISR {_names(view.cluster.now.isr)}; {nodes}"
 
@@ -107,7 +107,7 @@ def _at(view: View, node: int) -> str:
 
 
 def _name(node: int) -> str:
-    return "nobody" if node < 0 else chr(ord("A") + node)
+    return "no node" if node < 0 else chr(ord("A") + node)
 
 
 def _names(nodes: Iterable[int]) -> str:

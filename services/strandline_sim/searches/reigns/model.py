@@ -117,7 +117,7 @@ class _Reigns(breadth_first.Model[ReignWorld, str, int]):
         self._controller_in_other: list[int] = []
         self._shared_in_other: list[int] = []
         self._outside: list[tuple[int | None, bool]] = []
-        """Of a controller: its token, and whether something that it read is under way."""
+        """For each controller: its token, and whether something that it read is under way."""
         self._leases: list[int | None] = []
         self._moves: dict[tuple[int, int, int, int | None, bool], tuple[Move, ...]] = {}
         self._store_moves: dict[tuple[int, int | None, int | None], tuple[int, ...]] = {}

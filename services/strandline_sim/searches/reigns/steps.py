@@ -32,7 +32,7 @@ class ReignBounds:
     campaigns: int = 2
     """How often the election key is put."""
     endings: int = 1
-    """How many leases end that nobody gave up."""
+    """How many leases end that no controller gave up."""
     takings: int = 1
     """How often a key is taken from a controller that seems dead, or handed over."""
     late: int = 1

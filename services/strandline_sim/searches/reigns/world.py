@@ -123,7 +123,7 @@ class ReignStore(NamedTuple):
     campaigns: int = 0
     """How often the key was put."""
     endings: int = 0
-    """How many leases ended that nobody gave up."""
+    """How many leases ended that no controller gave up."""
     takings: int = 0
     """How often a key was taken from a controller that refused connections, or that was asked to hand over."""
     restores: int = 0

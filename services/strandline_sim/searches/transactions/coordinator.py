@@ -57,11 +57,11 @@ class _Topics:
     _entry = TopicEntry(TOPIC_ID, "t", (frozenset(), frozenset()))
 
     def by_name(self, name: str) -> TopicEntry | None:
-        """It, if it is asked for."""
+        """The topic, if it has this name."""
         return self._entry if name == self._entry.name else None
 
     def by_id(self, topic_id: str) -> TopicEntry | None:
-        """It, if it is asked for."""
+        """The topic, if it has this id."""
         return self._entry if topic_id == TOPIC_ID else None
 
     def names(self) -> Iterable[str]:
@@ -77,7 +77,7 @@ class _NoMoreIds:
         return None
 
     def take(self, producer_id: int) -> None:
-        """Never done."""
+        """Never called."""
         raise AssertionError(f"producer id {producer_id} was never given")
 
 

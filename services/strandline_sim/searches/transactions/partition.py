@@ -71,7 +71,7 @@ class Request(NamedTuple):
     end: int | None
     """It is answered when everything below is committed; None: it waits for the coordinator's consent (X9)."""
     is_heard: bool
-    """Whether somebody still waits for the answer."""
+    """Whether a caller still waits for the answer."""
 
 
 class Question(NamedTuple):
@@ -167,7 +167,7 @@ def given(partition: PartitionLog, offset: int) -> tuple[Entry, ...]:
 
 
 def left_by_leader(partition: PartitionLog) -> PartitionLog:
-    """The leader dies; the next one has what was committed, and nobody's request."""
+    """The leader dies; the next one has what was committed, and no requests."""
     return PartitionLog(log=partition.log[: partition.hw], hw=partition.hw)
 
 

@@ -115,27 +115,23 @@ def _ended(world: TransactionWorld, end: LateEnd, *, is_heard: bool) -> Step:
     world = _coordinated(world, after)
     wish = "commit" if end.commits else "abort"
     if isinstance(answer, TxnEnded):
-        told = world._replace(client=_next_transaction(world, end, answer)) if is_heard else world
-        return f"the {wish} of epoch {end.epoch} arrives and is done", told
+        after_it = world._replace(client=_next_transaction(world, end, answer)) if is_heard else world
+        return f"the {wish} of epoch {end.epoch} arrives and is done", after_it
     assert isinstance(answer, Refusal)
     name = f"the {wish} of epoch {end.epoch} arrives: {answer.code.name}"
     if not is_heard or answer.code is ErrorCode.CONCURRENT_TRANSACTIONS:
         return name, world
     if answer.code is ErrorCode.INVALID_TXN_STATE and end.commits:
         if world.decided[end.epoch : end.epoch + 1] != (False,):
-            raise TransactionBroken(
-                f"I38: the producer is told that epoch {end.epoch} is not committed: {world.decided}"
-            )
+            raise TransactionBroken(f"I38: the producer hears that epoch {end.epoch} is not committed: {world.decided}")
         return name, world._replace(client=world.client._replace(ends=False))
-    raise TransactionBroken(f"L13: nobody else has this identity, and {name}")
+    raise TransactionBroken(f"L13: no other producer has this identity, and {name}")
 
 
 def _next_transaction(world: TransactionWorld, end: LateEnd, answer: TxnEnded) -> ProducerClient:
     decided = world.decided[end.epoch : end.epoch + 1]
     if decided and decided != (end.commits,):
-        raise TransactionBroken(
-            f"I38: the producer is told that epoch {end.epoch} is done as it wanted: {world.decided}"
-        )
+        raise TransactionBroken(f"I38: the producer hears that epoch {end.epoch} is done as it wanted: {world.decided}")
     return ProducerClient(world.client.transaction + 1, answer.identity.producer_epoch)
 
 
@@ -165,7 +161,7 @@ def _under_way(world: TransactionWorld) -> Iterator[Late]:
 
 
 def _delivered(world: TransactionWorld, late: Late) -> Step:
-    """A late copy arrives; nobody hears the answer."""
+    """A late copy arrives; no caller waits for the answer."""
     world = world._replace(late=world.late - {late})
     if isinstance(late, LateEnd):
         name, after = _ended(world, late, is_heard=False)
