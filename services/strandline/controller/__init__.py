@@ -1,1 +1,1 @@
-"""The controller's process: its port, its clock, its store, and nothing of its decisions."""
+"""The controller's process: port, clock and store. Its decisions are made in `core.control` and `core.reigns`."""

@@ -35,7 +35,7 @@ _ABOUT = {
 
 
 def main(arguments: Sequence[str]) -> ExitCode:
-    """Read the settings and run, or do what the first word says; returns the exit code."""
+    """Read the settings and run, or run the command that the first argument names; return the exit code."""
     require_assertions()
     raise_open_file_limit()
     if arguments and (command := _COMMANDS.get(arguments[0])) is not None:
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> ExitCode:
 
 
 def _copy_when_asked(process: ControllerProcess) -> None:
-    """`strandline controller backup` asks a running controller by SIGUSR1: no other process can read the store."""
+    """Copy the store on SIGUSR1, from `strandline controller backup`: no other process can read the store."""
     loop = asyncio.get_running_loop()
     copies: set[asyncio.Task[None]] = set()
 
@@ -70,7 +70,7 @@ def process_of(settings: ControllerSettings) -> ControllerProcess:
     """The process that these settings ask for."""
     if settings.store is StoreKind.SQLITE:
         return ControllerProcess(settings)
-    # Loads what one controller alone never needs.
+    # Imported here, because a single controller never needs it.
     from strandline.controller.several import SeveralProcess
 
     return SeveralProcess(settings)

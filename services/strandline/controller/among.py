@@ -1,6 +1,6 @@
-"""What a controller says of all controllers of its cluster, and how it is asked to decide no more.
+"""One controller's view of all controllers of its cluster, and the hand-over from the active one to another.
 
-Invariant: every controller answers who they are, a standby too; only the one that decides can hand over.
+Invariant: every controller can list all of them, a standby too; only the active one can hand over.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ from strandline.v1 import controller_service_pb2 as pb, controller_service_pb2_g
 
 
 class Among(Protocol):
-    """A controller's place among all of its cluster."""
+    """A controller as one of all controllers of its cluster."""
 
     async def describe(self) -> tuple[ControllerDescribed, ...]:
-        """All controllers that are there.
+        """All running controllers.
 
         Raises:
-            Refused: the store that knows does not answer.
+            Refused: their store does not answer.
         """
         ...
 
     async def confirm(self) -> None:
-        """Return once it is certain that no other controller decided before this was called (C14b).
+        """Return once it is certain that this controller was the active one when this was called (C14b).
 
         Raises:
-            Refused: another one decides, or the store that knows does not answer.
+            Refused: another one is active, or the store does not answer.
         """
         ...
 
     async def hand_over_to(self, to: str | None) -> str:
-        """Decide no more, for ``to`` or any other controller; returns this controller's id.
+        """Stop deciding in favour of ``to``, or of any other controller; return this controller's id.
 
         Raises:
-            Refused: it does not decide, or there is no such successor.
+            Refused: this controller is not active, or there is no such successor.
         """
         ...
 
 
 class Alone:
-    """The only controller."""
+    """The only controller of its cluster."""
 
     def __init__(self, endpoints: Callable[[], tuple[Endpoint, Endpoint]], offset: Callable[[], int]) -> None:
         self._endpoints = endpoints
@@ -77,22 +77,22 @@ class Alone:
         return (ControllerDescribed("", client, internal, True, self._offset(), 0),)
 
     async def confirm(self) -> None:
-        """See `Among.confirm`; the lock on the store keeps every other process from it."""
+        """See `Among.confirm`; it is always certain, because the lock on the store excludes every other process."""
 
     async def hand_over_to(self, to: str | None) -> str:
         """See `Among.hand_over_to`."""
-        alone = "this controller is alone, so nobody could take over; several controllers need store=etcd"
+        alone = "this controller is the only one, so none can take over; several controllers need store=etcd"
         raise Refused(ErrorCode.INVALID_REQUEST, alone)
 
 
 # ---- served_copy
-# The metadata that one of several controllers serves, active or standby: its copy of what is stored (C60).
+# The metadata that one of several controllers serves, active or standby: its copy of the store (C60).
 #
-# Invariant: what is served is stored. Its age is 0 while this controller decides, and else counts from the moment at
-# which a read of the store began whose head the copy has reached (C62).
+# Invariant: only stored metadata is served. Its age is 0 while this controller is active; otherwise it counts from the
+# start of the last read of the store whose head the copy has reached (C62).
 
 _LEARN_S = 5.0
-"""How often the controllers that are there are read, in seconds."""
+"""Seconds between two readings of the list of running controllers."""
 
 _log = structlog.get_logger("strandline.controller")
 
@@ -105,19 +105,19 @@ class ServedCopy:
         self._store = store
         self._decides = decides
         self._clock = clock
-        # The copy is read after this, so it is not older.
+        # The copy is read after this moment, so it is not older.
         self._current_ms = clock()
         self._newest: tuple[int, int] | None = None
         self._present: tuple[Presence, ...] = ()
         store.on_change = self._changed
 
     def head_read(self, asked_ms: int, head: Head | None) -> None:
-        """The store's head, read at ``asked_ms`` or later, is this one."""
+        """Note the store's head, from a read that began at ``asked_ms``."""
         self._advance()
         self._newest = asked_ms, -1 if head is None else head.offset
 
     async def learn_controllers_forever(self) -> None:
-        """Keep what subscribers are sent of the controllers; until cancelled."""
+        """Keep the list of controllers for subscribers up to date, until cancelled."""
         while True:
             try:
                 self._present = await self._store.controllers()
@@ -132,7 +132,7 @@ class ServedCopy:
         if self._decides():
             return 0
         self._advance()
-        # Never 0: that says of its sender that it decides.
+        # Never 0, because 0 means that the sender is the active controller.
         return max(1, self._clock() - self._current_ms)
 
     def _advance(self) -> None:
@@ -141,7 +141,7 @@ class ServedCopy:
             self._current_ms, self._newest = self._newest[0], None
 
     def _known(self) -> tuple[KnownController, ...]:
-        """The active controller first, if this process knows which one it is."""
+        """The known controllers, the active one first if this process knows it."""
         active = self._store.active
         known = {} if active is None else {active.controller_id: active}
         for one in self._present:
@@ -150,16 +150,16 @@ class ServedCopy:
 
 
 # ---- hand_over
-# `strandline controller hand-over`: asks the controller that decides to leave that to another one (C22).
+# `strandline controller hand-over`: asks the active controller to hand over to another one (C22).
 
 _DEADLINE_MS = 5_000
 
 
 async def hand_over(bootstrap: Sequence[Endpoint], to: str | None, tls: Tls | None) -> str:
-    """Have the active controller, whom any controller names, hand over; returns its id.
+    """Find the active controller, by asking any of them, and have it hand over; return its id.
 
     Raises:
-        Refused: no controller decides, or there is no such successor; or no controller was reached.
+        Refused: no controller is active, there is no such successor, or no controller answered.
     """
     channels = Channels(tls=tls)
     try:
@@ -193,7 +193,7 @@ def _stub(channel: grpc.aio.Channel) -> Any:
 
 
 def main(arguments: Sequence[str]) -> ExitCode:
-    """``hand-over [--to ID] --bootstrap ADDRESSES``; returns the exit code."""
+    """Run ``hand-over [--to ID] --bootstrap ADDRESSES``; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="strandline controller hand-over",
         description="Have the controller that decides leave that to another one.",

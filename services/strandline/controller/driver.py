@@ -1,7 +1,7 @@
-"""Steps the controller's core and performs its effects in order, a commit always before what follows it.
+"""Steps the controller's core and performs its effects in order, a commit always before the effects behind it.
 
-Invariant: nothing is answered or published before the transactions in front of it are durable. Steps that come
-while a commit is under way wait behind it and share the next one, so one fsync serves them all.
+Invariant: nothing is answered or published before the transactions in front of it are durable. Effects of steps during
+a commit wait and share the next commit, so that one fsync serves them all.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _Answer = TypeVar("_Answer")
 
 
 class Core(Steps, Protocol):
-    """The controller's core: `core.controller.ControllerCore`, or one that is watched."""
+    """The controller's core: `core.control.controller.ControllerCore`, or a wrapper in a test."""
 
     @property
     def state(self) -> ClusterState:
-        """What is decided so far."""
+        """The cluster's state after all decisions so far."""
         ...
 
     @property
@@ -48,24 +48,24 @@ class Core(Steps, Protocol):
 
     @property
     def unproven_claims(self) -> int:
-        """Claims of a newer position that carried no proof."""
+        """The number of claims of a newer position that had no proof."""
         ...
 
 
 class Store(Protocol):
-    """What the driver needs of a `metadata.store.MetadataStore`."""
+    """The part of a `metadata.store.MetadataStore` that the driver uses."""
 
     async def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Make transactions durable, in order and together.
+        """Make transactions durable, in order, all of them or none.
 
         Raises:
-            StoreFailed: when that is not certain.
+            StoreFailed: it is not certain that they are durable.
         """
         ...
 
 
 class Sink(Protocol):
-    """Where state events go."""
+    """Takes state events."""
 
     def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
         """Take one event."""
@@ -73,7 +73,7 @@ class Sink(Protocol):
 
 
 class ControllerDriver(Driver[Core]):
-    """The one owner of the core and of the store: effects behind a commit wait until it is durable."""
+    """Owns the core and the store; effects behind a commit wait until it is durable."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ControllerDriver(Driver[Core]):
         stop: Stop,
         log: Log = _log,
     ) -> None:
-        # What a caller asked for happens, whether or not it waits for the answer.
+        # A request is carried out whether or not its caller still waits for the answer.
         super().__init__(
             core,
             clock=clock,
@@ -108,7 +108,7 @@ class ControllerDriver(Driver[Core]):
         self._over: Refusal | None = None
         self._continues = False
         self.may_decide: Callable[[], bool] = lambda: True
-        """Whether what this process sees for itself may enter the core now; of several controllers one decides."""
+        """Whether this process's own observations may enter the core now: only if it is the active controller."""
         self.attach(
             {
                 events.Commit: lambda _: None,
@@ -123,45 +123,45 @@ class ControllerDriver(Driver[Core]):
         )
 
     def begin(self, core: Core, started: events.ControllerStarted) -> None:
-        """Go on with another core, whose reign begins here; what was asked of the last one was refused."""
+        """Continue with another core and begin its reign; calls to the last core have been refused."""
         self.core = core
         self.step(started)
 
     def drop(self, refusal: Refusal) -> None:
-        """The reign is over: end every watch and every call that waits, and let nothing enter the core any more."""
+        """End the reign: refuse every waiting call, end every watch, and accept no more events."""
         self._over = refusal
         self._pending = []
         self._idle.set()
-        # What is being committed may have been done, or be done later (C9).
+        # The commit under way may have been stored, or may still be (C9).
         uncertain = Refusal(ErrorCode.REQUEST_TIMED_OUT, "the controller was replaced while it stored this change")
         self.refuse_waiting(self._committing, uncertain)
         self.calls.answer_all(refusal)
         self.watches.end_all(refusal)
 
     def refuse_waiting(self, effects: Sequence[events.ControllerEffect], refusal: Refusal) -> None:
-        """End the calls that these effects would have answered."""
+        """Refuse the calls that these effects would have answered."""
         for effect in effects:
             if isinstance(effect, events.Answer | events.RefuseCall | events.OpenWatch):
                 self.calls.answer(effect.request_id, refusal)
 
     async def until_idle(self) -> None:
-        """Return when nothing waits for a commit."""
+        """Wait until nothing waits for a commit."""
         while self._pending or self._committing:
             self._idle.clear()
             await self._idle.wait()
 
     def step(self, event: Any) -> None:
-        """See `Driver.step`; a reign that is over takes no event.
+        """See `Driver.step`.
 
         Raises:
-            Refused: it is over.
+            Refused: the reign is over, so it accepts no event.
         """
         if self._over is not None:
             raise Refused.of(self._over)
         super().step(event)
 
     def carry_out(self, effects: Sequence[events.ControllerEffect]) -> Sequence[events.ControllerEvent]:
-        """Perform effects now, or behind the commit that is in front of them."""
+        """Perform effects now, or after the commit in front of them."""
         if self._pending or self._committing or any(type(effect) is events.Commit for effect in effects):
             self._pending += effects
             self._work.set()
@@ -175,9 +175,9 @@ class ControllerDriver(Driver[Core]):
         caller: Caller | None = None,
         principal: str | None = None,
     ) -> _Answer:
-        """The core's answer to a request of a ``caller`` whose rules count, or of one that needs none.
+        """Return the core's answer to a request. ``caller`` is checked against the rules; None needs no rules.
 
-        ``principal``: whose quota counts.
+        ``principal`` is the one whose quota applies.
 
         Raises:
             Refused: the call was refused as a whole.
@@ -195,13 +195,13 @@ class ControllerDriver(Driver[Core]):
         return await self.ask(lambda now_ms, request_id: events.WatchArrived(now_ms, request_id, request), Watch)
 
     async def perform_forever(self) -> None:
-        """Commit what waits, then perform what is behind it; until cancelled."""
+        """Commit the transactions that wait, then perform the effects behind them, until cancelled."""
         while True:
             await self._work.wait()
             await self.perform_pending()
 
     async def perform_pending(self) -> None:
-        """Everything that waits now, in one commit."""
+        """Perform everything that waits now, with one commit."""
         self._work.clear()
         effects, self._pending = self._pending, []
         if not effects:
@@ -216,7 +216,7 @@ class ControllerDriver(Driver[Core]):
             self.refuse_waiting(effects, Refusal(ErrorCode.NOT_CONTROLLER, str(error), hint=hint))
             return
         except StoreAway as error:
-            # It may have been done, or be done later (C9).
+            # It may have been stored, or may still be (C9).
             self.refuse_waiting(effects, Refusal(ErrorCode.REQUEST_TIMED_OUT, str(error)))
             return
         except StoreFailed as error:
@@ -229,7 +229,7 @@ class ControllerDriver(Driver[Core]):
         super().carry_out(effects)
 
     def _continue_soon(self) -> None:
-        """Go on with what a step left over, behind everything that waits to run now."""
+        """Continue work that a step left over, after everything that is ready to run now."""
         if not self._continues:
             self._continues = True
             asyncio.get_running_loop().call_soon(self._continue)

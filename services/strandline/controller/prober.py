@@ -1,7 +1,7 @@
-"""When the controller looks for itself whether a node is gone.
+"""Checks by a connection of the controller's own whether a suspected node is gone.
 
-Invariant: a node is suspected by a broken connection of any process, but called gone only when this process itself is
-refused one; a time-out or an unreachable network is no proof and stays the session's business.
+Invariant: a node is suspected when its metadata watch breaks, but counts as gone only when it refuses a connection from
+this process; a time-out or an unreachable network proves nothing, and only the end of the session decides then.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _log = structlog.get_logger("strandline.controller")
 
 _LOOKS = 5
 _LOOK_EVERY_S = 0.05
-"""A dying process closes its connections before or after its ports, so one look is not enough."""
+"""A dying process may close its connections before its ports, so one probe is not enough."""
 
 _GATHER_S = 0.03
-"""How long the first node that is gone waits for others: connections of processes that died together break one after
-the other, and those that died together must be fenced together (M64)."""
+"""How long the report of the first node waits for others: connections of processes that died together break one after
+the other, and nodes that died together must be fenced together (M64)."""
 
 _WAIT_FOR_OTHERS_S = 0.25
-"""The same while others are being looked at: a machine that drops packets answers no look."""
+"""The same while other probes are under way; bounded, because a machine that drops packets never answers a probe."""
 
 
 class Prober:
-    """Looks after nodes whose metadata watch ended without a word."""
+    """Probes nodes whose metadata watch ended without a reason."""
 
     def __init__(self, driver: ControllerDriver, deadline_ms: int) -> None:
         self._driver = driver
@@ -46,19 +46,19 @@ class Prober:
         self._closed = False
 
     def suspect(self, watch: Watch[Any]) -> None:
-        """A watch ended: look, unless a look at this node is under way."""
+        """Probe the node whose watch ended, unless a probe of it is under way."""
         if self._closed or watch.node_id is None or watch.node_epoch is None or watch.node_id in self._looking:
             return
         self._spawn(watch.node_id, self._look(watch.node_id, watch.node_epoch))
 
     def look_at_all(self) -> None:
-        """A reign begins: nodes that died with the last controller are looked at, since no other process saw it."""
+        """Probe all nodes at the start of a reign: some may have died together with the last controller, unnoticed."""
         for node_id, record in self._driver.core.state.nodes.items():
             if not record.image.fenced and node_id not in self._looking:
                 self._spawn(node_id, self._look(node_id, record.image.node_epoch))
 
     async def close(self) -> None:
-        """Look no more."""
+        """Stop probing."""
         self._closed = True
         if self._reporting is not None:
             self._reporting.cancel()
@@ -73,7 +73,7 @@ class Prober:
         task.add_done_callback(lambda _: self._looked(node_id))
 
     def _looked(self, node_id: NodeId) -> None:
-        """A look ended. Nodes that are gone are reported together, after a short wait for others."""
+        """Note that a probe ended. Nodes that are gone are reported together, after a short wait for others."""
         self._looking.pop(node_id, None)
         if not self._refused or self._closed:
             return
@@ -118,19 +118,19 @@ class Prober:
         try:
             await writer.wait_closed()
         except OSError:
-            # It was reset while closing; it had been accepted, which is the answer.
+            # It was reset while closing, but it had been accepted, so it was not refused.
             return False
         return False
 
 
 # ---- look_at_active
-# Whether the active controller's process lives, seen by a connection (C3).
+# Checks by a connection whether the active controller's process is alive (C3).
 
 _CONNECT_S = 0.5
 _ALIVE_S = 0.1
-"""How long a connection that was accepted must stay open, if nothing is said on it."""
+"""How long an accepted connection on which nothing is sent must stay open to count as alive."""
 MOST_S = 2 * (_CONNECT_S + _ALIVE_S)
-"""How long a look at a controller's two addresses may take."""
+"""Time limit for a check of a controller's two addresses."""
 
 
 async def look_at(addresses: Iterable[Endpoint]) -> ActiveProbe:
@@ -139,9 +139,9 @@ async def look_at(addresses: Iterable[Endpoint]) -> ActiveProbe:
 
 
 async def _look(address: Endpoint) -> ActiveProbe:
-    """Connect once, and see whether a process answers behind the connection.
+    """Connect once, and check whether a process is behind the connection.
 
-    A dying process may still accept, and resets a moment later; that is no life and no refusal.
+    A dying process may still accept and reset a moment later; this shows neither life nor a refusal.
     """
     try:
         async with asyncio.timeout(_CONNECT_S):
@@ -152,7 +152,7 @@ async def _look(address: Endpoint) -> ActiveProbe:
         return ActiveProbe.SILENT
     try:
         async with asyncio.timeout(_ALIVE_S):
-            # A gRPC server speaks first; with TLS it waits, and so does one that is stopped.
+            # A gRPC server sends first; with TLS it waits for the client, and a stopped process sends nothing either.
             return ActiveProbe.REACHED if await reader.read(1) else ActiveProbe.SILENT
     except TimeoutError:
         return ActiveProbe.REACHED

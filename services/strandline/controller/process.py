@@ -1,7 +1,7 @@
-"""Runs the controller: opens the store, begins a reign, serves, and stops without leaving a promise open.
+"""Runs the controller: opens the store, begins a reign, serves, and stops after finishing its pending work.
 
-Invariant: no call is served before the new controller epoch is durable; every way to end has its exit code
-(`runtime.exit_codes`) and one line that says why.
+Invariant: no call is served before the new controller epoch is durable; every way to end has an exit code
+(`runtime.exit_codes`) and prints one line with the reason.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ControllerProcess:
     ) -> None:
         self.settings = settings
         self.endpoint: Endpoint | None = None
-        """Where clients are served, and nodes too unless they have a port of their own."""
+        """The address for clients, and for nodes too unless they have their own."""
         self.internal: Endpoint | None = None
         self.health_endpoint: Endpoint | None = None
         self.health = RoleHealth([SERVICE, METADATA_SERVICE])
@@ -85,12 +85,12 @@ class ControllerProcess:
         self._reigns = 0
 
     async def start(self) -> None:
-        """Open the store, begin a reign, serve.
+        """Open the store, begin a reign, and serve.
 
         Raises:
             StoreFailed: the store cannot be used.
             PortTaken: the address is taken.
-            ValueError: a given rule is not the stored one, or the files of TLS cannot be used (`TlsWrong`).
+            ValueError: a given rule differs from the stored one, or the TLS files cannot be used (`TlsWrong`).
         """
         self._tls = self._open_tls()
         self._tokens = await start_tokens(self.settings.token_issuers, self._tls, self._tasks.own)
@@ -166,7 +166,7 @@ class ControllerProcess:
         self._tasks.own(self.audited.pass_on_forever())
 
     def _serve(self, driver: Callable[[], ControllerDriver], among: Among) -> None:
-        """Serve ControllerService by the driver that decides; the servers are not started yet."""
+        """Add ControllerService to the servers, which are not started yet; ``driver`` returns the active driver."""
         servicer = ControllerServicer(
             driver,
             among=among,
@@ -177,7 +177,7 @@ class ControllerProcess:
             servicer.add_to(server)
 
     def _place(self) -> ControllerPlace:
-        """Where this controller is among all of its cluster."""
+        """This controller's role and position, for its metrics."""
         return ControllerPlace(
             is_active=self.driver.core.serves, lag=0, reigns=self._reigns, is_store_up=self.driver.core.serves
         )
@@ -188,10 +188,10 @@ class ControllerProcess:
         )
 
     def _rules(self, state: ClusterState | None) -> Rules:
-        """The cluster's rules, if this release may serve it.
+        """The cluster's rules, if this release can serve the cluster.
 
         Raises:
-            ValueError: it may not; the sentence says why and what to do.
+            ValueError: it cannot; the message gives reason and remedy.
         """
         if state is not None:
             _refuse_newer(state)
@@ -200,7 +200,7 @@ class ControllerProcess:
         return self.settings.rules(state.header.rules if state else None)
 
     async def _begin_reign(self, core: ControllerCore) -> None:
-        """The next controller epoch, durable before anything is served in it."""
+        """Begin the next controller epoch; it is durable when this returns, before anything is served in it."""
         self.driver.begin(
             core,
             ControllerStarted(
@@ -217,7 +217,7 @@ class ControllerProcess:
         self._tell_state()
 
     async def _recover_forever(self) -> None:
-        """A store that is older than the cluster is closed, for `recover` to replace; then a reign begins from it."""
+        """Close a store that is older than the cluster, wait until `recover` has replaced it, and begin a new reign."""
         while True:
             await self._store_in_doubt.wait()
             self._store_in_doubt.clear()
@@ -230,7 +230,7 @@ class ControllerProcess:
             _log.info("serving again", controller=repr(self.driver.core))
 
     def _metadata_age_ms(self) -> int:
-        """0 while this controller decides (C62)."""
+        """The age of the served metadata in ms; 0 while this controller decides (C62)."""
         return 0 if self._stopped_serving_ms is None else monotonic_ms() - self._stopped_serving_ms
 
     def _known_controllers(self) -> tuple[KnownController, ...]:
@@ -287,7 +287,7 @@ class ControllerProcess:
         return self.settings.authorization if self._tls is not None else ""
 
     def _id_of_a_new_cluster(self) -> str:
-        """With TLS the certificates were made before the cluster, so its id is the one that they name."""
+        """The id for a new cluster. With TLS it is the one in the certificates, which were made before the cluster."""
         return self._tls.identity.cluster if self._tls is not None else str(uuid.uuid4())
 
     @property
@@ -304,11 +304,11 @@ class ControllerProcess:
         _replace_text(self.settings.data_dir / ENDPOINT_NAME, json.dumps(content) + "\n")
 
     def _fail(self, error: BaseException) -> NoReturn:
-        """A background task ended by an exception, which is the process's end."""
+        """End the process, because a background task ended with an exception."""
         self.driver.fail(error)
 
     async def copy_store(self) -> None:
-        """Write a copy of the store into its directory; a failure is logged and has no other effect."""
+        """Write a copy of the store into its directory; a failure is only logged."""
         if not self.driver.core.serves:
             _log.warning("store not copied", reason="it is older than the cluster")
             return
@@ -320,7 +320,7 @@ class ControllerProcess:
             _log.info("store copied", file=str(self.settings.data_dir / COPY_NAME))
 
     async def shut_down(self) -> ExitCode:
-        """Stop serving, finish what was begun, let go of the store. Nodes keep their roles meanwhile."""
+        """Stop serving, finish pending work, close the store. Nodes keep their roles meanwhile."""
         await self.health.set_serving(False)
         await self.prober.close()
         self.driver.watches.end_all(Refusal(ErrorCode.NETWORK_EXCEPTION, "the controller stops; reconnect"))
@@ -332,7 +332,7 @@ class ControllerProcess:
         return ExitCode.CLEAN
 
     async def _stop_servers(self) -> None:
-        """Serve no more, and end what runs beside."""
+        """Stop the servers and the background tasks."""
         await asyncio.gather(*(server.stop(_SERVER_GRACE_S) for server in self._servers))
         await self._tasks.close()
 
@@ -347,10 +347,10 @@ class ControllerProcess:
 
 
 def _refuse_newer(state: ClusterState) -> None:
-    """An older release must not decide for a cluster that uses what it does not know.
+    """Refuse a cluster that uses features which this release does not know.
 
     Raises:
-        ValueError: the cluster's feature level is beyond this release's.
+        ValueError: the cluster's feature level is above this release's.
     """
     if state.header.feature_level > types.HIGHEST:
         raise ValueError(
@@ -360,7 +360,7 @@ def _refuse_newer(state: ClusterState) -> None:
 
 
 def _replace_text(path: Path, text: str) -> None:
-    """Replace a small file whole; readers see the old or the new one.
+    """Replace a small file atomically: readers see either the old or the new one.
 
     Raises:
         StoreFailed: it cannot be written.
@@ -374,19 +374,19 @@ def _replace_text(path: Path, text: str) -> None:
 
 
 # ---- directory_lock
-# One process for each controller's data directory, for a controller whose store is elsewhere.
+# The lock on a data directory, so that only one process uses it, for a controller whose store is elsewhere.
 #
-# Invariant: the lock ends with the process that holds it, however it ends.
+# Invariant: the lock ends together with its process, however that ends.
 
 
 class DirectoryLock:
     """The lock of one directory, held until `release`."""
 
     def __init__(self, data_dir: Path) -> None:
-        """Take it.
+        """Take the lock.
 
         Raises:
-            StoreInUse: another process has it.
+            StoreInUse: another process holds it.
         """
         data_dir.mkdir(parents=True, exist_ok=True)
         self._handle = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -397,5 +397,5 @@ class DirectoryLock:
             raise StoreInUse(f"data_dir {data_dir} is in use by another controller; give each its own") from error
 
     def release(self) -> None:
-        """Let another process have it."""
+        """Release the lock."""
         os.close(self._handle)

@@ -1,4 +1,4 @@
-"""What a reign asks etcd and the active controller: each question is a task that ends in exactly one event."""
+"""The questions of a reign to etcd and to the active controller: each is a task that ends in exactly one event."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from strandline.runtime.process import OwnTasks
 
 READ_S = etcd_client.READ_S + 0.25
 WRITE_S = etcd_client.WRITE_S + 0.25
-"""A little longer than one member may take: a member that hangs is passed over before the question ends."""
+"""A little longer than one member may take, so that another member is tried before the question ends."""
 _LOG_S = 30.0
-"""How long a take-over may read the log that its watch has not brought."""
+"""Time limit for a take-over to read the part of the log that its watch has not delivered."""
 _ANNOUNCE_S = 1.0
 
 _log = structlog.get_logger("strandline.reign")
 
 
 class ReignQuestions:
-    """Asks for one controller. ``step`` takes the events."""
+    """Asks on behalf of one controller. ``step`` is called with the events."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class ReignQuestions:
         step: Callable[[ReignEvent], None],
     ) -> None:
         self.last_offset = 0
-        """Of the store's head, as it was read last."""
+        """The offset of the store's head at the last reading."""
         self.unanswered_s: float | None = None
-        """When the first of the readings began to fail that have failed since; None after an answer."""
+        """Since when every reading of the store has failed, in monotonic seconds; None after an answer."""
         self.on_head_read: Callable[[int, Head | None], None] = lambda _asked_ms, _head: None
-        """The store's head was read, by a read that began at that time."""
+        """Called after each reading of the store, with the time at which it began and the store's head."""
         self._store = store
         self._presence = presence
         self._reports = reports
@@ -77,11 +77,11 @@ class ReignQuestions:
 
     @property
     def is_store_up(self) -> bool:
-        """Whether the last reading of the store had an answer."""
+        """Whether the last reading of the store was answered."""
         return self.unanswered_s is None
 
     def append(self, effect: effects.Append, batch: TransactionBatch) -> None:
-        """Append ``batch``, which ``effect`` names by its head."""
+        """Append ``batch``, whose head is in ``effect``."""
 
         async def work() -> ReignEvent:
             done = await self._store.append(effect.token, effect.after, batch)
@@ -89,15 +89,15 @@ class ReignQuestions:
                 return events.AppendRefused(self._clock(), effect.question, done.revision, done.holder, done.head)
             return events.Appended(self._clock(), effect.question, done)
 
-        # A large transaction is several calls, each with its own deadline.
+        # A large transaction takes several calls, each with its own deadline.
         self._ask(effect.question, work, WRITE_S * (1 + sum(len(piece.parts) for piece in batch.pieces)))
 
     def name_successor(self, token: int, controller_id: str) -> None:
-        """Write down which controller is to be next; a resignation waits for it."""
+        """Write the successor's id to the store; a resignation waits until this is done."""
         self._naming = self._tasks.own(self._put_successor(token, controller_id))
 
     async def announce_forever(self) -> None:
-        """Keep this controller's address and position in the store, as long as its lease lives."""
+        """Keep this controller's address and position in the store up to date, while it has a lease."""
         while True:
             if self._lease is not None:
                 try:
@@ -162,7 +162,7 @@ class ReignQuestions:
             try:
                 view = await self._store.read()
             except (EtcdError, asyncio.CancelledError):
-                # Cancelled: its time was over.
+                # Cancelled means that the time limit was reached.
                 self.unanswered_s = self.unanswered_s or self._clock() / 1000
                 raise
             self.unanswered_s = None
@@ -223,16 +223,16 @@ class ReignQuestions:
 
 
 # ---- active_stream
-# A standby's stream to the active controller: that it breaks is the first sign of the other's end (C19).
+# A standby's stream to the active controller; its end is the first sign that the other one has ended (C19).
 
 _AGAIN_S = 0.2
 
 
 class ActiveStream:
-    """Holds one stream, to the controller that was named last.
+    """Holds one stream, to the last holder given to `follow`.
 
-    ``address_of`` gives a holder's internal address while it is known to decide, else None; ``is_wanted`` says whether
-    this controller still waits for that holder's end; ``lost`` gets each holder whose open stream broke.
+    ``address_of`` returns a holder's internal address while it is known to be active, else None; ``is_wanted`` returns
+    whether this controller still waits for that holder's end; ``lost`` is called when an open stream to a holder broke.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class ActiveStream:
         self._streaming: tuple[int, asyncio.Task[None]] | None = None
 
     def follow(self, holder: Holder) -> None:
-        """Stream to this one from now on; a stream to the same reign is kept."""
+        """Open a stream to this holder instead of the last one; a stream to the same reign is kept."""
         if self._streaming is not None:
             token, streaming = self._streaming
             if token == holder.token:
@@ -268,7 +268,7 @@ class ActiveStream:
             await asyncio.sleep(_AGAIN_S)
 
     async def _was_open(self, address: Endpoint) -> bool:
-        """Returns, when the stream has broken, whether it was ever open."""
+        """Stream until the stream breaks; return whether it was ever open."""
         opened = False
         watch = self._channels.to(address).unary_stream(
             "/grpc.health.v1.Health/Watch",

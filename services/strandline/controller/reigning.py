@@ -1,4 +1,4 @@
-"""Performs what `core.reign` decides: asks etcd and the active controller, runs the controller's core while it reigns.
+"""Performs the decisions of `core.reigns`: asks etcd and the active controller, and runs the core during a reign.
 
 Invariant: every question ends in exactly one event; nothing enters the controller's core unless the reign serves at
 that moment; a batch that is not known to be stored is neither answered nor published (C9).
@@ -40,48 +40,48 @@ _SEEN_S = 5.0
 _FOLLOW_AGAIN_S = 1.0
 _HAND_OVER_S = 3.0
 _MOST_WAITING = 1_000
-"""Transactions that may wait for the store before changes are refused at the door."""
+"""The number of calls that may wait for the store; with more, changes are refused on arrival."""
 
 _log = structlog.get_logger("strandline.reign")
 
 
 class Reigns(Protocol):
-    """What the process does at the borders of a reign."""
+    """What the process does when a reign begins, pauses or ends."""
 
     def start_core(self, state: ClusterState | None) -> ControllerDriver:
-        """Make core and driver over ``state``, and step its start."""
+        """Make a core from ``state`` and its driver, and step the core's start."""
         ...
 
     def doors_opened(self, *, first: bool) -> None:
-        """Calls are served from now on; ``first``: for the first time in this reign."""
+        """Note that calls are served from now on; ``first``: for the first time in this reign."""
         ...
 
     def doors_closed(self) -> None:
-        """Calls are refused from now on."""
+        """Note that calls are refused from now on."""
         ...
 
     def core_dropped(self) -> None:
-        """The driver is gone."""
+        """Note that the driver is no longer used."""
         ...
 
     def tell(self, event: StateEvent) -> None:
-        """Export what happened to this process's reign."""
+        """Export an event about this process's reign."""
         ...
 
 
 class ReignStore:
-    """The store as the driver of one reign sees it."""
+    """The store of one reign, for its driver."""
 
     def __init__(self, reigning: Reigning, reign_id: str) -> None:
         self._reigning = reigning
         self._reign_id = reign_id
 
     async def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Append transactions, in as many batches as it takes.
+        """Append transactions, in as many batches as needed.
 
         Raises:
-            StoreDeposed: the reign is over, and nothing of this is stored.
-            StoreAway: the reign is over, and some of it may be stored.
+            StoreDeposed: the reign is over, and none of them is stored.
+            StoreAway: the reign is over, and some of them may be stored.
         """
         done = False
         for batch in batches(self._reign_id, transactions, part_bytes=self._reigning.store.part_bytes):
@@ -89,7 +89,7 @@ class ReignStore:
             if settled is Settled.REFUSED and not done:
                 raise StoreDeposed("another controller decides now, and this change was not stored; ask again")
             if settled is not Settled.DONE:
-                raise StoreAway("the controller was replaced while it stored this change; look whether it was done")
+                raise StoreAway("the controller was replaced while it stored this change; check whether it was done")
             done = True
 
 
@@ -115,9 +115,9 @@ class Reigning:
         self.driver: ControllerDriver | None = None
         """The driver of this process's reign, if it has one."""
         self.stopped: asyncio.Event = asyncio.Event()
-        """Set when this controller will decide no more."""
+        """Set when this controller will never decide again."""
         self.reason: str | None = None
-        """Why it stopped, if it was not asked to."""
+        """Why it stopped; None if it was asked to stop, or has not stopped."""
         self.reigns_begun = 0
         self._process = process
         self._seen = seen
@@ -158,7 +158,7 @@ class Reigning:
         }
 
     def begin(self) -> None:
-        """Follow the store, ask for a lease, and decide when it is this controller's turn."""
+        """Start to follow the store, to hold a lease, and to become active when it is this controller's turn."""
         self._follow()
         self._tasks.own(self._tick_forever())
         self._tasks.own(self._tick_core_forever())
@@ -167,7 +167,7 @@ class Reigning:
         self._tasks.own(self.health.look_forever(lambda: self._closed_s is not None))
 
     async def hand_over(self, *, to: str | None = None, then_stop: bool = False) -> None:
-        """Decide no more, as soon as what is under way is stored; with ``then_stop``, return when that is so."""
+        """Stop deciding once pending transactions are stored; with ``then_stop`` wait for that, and stop for good."""
         self._reports.hand_over_asked()
         self.step(events.HandOverAsked(self._clock(), to, then_stop))
         if then_stop:
@@ -191,9 +191,9 @@ class Reigning:
         )
 
     async def confirm(self) -> None:
-        """See `Among.confirm`: the holder of the key at a read that begins now has every change answered before.
+        """See `Among.confirm`: the holder of the key at a read that begins now has made every change answered so far.
 
-        A lease does not show that: this process may have been stopped since it looked at its clock (C12).
+        A lease cannot prove this: the process may have been paused since it last read its clock (C12).
         """
         self.deciding()
         token = self._token
@@ -203,7 +203,7 @@ class Reigning:
         except (EtcdError, StoreFailed, TimeoutError) as error:
             raise Refused.of(refused(Why.STORE_AWAY, self._undecided().store_unreachable)) from error
         if view.holder is None or view.holder.token != token:
-            changed = "this controller decides no more, or another one does; ask again"
+            changed = "this controller is no longer active; ask again"
             raise Refused.of(refused(Why.STANDBY, changed))
 
     async def hand_over_to(self, to: str | None) -> str:
@@ -221,20 +221,20 @@ class Reigning:
                     self._moved.clear()
                     await self._moved.wait()
         except TimeoutError as error:
-            raise Refused(ErrorCode.REQUEST_TIMED_OUT, "the hand-over has not ended yet; look again") from error
+            raise Refused(ErrorCode.REQUEST_TIMED_OUT, "the hand-over has not ended yet; check again") from error
         return self.presence.controller_id
 
     def store_is_older(self, reason: str) -> None:
-        """A node has proven that the store forgot something: nothing is decided from it any more (TR18)."""
+        """Stop deciding from this store, because a node has proven that the store lost something (TR18)."""
         self.step(events.StoreBroken(self._clock(), reason))
 
     async def close(self) -> None:
-        """End everything that runs."""
+        """End all tasks and close the store."""
         await self._tasks.close()
         await self.store.close()
 
     def step(self, event: ReignEvent) -> None:
-        """Let an event happen, and perform what follows from it."""
+        """Step an event and perform its effects."""
         before = self.core.state
         try:
             wanted = self.core.step(event)
@@ -247,22 +247,22 @@ class Reigning:
             self._perform[type(effect)](effect)
 
     def deciding(self) -> ControllerDriver:
-        """The driver that decides now.
+        """The driver of this controller, while it is active.
 
         Raises:
-            Refused: NOT_CONTROLLER, with a hint where another one is known to decide.
+            Refused: NOT_CONTROLLER, with a hint if another controller is known to be active.
         """
         driver = self.driver
         if driver is None or not self.core.serves(self._clock()):
             raise Refused.of(self.refusal())
         if len(driver.calls) > _MOST_WAITING:
-            # The store has not answered for a while, and may not before the reign is unsure (C26).
+            # The store has not answered for a while, and may not answer before the reign becomes uncertain (C26).
             waiting = f"{len(driver.calls)} calls wait for the controllers' store; ask again"
             raise Refused.of(refused(Why.STORE_AWAY, waiting))
         return driver
 
     def refusal(self) -> Refusal:
-        """Why this controller decides nothing, and who does."""
+        """Why this controller decides nothing, and which one is active if that is known."""
         if self.reason is not None:
             return Refusal(ErrorCode.NOT_CONTROLLER, self.reason)
         active = self.store.active
@@ -280,7 +280,7 @@ class Reigning:
         return Undecided(self._why, since_s, self.health.last)
 
     async def append(self, batch: TransactionBatch) -> Settled:
-        """Append one batch of this reign; returns what became of it, as soon as that is known."""
+        """Append one batch of this reign; return the outcome as soon as it is known."""
         assert self._batch is None, "one batch at a time"
         settled: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
         self._batch = batch, settled
@@ -318,11 +318,11 @@ class Reigning:
 
     @property
     def reign_id(self) -> str:
-        """Of the reign that this process begins, 32 hexadecimal digits; empty while it has none."""
+        """The id of this process's latest reign, 32 hexadecimal digits; empty before its first."""
         return self._reign_id
 
     def store_of_reign(self) -> ReignStore:
-        """The store for the driver of the reign that begins."""
+        """The store of the reign that begins, for its driver."""
         return ReignStore(self, self._reign_id)
 
     def _finish_core(self, _: effects.FinishCore) -> None:
@@ -337,17 +337,17 @@ class Reigning:
         driver, self.driver = self.driver, None
         self._report(self._reports.dropped(is_stopped=self.core.state is State.STOPPED, offset=self._offset()))
         self._closed_s = None
-        # On the loop, which has nothing else to do for this controller now.
+        # Not in a thread: the event loop has nothing else to do for this controller now.
         self._seen.note(self.store.etcd.cluster_id, self.core.revision, self.store.applied)
         if driver is not None:
             driver.drop(self.refusal())
             if self._performing is not None:
                 self._performing.cancel()
             self._process.core_dropped()
-        # Not within this step: the core that said so is still in it.
-        asyncio.get_running_loop().call_soon(self._begin_anew)
+        # Not within this step, in which the core still is.
+        asyncio.get_running_loop().call_soon(self._begin_again)
 
-    def _begin_anew(self) -> None:
+    def _begin_again(self) -> None:
         self.store.forget()
         self._follow()
         if self.core.state is State.DEPOSED:
@@ -419,7 +419,7 @@ class Reigning:
         finally:
             self._snapshotting = False
 
-    # What runs all the time.
+    # Background tasks.
 
     def _follow(self) -> None:
         if self._following is not None:

@@ -1,6 +1,6 @@
-"""What the controller shows of itself: counts of its events and commits, its refusals, its metrics port.
+"""What the controller reports of itself: counts of its events and commits, its refusals, its metrics port.
 
-Invariant: an event reaches the export exactly as it came, and a commit is the store's own.
+Invariant: counting changes neither the events nor the commits.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from strandline.runtime.refusals import Refusals
 
 
 class ControllerPlace(NamedTuple):
-    """Where this controller is among all of its cluster."""
+    """A controller's role and position among the controllers of its cluster."""
 
     is_active: bool
     lag: int
     reigns: int
     is_store_up: bool
     store_bytes: int | None = None
-    """Of the largest member's file; None where no member said it."""
+    """Size of the largest etcd member's database file; None if no member reported it."""
     quota_bytes: int = 0
 
 
 class TimedCommits:
-    """What takes the commits of one reign, timed."""
+    """Passes on the commits of one reign and times them."""
 
     def __init__(self, store: Store, counts: ControllerCounts) -> None:
         self._commits = store
@@ -83,20 +83,20 @@ class TimedStore(TimedCommits):
 
 
 class CountedSink:
-    """A sink whose events are counted on their way."""
+    """Counts events and passes them on to a sink."""
 
     def __init__(self, sink: Sink, counts: ControllerCounts) -> None:
         self._sink = sink
         self._counts = counts
 
     def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
-        """Count it, pass it on."""
+        """Count an event and pass it on."""
         self._counts.count(event)
         self._sink.take(tp, event)
 
 
 class Seen:
-    """The eyes on one controller."""
+    """The counts, the refusals and the metrics port of one controller."""
 
     def __init__(self, settings: ControllerSettings) -> None:
         self._settings = settings
@@ -105,7 +105,7 @@ class Seen:
         self.refusals = Refusals()
 
     def refused(self, method: str, refusal: Refusal) -> None:
-        """A call, or what it asked for, was refused."""
+        """Note that a call, or a part of it, was refused."""
         self.refusals.note(method.rpartition("/")[2], refusal)
 
     def open(
@@ -115,10 +115,10 @@ class Seen:
         https: HttpsContext | None,
         place: Callable[[], ControllerPlace],
     ) -> str:
-        """Be scraped from now on, if a port is asked for; returns its address, or nothing.
+        """Open the metrics port if the settings ask for one; return its address, or an empty string.
 
         Raises:
-            PortTaken: the address is taken, or is not this machine's.
+            PortTaken: the address is taken or not local.
         """
 
         def read() -> Iterator[Figure]:
@@ -148,6 +148,6 @@ class Seen:
             raise PortTaken(parse_endpoint(self._settings.metrics_bind)) from error
 
     async def close(self) -> None:
-        """Be scraped no more."""
+        """Close the metrics port."""
         if self._port is not None:
             await asyncio.to_thread(self._port.close)

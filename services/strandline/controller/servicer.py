@@ -1,6 +1,6 @@
-"""ControllerService: its calls become events of the core, and the core's answers messages.
+"""ControllerService: turns its calls into events of the core, and the core's answers into messages.
 
-Invariant: a handler holds no state and takes no decision of the protocol.
+Invariant: a handler holds no state and makes no decision of the protocol.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Answer = TypeVar("_Answer")
 class ControllerServicer:
     """ControllerService of one controller. ``on_watch_ended`` is called for every watch that its peer ended.
 
-    ``driver`` gives the one that decides now, or raises `Refused` while this controller does not.
+    ``driver`` returns the driver while this controller is active, and raises `Refused` otherwise.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ControllerServicer:
     async def ReportReplicaLogs(
         self, request: pb.ReportReplicaLogsRequest, context: Context
     ) -> pb.ReportReplicaLogsResponse:
-        """Takes what a node reports of its logs."""
+        """Takes a node's report about its logs."""
         return convert.REPORTED.write(await self._ask(convert.read_report(request), ReplicaLogsReported))
 
     async def ShutdownNode(self, request: pb.ShutdownNodeRequest, context: Context) -> pb.ShutdownNodeResponse:
@@ -89,7 +89,7 @@ class ControllerServicer:
         return admin.write_shutdown_begun(answer)
 
     async def UnregisterNode(self, request: pb.UnregisterNodeRequest, context: Context) -> pb.UnregisterNodeResponse:
-        """Removes a node that is gone for good."""
+        """Removes a node permanently."""
         answer = await self._ask(admin.UNREGISTER_NODE.read(request), messages.NodeUnregistered)
         return admin.UNREGISTERED.write(answer)
 
@@ -98,14 +98,14 @@ class ControllerServicer:
         return admin.write_nodes_listed(await self._ask(admin.LIST_NODES.read(request), messages.NodesListed))
 
     async def GetMetadata(self, request: pb.GetMetadataRequest, context: Context) -> pb.GetMetadataResponse:
-        """Return the state once."""
+        """Returns the state once."""
         if request.linearizable:
             self._deciding()
             await self._among.confirm()
         return admin.write_metadata(await self._ask(admin.read_get_metadata(request), messages.MetadataListed))
 
     async def WatchMetadata(self, request: pb.WatchMetadataRequest, context: Context) -> None:
-        """Send the state, then every change of it."""
+        """Sends the state, then every change of it."""
         driver = self._driver
         watch = await driver.watch(admin.read_watch(request))
         try:
@@ -197,7 +197,7 @@ class ControllerServicer:
         return reassignments.write_listed(answer)
 
     async def DrainNode(self, request: pb.DrainNodeRequest, context: Context) -> pb.DrainNodeResponse:
-        """Drains a node, or ends that."""
+        """Starts or stops draining a node."""
         answer = await self._ask(reassignments.DRAIN.read(request), messages.NodeDrained)
         return reassignments.DRAINED.write(answer)
 
@@ -206,7 +206,7 @@ class ControllerServicer:
         return acls.write_created(await self._ask(acls.CREATE.read(request), messages.EntriesAltered))
 
     async def DeleteAcls(self, request: pb.DeleteAclsRequest, context: Context) -> pb.DeleteAclsResponse:
-        """Takes rules back."""
+        """Deletes rules."""
         return acls.write_deleted(await self._ask(acls.DELETE.read(request), messages.EntriesAltered))
 
     async def DescribeAcls(self, request: pb.DescribeAclsRequest, context: Context) -> pb.DescribeAclsResponse:
@@ -234,13 +234,13 @@ class ControllerServicer:
         return write_controllers(await self._among.describe())
 
     async def HandOver(self, request: pb.HandOverRequest, context: Context) -> pb.HandOverResponse:
-        """Leaves deciding to another controller."""
+        """Hands over to another controller."""
         to = request.to if request.HasField("to") else None
         return pb.HandOverResponse(controller_id=await self._among.hand_over_to(to))
 
 
 def _refuse_other_rules(answer: NodeRegistered) -> None:
-    """A registration under other rules is refused as a whole: FAILED_PRECONDITION."""
+    """Refuse the whole call, with FAILED_PRECONDITION, for a registration under other rules."""
     refusal = answer.refusal
     if refusal is not None and refusal.code is ErrorCode.INVALID_CONFIG:
         raise Refused.of(refusal)

@@ -1,6 +1,6 @@
-"""The settings of the controller, and the frozen values that the core takes from them.
+"""The settings of the controller, and the values that the core gets from them.
 
-Invariant: the two rules are given once, at the first start; later a rule that is given must be the stored one.
+Invariant: the two rules are chosen once, at the first start; a rule that is given later must equal the stored one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
 
 
 class StoreKind(StrEnum):
-    """Where a controller keeps what it decided."""
+    """Where a controller stores its decisions."""
 
     SQLITE = "sqlite"
     ETCD = "etcd"
@@ -249,7 +249,7 @@ class ControllerSettings(settings.ServiceSettings):
         """The cluster's rules: the stored ones, or at the first start the given ones and defaults.
 
         Raises:
-            ValueError: a given rule is not the stored one; the sentence names it.
+            ValueError: a given rule differs from the stored one; the message names it.
         """
         given = {name: value for name in _RULES if (value := getattr(self, name)) is not None}
         if stored is None:

@@ -1,6 +1,6 @@
-"""The process of one controller among several: a standby from its first moment, active when `core.reign` says so.
+"""The process of one controller among several: it starts as a standby, and is active when `core.reigns` decides so.
 
-Invariant: standby, reign and the way back are one process; nothing of a reign survives it here but counters.
+Invariant: one process can go from standby to active and back; only counters survive the end of a reign.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _log = structlog.get_logger("strandline.controller")
 
 
 class SeveralProcess(ControllerProcess):
-    """A controller in this process, whose store is etcd."""
+    """A controller in this process, with etcd as its store."""
 
     def __init__(self, settings: ControllerSettings, *, stop: Stop = stop_process) -> None:
         super().__init__(settings, stop=stop)
@@ -64,18 +64,18 @@ class SeveralProcess(ControllerProcess):
 
     @property
     def reigning(self) -> Reigning:
-        """What decides whether this process decides."""
+        """The part that decides whether this process is active."""
         assert self._reigning is not None, "the process has not started"
         return self._reigning
 
     async def start(self) -> None:
-        """Open the store, follow it, and serve whatever a standby serves.
+        """Open the store, follow it, and serve as a standby.
 
         Raises:
-            StoreInUse: another process has this directory, or this controller's id.
-            StoreFailed: etcd is away, too old, refuses this controller, or is another cluster's.
+            StoreInUse: another process uses this directory, or this controller's id.
+            StoreFailed: etcd does not answer, is too old, refuses this controller, or belongs to another cluster.
             PortTaken: the address is taken.
-            ValueError: the files of TLS or the password cannot be used.
+            ValueError: the TLS files or the password cannot be used.
         """
         settings = self.settings
         self._loop = asyncio.get_running_loop()
@@ -151,7 +151,7 @@ class SeveralProcess(ControllerProcess):
         return self._current.core.state.partition_count if self._current is not None else 0
 
     async def _open_store(self, store: EtcdStore, seen: SeenPosition) -> str:
-        """Returns the cluster's id."""
+        """Open the store, check that it has not gone back, and return the cluster's id."""
         try:
             await store.etcd.until_serving(_FIRST_ANSWER_S)
             health = await store.health()
@@ -167,7 +167,7 @@ class SeveralProcess(ControllerProcess):
         seen.note(store.etcd.cluster_id, view.revision, view.head)
         return cluster_id
 
-    # What `reigning.Reigns` asks for.
+    # The methods of `reigning.Reigns`.
 
     def start_core(self, state: ClusterState | None) -> ControllerDriver:
         """See `Reigns.start_core`."""
@@ -195,7 +195,7 @@ class SeveralProcess(ControllerProcess):
         return driver
 
     def _store_is_older(self, reason: str) -> None:
-        # Not within the step of the core that said so.
+        # Not within the core's step that reports it.
         self._loop.call_soon(self.reigning.store_is_older, reason)
 
     def doors_opened(self, *, first: bool) -> None:
@@ -223,7 +223,7 @@ class SeveralProcess(ControllerProcess):
         CountedSink(self.sink, self._seen.counts).take(None, event)
 
     async def shut_down(self) -> ExitCode:
-        """Hand over if this controller decides, then stop serving."""
+        """Hand over if this controller is active, then stop serving."""
         try:
             async with asyncio.timeout(_HAND_OVER_S):
                 await self.reigning.hand_over(then_stop=True)
@@ -259,12 +259,12 @@ class SeveralProcess(ControllerProcess):
             reigns=reigning.reigns_begun,
             is_store_up=reigning.questions.is_store_up,
             store_bytes=health.db_bytes if health is not None else None,
-            # Releases before 3.6 do not say what their quota is.
+            # etcd releases before 3.6 do not report their quota.
             quota_bytes=(health.quota_bytes if health is not None else 0) or self.settings.etcd_quota_bytes,
         )
 
     async def copy_store(self) -> None:
-        """See `ControllerProcess.copy_store`; any process can read what is in etcd."""
+        """See `ControllerProcess.copy_store`; not needed here, because any process can read etcd."""
         _log.warning("store not copied", reason="it is in etcd; use `controller backup --etcd-endpoints`")
 
     def _topic_name(self, topic_id: str) -> str | None:

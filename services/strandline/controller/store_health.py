@@ -1,4 +1,4 @@
-"""How etcd's members are, and what is done when they have no space."""
+"""The health of etcd's members, and the reaction when they have no space."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from strandline.metadata.store import StoreFailed, StoreWentBack
 from strandline.rpc.channels import target
 
 # ---- reign_refusal
-# Why a controller among several decides nothing at this moment, and which one does: a sentence with a hint.
+# Explains why one of several controllers decides nothing at the moment, and which one is active: a message and a hint.
 
 
 class Undecided(NamedTuple):
@@ -35,35 +35,35 @@ class Undecided(NamedTuple):
 
     why: Why
     since_s: float | None
-    """For how long, in seconds, if that is known."""
+    """How long it has decided nothing, in seconds; None if unknown."""
     health: EtcdHealth | None
 
     @property
     def no_decisions(self) -> str:
-        """The beginning of a sentence."""
+        """The first words of a message: for how long nothing has been decided."""
         return "no decisions" if self.since_s is None else f"no decisions for {self.since_s:.0f} s"
 
     @property
     def store_unreachable(self) -> str:
-        """With how many members answered last."""
+        """The message for a store without a majority, with the number of members that last answered."""
         known = f", {self.health.answering} of {self.health.members} members answer" if self.health is not None else ""
         return f"{self.no_decisions}: store unreachable{known}; bring back a majority of etcd"
 
 
 def refused(why: Why, sentence: str) -> Refusal:
-    """NOT_CONTROLLER that names no other controller."""
+    """NOT_CONTROLLER, without the name of another controller."""
     return Refusal(ErrorCode.NOT_CONTROLLER, sentence, hint=ControllerHint(why))
 
 
 def undecided(known: Undecided, *, is_active: bool, other: Presence | None, state: ClusterState | None) -> Refusal:
-    """NOT_CONTROLLER. ``is_active``: this one has the key; ``other``: the controller that is known to decide."""
+    """NOT_CONTROLLER. ``is_active``: this controller holds the key; ``other``: the one known to be active, or None."""
     why = known.why
     if why is Why.STORE_AWAY:
         return refused(why, known.store_unreachable)
     if why is Why.STORE_FULL:
         return refused(why, f"{known.no_decisions}: etcd has no space; compact, defragment, disarm the alarm")
     if is_active:
-        # It has the key, and has not begun, or waits for the store.
+        # It holds the key, but its reign has not begun, or waits for the store.
         return refused(why, "this controller is about to decide; ask again")
     if other is None:
         return refused(why, "no controller is known to decide; ask again")
@@ -77,14 +77,14 @@ def undecided(known: Undecided, *, is_active: bool, other: Presence | None, stat
 
 
 # ---- store_space
-# What frees etcd of NOSPACE: the three commands that an operator runs, with their values filled in.
+# The three commands with which an operator ends etcd's NOSPACE alarm, with their values filled in.
 #
-# Nothing here runs them: etcd may be shared, a member answers nothing while it is defragmented (etcd #20115), and an
-# alarm that is disarmed without space comes back (etcd #9992).
+# Nothing here runs them: etcd may be shared, a member does not answer while it is defragmented (etcd #20115), and an
+# alarm that is disarmed while there is no space comes back (etcd #9992).
 
 
 def remedy(members_leader_last: Sequence[Endpoint], revision: int) -> tuple[str, str, str]:
-    """Compact, defragment one member after the other, disarm; options for TLS or a user are the operator's to add."""
+    """Commands to compact, to defragment one member after the other, and to disarm; TLS options are not included."""
     everywhere = ",".join(target(member) for member in members_leader_last)
     return (
         f"etcdctl --endpoints={everywhere} compact {revision}",
@@ -100,22 +100,22 @@ _log = structlog.get_logger("strandline.reign")
 
 
 class StoreHealth:
-    """Looks at the store beside the reign."""
+    """Checks the health of the store, independently of the reign."""
 
     def __init__(self, store: EtcdStore) -> None:
         self._store = store
         self.last: EtcdHealth | None = None
-        """How the members were when they were asked last."""
+        """The members' health at the last check; None before the first."""
 
     async def look(self) -> None:
-        """Ask now. A store that does not answer leaves what was known."""
+        """Check now. If the store does not answer, the last result stays."""
         try:
             self.last = await self._store.health()
         except EtcdError as error:
             _log.debug("etcd was not looked at", reason=str(error))
 
     async def look_forever(self, is_closed: Callable[[], bool]) -> None:
-        """How large etcd's file is, and who answers: each second while nothing is decided, else for the metrics."""
+        """Check the store every 30 s for the metrics, and every second while ``is_closed``, until cancelled."""
         while True:
             await self.look()
             for _ in range(round(_LOOK_S / _LOOK_CLOSED_S)):
@@ -124,7 +124,7 @@ class StoreHealth:
                     break
 
     async def make_room(self, token: int) -> None:
-        """Delete what etcd can do without, and print what an operator runs for the rest (C29)."""
+        """Delete values that are no longer needed, and log the commands that an operator must run (C29)."""
         deleted = 0
         try:
             deleted = await self._store.make_room(token)
@@ -138,21 +138,21 @@ class StoreHealth:
 
 
 # ---- seen_position
-# How far the store had come when this controller last looked: a store that has less was restored (C40).
+# The store's position when this controller last looked; a store with a lower position was restored (C40).
 #
-# Invariant: the file is replaced whole and durably, and never says less than it did about the same etcd.
+# Invariant: the file is replaced atomically and durably, and its position in the same etcd never goes back.
 
 FILE_NAME = "seen-position.json"
 
 
 @dataclass(frozen=True, slots=True)
 class StorePosition:
-    """What was seen."""
+    """The position that was seen."""
 
     directory_id: str = ""
-    """Of the data directory, so that a controller knows an earlier process of its own."""
+    """The data directory's id, by which a controller recognizes an earlier process of its own."""
     cluster_id: str = ""
-    """Of our cluster."""
+    """The id of the Strandline cluster."""
     etcd_cluster_id: int = 0
     revision: int = 0
     reign_id: str = ""
@@ -160,11 +160,11 @@ class StorePosition:
 
 
 class SeenPosition:
-    """The file of one controller, in its data directory."""
+    """The seen position of one controller, in a file in its data directory."""
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / FILE_NAME
-        # Noted from a thread while a reign lasts, and on the loop when it ends.
+        # It is written from a thread during a reign, and on the event loop at its end.
         self._lock = threading.Lock()
         self.position = self._read()
         if not self.position.directory_id:
@@ -173,15 +173,15 @@ class SeenPosition:
             self.position = fresh
 
     def revision_of(self, etcd_cluster_id: int) -> int:
-        """The highest revision seen of this etcd; 0 for another one, whose numbers are its own."""
+        """The highest revision seen of this etcd; 0 for another one, whose revisions are unrelated."""
         return self.position.revision if self.position.etcd_cluster_id == etcd_cluster_id else 0
 
     def check(self, cluster_id: str, etcd_cluster_id: int, revision: int, head: Head | None) -> None:
-        """Compare what the store says now.
+        """Compare the store's present position with the seen one.
 
         Raises:
-            StoreFailed: it is the store of another cluster.
-            StoreWentBack: it has less than it had.
+            StoreFailed: the store belongs to another cluster.
+            StoreWentBack: its position is lower than before.
         """
         seen = self.position
         if seen.cluster_id and seen.cluster_id != cluster_id:
@@ -197,7 +197,7 @@ class SeenPosition:
         self.position = replace(seen, cluster_id=cluster_id)
 
     def note(self, etcd_cluster_id: int, revision: int, head: Head | None) -> None:
-        """Remember durably how far the store has come.
+        """Save the store's position durably.
 
         Raises:
             StoreFailed: the file cannot be written.

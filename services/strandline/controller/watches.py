@@ -1,7 +1,7 @@
-"""The watches on metadata: what each watcher is sent, and what becomes of one that cannot keep up.
+"""The watches on metadata: sends each watcher its messages, and ends the watch of one that cannot keep up.
 
-Invariant: a watcher gets one snapshot and then every change behind it, in order and without a gap, each
-addressed to its own node epoch (TR15), or its stream ends with a reason; a slow watcher delays no other.
+Invariant: a watcher gets one snapshot and then every later change, in order and without a gap, each addressed to its
+own node epoch (TR15), or its stream ends with a reason; a slow watcher does not delay any other.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Watch(Generic[_Metadata]):
         self.put(WatchNews(encode(snapshot), snapshot.is_snapshot, self.node_epoch, snapshot.position))
 
     def put(self, message: WatchNews[_Metadata]) -> None:
-        """Add a message; one too many ends the watch, and the watcher comes back for a snapshot."""
+        """Add a message; if the queue is full, end the watch: the watcher reconnects and gets a snapshot."""
         if len(self._waiting) >= self._backlog:
             behind = f"the watcher is {self._backlog} changes behind; reconnect for a snapshot"
             self.end(Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, behind))
@@ -52,7 +52,7 @@ class Watch(Generic[_Metadata]):
         self._news.set()
 
     def end(self, refusal: Refusal) -> None:
-        """End the stream with a reason, ahead of whatever still waits."""
+        """End the stream with a reason, without sending the messages that still wait."""
         if self.refusal is None:
             self.refusal = refusal
         self._news.set()
@@ -76,7 +76,7 @@ class Watch(Generic[_Metadata]):
 
 
 class Watches(Generic[_Metadata]):
-    """Every open watch. ``encode`` makes of metadata what all of its watchers are sent."""
+    """All open watches. ``encode`` turns metadata into the message that all its watchers get."""
 
     def __init__(self, backlog: int, encode: Callable[[MetadataImage], _Metadata]) -> None:
         self._backlog = backlog
@@ -91,7 +91,7 @@ class Watches(Generic[_Metadata]):
         return watch
 
     def close(self, watch: Watch[_Metadata]) -> None:
-        """The watcher is gone."""
+        """Forget a watch whose watcher is gone."""
         self._open.pop(watch, None)
 
     def publish(self, change: Publish) -> None:

@@ -1,1 +1,1 @@
-"""REMEMBERS what the controller decided: one interface, one embedded store."""
+"""REMEMBERS the controller's decisions: one interface, and two stores behind it, SQLite and etcd."""

@@ -1,9 +1,9 @@
 """The controller's state in a store: one JSON document per node, topic, partition and header.
 
-Invariant: reading what was written gives an equal value; a document with a field this release does not know is
-read without it; one that lacks a field is refused as damaged, never guessed, unless the field came later. Every
-document begins with its checksum: SQLite keeps none, and one flipped bit in an epoch would send the cluster back in
-time (A6).
+Invariant: reading a written document gives an equal value. A field that this release does not know is ignored; a
+document that lacks a field is refused as damaged, and nothing is guessed, unless the field was added later. Every
+document begins with its checksum: SQLite has none, and one flipped bit in an epoch would send the cluster back in time
+(A6).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _T = TypeVar("_T", bound=Stored)
 
 Fields = dict[str, Any]
 Present = Callable[[type, Fields], Fields]
-"""Turns the fields of a document of an earlier schema into those of the present one, for a kind of document."""
+"""Converts the fields of a document of an earlier schema into those of the present one, for a kind of document."""
 
 _WRONG = (msgspec.MsgspecError, ValueError, KeyError, AttributeError, OverflowError, RecursionError)
-"""What reading raises for a text that nothing of ours has written."""
+"""What reading raises for a text that Strandline has not written."""
 
 WRONG_JSON = (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError)
-"""What taking apart plain JSON raises for a text that nothing of ours has written: any may be nested or infinite."""
+"""What parsing plain JSON raises for a text that Strandline has not written: it may be deeply nested or infinite."""
 
 _CAME_LATER: dict[type, Fields] = {
     TopicRecord: {"created_by": "", "grown_by": []},
@@ -47,13 +47,13 @@ _CAME_LATER: dict[type, Fields] = {
         "throttle_bytes_per_s": None,
     },
 }
-"""Fields that documents of the present schema lack if an earlier release wrote them, and what that means."""
+"""Fields that documents of the present schema lack if an earlier release wrote them, with the values to use then."""
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 class DamagedDocument(ValueError):
-    """A stored document cannot be read; names what it is of and why."""
+    """A stored document cannot be read; the message names its kind and the reason."""
 
 
 def write(value: Stored) -> str:
@@ -62,16 +62,16 @@ def write(value: Stored) -> str:
 
 
 def sealed(text: str) -> str:
-    """A text behind its CRC-32C, as eight hexadecimal digits and a blank."""
+    """The text with its CRC-32C in front, as eight hexadecimal digits and a blank."""
     return f"{crc32c.crc32c(text.encode(errors='surrogatepass')):08x} {text}"
 
 
 def read(text: str, kind: type[_T], present: Present | None = None) -> _T:
-    """The value of a document's text; ``present`` turns the fields of an earlier schema into today's.
+    """The value of a document's text; ``present`` converts the fields of an earlier schema into the present ones.
 
     Raises:
-        DamagedDocument: when the checksum does not match, or the text is no JSON object, or it lacks a field, or has
-            one of a wrong kind.
+        DamagedDocument: the checksum does not match, the text is no JSON object, or a field is missing or of a wrong
+            type.
     """
     try:
         if issubclass(kind, str):
@@ -92,7 +92,7 @@ def _unsealed(text: str) -> str:
 
 
 def _with_later_fields(kind: type, document: object) -> Fields:
-    # The types have defaults for fields that a caller may leave out. A store never leaves one out.
+    # The types have defaults for fields that a caller may leave out, but a store never leaves one out.
     if not isinstance(document, dict):
         raise ValueError(f"{kind.__name__} is not an object")
     document = {**_CAME_LATER.get(kind, {}), **document}
@@ -112,9 +112,9 @@ def _fields(kind: type) -> tuple[tuple[str, type | None], ...]:
 
 
 # ---- first_schema
-# The documents of the store's first schema, turned into those of the present one.
+# Converts the documents of the store's first schema into those of the present one.
 #
-# Invariant: a store is turned as a whole in the transaction that opens it, so no store has documents of both schemas.
+# Invariant: a store is converted as a whole in the transaction that opens it, so none has documents of both schemas.
 
 _OF_THE_IMAGE = (
     "node_id", "node_epoch", "roles", "client_endpoint", "internal_endpoint", "rack", "fenced", "shutting_down",
@@ -125,13 +125,13 @@ def turned(kind: type, old: Fields) -> Fields:
     """A document of the first schema in the form of the present one.
 
     Raises:
-        KeyError, AttributeError: it lacks a field, or has one of a wrong kind.
+        KeyError, AttributeError: a field is missing or of a wrong type.
     """
     return _TURN[kind](old) if kind in _TURN else old
 
 
 def _header(old: Fields) -> Fields:
-    # The earliest stores have no secret; the next start makes one.
+    # The earliest stores have no secret; the next start generates one.
     return {"secret": "", **old}
 
 

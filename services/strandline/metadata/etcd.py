@@ -1,7 +1,7 @@
 """The controllers' store in etcd: a log of transactions that only the holder of the election key can extend.
 
-Invariant: every write of a reign compares its token, every append the revision of `head` as well (C7); the copy of
-the state that a process has here is exactly the log up to `applied`, whether it came by snapshot, log or watch.
+Invariant: every write of a reign compares its token, and every append also the revision of `head` (C7); a process's
+copy of the state is exactly the log up to `applied`, whether it came from a snapshot, the log or the watch.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from strandline.metadata.documents import WRONG_JSON, DamagedDocument
 from strandline.metadata.transactions import pack, state_of, unpack, whole
 
 _PAGE = 50
-"""Log values read at a time, which bounds the size of one answer."""
+"""Log values read in one request, which bounds the size of its answer."""
 _TAIL = 1_000
-"""Log values kept behind a snapshot, for those that lag (C11)."""
+"""Log values before a snapshot that are kept for followers that lag (C11)."""
 _AGAIN_S = 0.1
 _BEYOND_EVERY_OFFSET = 1 << 62
 OLDEST = (3, 4)
 FLOORS = ((3, 5, 13), (3, 4, 1_000))
-"""Older ones, which is all of 3.4, lose data on a crash or revoke leases in use.
+"""Releases of a line below these, which is all of 3.4, may lose data on a crash or revoke leases in use.
 
 etcd #13766, #14685, #15271, #15247."""
 
 
 class StoreView(NamedTuple):
-    """``active``, ``head`` and ``handover`` at one revision; `core.reign_events.StoreRead`."""
+    """``active``, ``head`` and ``handover`` at one revision; becomes a `core.reigns.events.StoreRead`."""
 
     revision: int
     holder: Holder | None
     head: Head | None
     successor: str | None = None
-    """Controller id that the last holder named, until the next one takes the key; only `EtcdStore.read` looks."""
+    """The controller id that the last holder named, until the next one takes the key; only `EtcdStore.read` sets it."""
 
 
 class EtcdHealth(NamedTuple):
-    """How the members are, as far as they answer."""
+    """The health of the members that answered."""
 
     answering: int
     members: int
@@ -54,13 +54,13 @@ class EtcdHealth(NamedTuple):
     alarms: tuple[str, ...]
     db_bytes: int
     quota_bytes: int
-    """0 where no member says it: releases before 3.6 do not."""
+    """0 if no member reports it; releases before 3.6 do not."""
     members_leader_last: tuple[Endpoint, ...]
-    """In the order in which they may be defragmented."""
+    """All members, in the order in which they may be defragmented."""
 
 
 class EtcdStore:
-    """One controller's way to the store. Each method is one question; `core.reign` decides which comes when."""
+    """One controller's access to the store. Each method is one request; `core.reigns` decides when to make which."""
 
     def __init__(self, etcd: Etcd, prefix: str, *, part_bytes: int = 1 << 20, snapshot_every: int = 1_000) -> None:
         self.etcd = etcd
@@ -68,26 +68,26 @@ class EtcdStore:
         self.part_bytes = part_bytes
         self.snapshot_every = snapshot_every
         self.state: ClusterState | None = None
-        """The copy of what is stored, up to `applied`."""
+        """This process's copy of the stored state, up to `applied`."""
         self.applied: Head | None = None
         self.active: etcd_layout.Presence | None = None
-        """Who holds the key, as it describes itself."""
+        """The holder of the key, as it describes itself."""
         self._since_snapshot = 0
         self._bytes_since_snapshot = 0
         self._trusts_head = True
         self.takes_log = True
-        """Whether `follow` applies the log; a reign applies what it appends by itself."""
+        """Whether `follow` applies the log; during a reign `settled` applies what this process appends."""
         self.on_change: Callable[[ClusterState, Transaction | None], None] = lambda _state, _transaction: None
-        """The copy became this state: by this transaction, or (None) by a snapshot."""
+        """Called with the copy's new state, and the transaction that led to it or None for a snapshot."""
 
     # Opening.
 
     async def open(self, new_cluster_id: str) -> str:
-        """The id of the cluster that is kept here, which is ``new_cluster_id`` if there was none.
+        """Open the store and return its cluster's id; an empty store becomes the one of ``new_cluster_id``.
 
         Raises:
             StoreMarked: the store is half migrated, or was moved.
-            StoreFailed: etcd is away, too old, refuses this user, or holds something else.
+            StoreFailed: etcd does not answer, is too old, refuses this user, or holds something else.
         """
         value = _format_value(new_cluster_id)
         await self._refuse_marked()
@@ -112,7 +112,7 @@ class EtcdStore:
         return cluster_id
 
     async def health(self) -> EtcdHealth:
-        """Ask every member how it is."""
+        """Ask every member for its health."""
         answers = await asyncio.gather(*(self.etcd.status(m) for m in self.etcd.endpoints), return_exceptions=True)
         good = [answer for answer in answers if not isinstance(answer, BaseException)]
         return EtcdHealth(
@@ -133,11 +133,11 @@ class EtcdStore:
     # The key (C12 to C20).
 
     async def grant(self, ttl_ms: int) -> int:
-        """A new lease. Raises `Unanswered`, `NoSpace`, `StoreFailed`."""
+        """Take a lease and return its id. Raises `Unanswered`, `NoSpace`, `StoreFailed`."""
         return await self.etcd.grant(max(1, round(ttl_ms / 1000)))
 
     async def renew(self, lease_id: int) -> bool:
-        """Renew a lease; False when it is over. Raises `Unanswered`, `StoreFailed`."""
+        """Renew a lease; return False if it has ended. Raises `Unanswered`, `StoreFailed`."""
         try:
             await self.etcd.renew(lease_id)
         except LeaseGone:
@@ -145,17 +145,17 @@ class EtcdStore:
         return True
 
     async def revoke(self, lease_id: int) -> None:
-        """End a lease; a failure has no consequence, because the lease ends by itself."""
+        """End a lease. A failure is ignored, because the lease expires anyway."""
         try:
             await self.etcd.revoke(lease_id)
         except EtcdError:
             return
 
     async def campaign(self, lease_id: int, presence: etcd_layout.Presence, *, serves: bool = True) -> int | StoreView:
-        """Take the key if it is free: the token, or who has it. A migration does not serve, and may take any store.
+        """Take the key if it is free; return the token, or a view with the holder. A migration can take marked stores.
 
         Raises:
-            StoreMarked: the store was moved since it was opened.
+            StoreMarked: the store was moved after it was opened.
             Unanswered, NoSpace, StoreFailed: see `append`.
         """
         active, moved = self.keys.active, self.keys.moved
@@ -172,19 +172,19 @@ class EtcdStore:
         return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
 
     async def read(self) -> StoreView:
-        """``active``, ``head`` and ``handover``, linearizably. Raises `Unanswered`, `StoreDamaged`, `StoreFailed`."""
+        """Read the three keys of the view, linearizably. Raises `Unanswered`, `StoreDamaged`, `StoreFailed`."""
         answer = await self.etcd.look(get(self.keys.active), get(self.keys.head), get(self.keys.successor))
         return self._view(answer.header.revision, *(found(answer, place) for place in range(3)))
 
     async def has_alarm(self) -> bool:
-        """Whether a member has no space, or is corrupt (C16). Raises `Unanswered` when none says."""
+        """Whether a member has no space, or is corrupt (C16). Raises `Unanswered` if no member answers."""
         health = await self.health()
         if not health.answering:
             raise Unanswered("no member of etcd says how it is")
         return any("alarm" in error for error in health.alarms)
 
     async def take_key(self, token: int) -> tuple[int, bool]:
-        """Delete the key of a dead controller: the revision, and whether it was there."""
+        """Delete the key of a dead controller; return the revision, and whether the key was there."""
         active = self.keys.active
         answer = await self.etcd.txn([created_at(active, token)], [delete(active)])
         return answer.header.revision, answer.succeeded
@@ -198,11 +198,11 @@ class EtcdStore:
     # The log (C6 to C9).
 
     async def append(self, token: int, after: int, batch: etcd_layout.TransactionBatch) -> int | StoreView:
-        """Append a batch once: the head's new revision, or what is there instead.
+        """Append a batch once: return the head's new revision, or a view of what the store holds instead.
 
         Raises:
-            Unanswered: it may have been appended, now or later.
-            NoSpace, StoreFailed: it was not.
+            Unanswered: the batch may have been appended, or may still be.
+            NoSpace, StoreFailed: it was not appended.
         """
         keys = self.keys
         ours = created_at(keys.active, token)
@@ -222,7 +222,7 @@ class EtcdStore:
         return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
 
     def settled(self, batch: etcd_layout.TransactionBatch, head: Head) -> None:
-        """An append of this process is in the log: so it is in the copy."""
+        """Apply a batch that this process has appended to the log to the copy of the state."""
         known = self.applied.offset if self.applied is not None else -1
         for transaction in batch.transactions:
             if transaction.header.metadata_offset > known:
@@ -237,7 +237,7 @@ class EtcdStore:
         return self._since_snapshot >= self.snapshot_every or self._bytes_since_snapshot >= 4 << 20
 
     async def snapshot(self, token: int) -> bool:
-        """Write a snapshot of the copy and trim the log behind it; False when the token is over.
+        """Write a snapshot of the copy and trim the log before it; return False if the reign of the token is over.
 
         Raises `Unanswered`, `NoSpace`, `StoreFailed`.
         """
@@ -259,9 +259,9 @@ class EtcdStore:
         return done.succeeded
 
     async def make_room(self, token: int) -> int:
-        """Delete the log that the snapshot holds; etcd deletes it without needing space for anything else (C29).
+        """Delete the log values that the snapshot covers; return how many. etcd needs no space for this (C29).
 
-        Returns how many values went. Followers that lag read the snapshot instead. Raises `Unanswered`, `StoreFailed`.
+        Followers that lag read the snapshot instead. Raises `Unanswered`, `StoreFailed`.
         """
         kept = await self.etcd.get(self.keys.current_snapshot)
         if kept is None:
@@ -274,11 +274,11 @@ class EtcdStore:
         return sum(each.response_delete_range.deleted for each in answer.responses) if answer.succeeded else 0
 
     async def replace(self, state: ClusterState, reign_id: str, *, token: int = 0) -> None:
-        """Make ``state`` all that is stored, while no controller holds the key (recovery, TR18), or with ``token``.
+        """Replace the whole content by ``state``, if no controller holds the key (recovery, TR18), or with ``token``.
 
         Raises:
             StoreInUse: a controller holds the key.
-            StoreFailed: it is not certain that it was done; what was there may be there still. Run it again.
+            StoreFailed: the outcome is unknown; the old content may still be there. Run it again.
         """
         keys = self.keys
         packed = await asyncio.to_thread(lambda: pack(whole(state)))
@@ -310,17 +310,17 @@ class EtcdStore:
             raise store.StoreInUse("a controller holds the store in etcd; stop every controller first")
 
     async def read_state(self) -> ClusterState | None:
-        """Everything that is stored, as it is now; None when nothing ever was.
+        """Read the whole state; None if nothing was ever stored.
 
         Raises:
-            StoreMarked: it is half migrated, or was moved.
-            StoreFailed: etcd is away, or what it holds is damaged.
+            StoreMarked: the store is half migrated, or was moved.
+            StoreFailed: etcd does not answer, or its content is damaged.
         """
         await self._refuse_marked()
         return await self.read_marked_state()
 
     async def read_marked_state(self) -> ClusterState | None:
-        """As `read_state`, for a migration, which may go on with a store that must not serve."""
+        """As `read_state`, but also for a store that must not serve, with which a migration may continue."""
         self.forget()
         try:
             await self._read_from_snapshot(0)
@@ -331,9 +331,9 @@ class EtcdStore:
         return self.state
 
     async def read_for_recovery(self) -> ClusterState | None:
-        """As `read_state`; but where ``head`` is damaged, what snapshot and log hold as far as they can be read.
+        """As `read_state`, but if ``head`` is damaged, read snapshot and log as far as possible.
 
-        What a recovery decides is above all that its nodes know, so an end that is missing here is not given again.
+        A recovery continues above everything that its nodes have seen, so positions lost here are not used twice.
         """
         await self._refuse_marked()
         try:
@@ -350,7 +350,7 @@ class EtcdStore:
 
     @property
     def place(self) -> str:
-        """The store in the words of `controller migrate`."""
+        """The store's name in the form of `controller migrate`."""
         members = ",".join(f"{member.host}:{member.port}" for member in self.etcd.endpoints)
         return f"etcd:{members}{self.keys.prefix}"
 
@@ -358,7 +358,7 @@ class EtcdStore:
         """Why the store must not serve; None if it may.
 
         Raises:
-            StoreFailed: etcd is away, or the mark cannot be read.
+            StoreFailed: etcd does not answer, or the mark cannot be read.
         """
         try:
             kept = await self.etcd.get(self.keys.moved)
@@ -369,11 +369,11 @@ class EtcdStore:
             raise store.StoreDamaged(f"the store in etcd is damaged: {error}") from error
 
     async def set_mark(self, token: int, mark: store.Mark | None) -> None:
-        """Make the store one that must not serve, or one that may.
+        """Mark the store so that it must not serve, or remove the mark with None.
 
         Raises:
-            StoreInUse: the key is another one's.
-            StoreFailed: when it is not certain that it was done.
+            StoreInUse: another process holds the key.
+            StoreFailed: the outcome is unknown.
         """
         moved = self.keys.moved
         change = delete(moved) if mark is None else put(moved, store.mark_value(mark).encode())
@@ -392,11 +392,11 @@ class EtcdStore:
     # Following (C17).
 
     def forget(self) -> None:
-        """Drop the copy of the state; `follow` makes another one."""
+        """Drop the copy of the state; `follow` reads it again."""
         self.state = self.applied = self.active = None
 
     async def name_successor(self, token: int, controller_id: str) -> None:
-        """Say whom the next reign is left to. Raises `Unanswered`, `NoSpace`, `StoreFailed`."""
+        """Name the controller that shall reign next. Raises `Unanswered`, `NoSpace`, `StoreFailed`."""
         await self.etcd.txn([created_at(self.keys.active, token)], [put(self.keys.successor, controller_id.encode())])
 
     async def follow(
@@ -405,10 +405,10 @@ class EtcdStore:
         on_key: Callable[[int, Holder | None, str | None], None],
         on_successor: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Read everything, then apply every change as it comes; until cancelled.
+        """Read everything, then apply every change as it arrives, until cancelled.
 
         Raises:
-            StoreDamaged, StoreWentBack, StoreFailed: no copy of this store can be had.
+            StoreDamaged, StoreWentBack, StoreFailed: the store cannot be followed.
         """
         while True:
             try:
@@ -424,7 +424,7 @@ class EtcdStore:
                 raise store.StoreDamaged(f"the store in etcd is damaged: {error}") from error
 
     async def read_log(self, head: Head) -> Head:
-        """Apply the log up to ``head``; the copy ends there then. Raises `Unanswered`, `StoreFailed`."""
+        """Apply the log up to ``head``; return the head of the copy. Raises `Unanswered`, `StoreFailed`."""
         try:
             if self.applied is None or not await self._read_log_behind(self.applied.offset, head.offset, 0):
                 await self._read_from_snapshot(0)
@@ -454,7 +454,7 @@ class EtcdStore:
         return revision
 
     async def _read_from_snapshot(self, at: int) -> int:
-        """Everything as of one revision, which is returned."""
+        """Read everything as of one revision; return the revision."""
         answer = await self.etcd.look(get(self.keys.current_snapshot), get(self.keys.head))
         revision = at or answer.header.revision
         current, newest = found(answer, 0), found(answer, 1)
@@ -480,13 +480,13 @@ class EtcdStore:
         return revision
 
     async def _read_log_behind(self, offset: int | None, end: int, revision: int) -> bool:
-        """Apply the log from behind ``offset`` to ``end``; False when something of it is no longer there."""
+        """Apply the log after ``offset`` up to ``end``; return False if some of it has been deleted."""
         keys = self.keys
         begin = keys.log(0 if offset is None else offset + 1)
         while True:
             page = await self._page(begin, keys.log(end + 1), revision)
             for key, value, written in page:
-                # As of the same revision: the next snapshot deletes the parts of earlier reigns.
+                # Parts are read as of the same revision, because the next snapshot deletes those of earlier reigns.
                 if not await self._take_log_value(key, value, written, revision):
                     return False
             if len(page) < _PAGE:
@@ -500,7 +500,7 @@ class EtcdStore:
         on_key: Callable[[int, Holder | None, str | None], None],
         on_successor: Callable[[str], None],
     ) -> bool:
-        """Apply one revision; False when everything has to be read again."""
+        """Apply the changes of one revision; return False if everything must be read again."""
         before = self.applied
         for event in changes.events:
             key = event.kv.key
@@ -520,7 +520,7 @@ class EtcdStore:
         return True
 
     async def _take_log_value(self, key: bytes, value: bytes, revision: int, at: int = 0) -> bool:
-        """Apply one value of the log, unless the copy has it; False on a gap. Its parts are read as of ``at``."""
+        """Apply one value of the log if it is new; return False on a gap. Its parts are read as of revision ``at``."""
         offset = self.keys.offset_of(key)
         place = etcd_layout.place_of(offset, self.applied)
         if place is not etcd_layout.LogPlace.NEXT:
@@ -529,7 +529,7 @@ class EtcdStore:
         packed = await self._packed(taken, at)
         if packed is None:
             return False
-        # Others may have applied it while its parts were read.
+        # Another task may have applied it while its parts were read.
         if self.applied is None or self.applied.offset < offset:
             self._apply(unpack(packed))
             self.applied = taken.head
@@ -580,16 +580,16 @@ class EtcdStore:
             kv.lease,
         )
 
-    # Who is there.
+    # The running controllers.
 
     async def announce(self, presence: etcd_layout.Presence, lease_id: int) -> None:
-        """Say that this controller is there, and how far it has come. Raises `Unanswered`, `NoSpace`, `StoreFailed`."""
+        """Write this controller's addresses and position. Raises `Unanswered`, `NoSpace`, `StoreFailed`."""
         await self.etcd.put(
             self.keys.controller(presence.controller_id), etcd_layout.presence_value(presence), lease_id
         )
 
     async def controllers(self) -> tuple[etcd_layout.Presence, ...]:
-        """Every controller that is there. Raises `Unanswered`, `StoreFailed`."""
+        """All running controllers. Raises `Unanswered`, `StoreFailed`."""
         values = await self._values(self.keys.controllers, behind(self.keys.controllers), 0)
         try:
             return tuple(etcd_layout.read_presence(value) for value in values)
@@ -610,12 +610,12 @@ def _format_value(cluster_id: str) -> bytes:
 
 
 def _leads(answer: StatusResponse | BaseException) -> bool:
-    """Whether a member says of itself that it leads etcd."""
+    """Whether a member reports that it is etcd's leader."""
     return isinstance(answer, StatusResponse) and bool(answer.leader) and answer.leader == answer.header.member_id
 
 
 def too_old(versions: Sequence[str], *, floor: bool) -> str | None:
-    """Why a member's release is refused or, with ``floor``, warned of; None if each of them is good."""
+    """Why a member's release is refused, or with ``floor`` causes a warning; None if all releases are good."""
     for version in versions:
         numbers = tuple(int(part) for part in version.split("-")[0].split(".")[:3] if part.isdecimal())
         if not floor and numbers < OLDEST:

@@ -1,6 +1,6 @@
-"""Where the controller's store keeps what in etcd, and the bytes of each value (C5, C6, C8).
+"""The keys of the controller's store in etcd, and the bytes of each value (C5, C6, C8).
 
-Invariant: a value that was damaged, or cut, is never read as another one: each names its length or checksum.
+Invariant: a damaged or truncated value is never read as another one: each contains its length or a checksum.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _HEAD = re.compile(
 SNAPSHOT_PART_BYTES = 512 << 10
 
 Range = tuple[bytes, bytes]
-"""Keys from the first, included, to the second, which is not."""
+"""Keys from the first (inclusive) to the second (exclusive)."""
 
 
 class Keys:
-    """The keys of one cluster. Everything that a standby follows is in one range, `followed`."""
+    """The keys of one cluster. All keys that a standby follows are in one range, `followed`."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = f"/{prefix.strip('/')}"
@@ -51,79 +51,79 @@ class Keys:
         self.followed = (self.active, self.parts)
 
     def controller(self, controller_id: str) -> bytes:
-        """What one controller says of itself."""
+        """The key of one controller's own entry."""
         return self.controllers + controller_id.encode()
 
     def log(self, offset: int) -> bytes:
-        """The value of one transaction."""
+        """The key of one transaction's log value."""
         return self.logs + b"%016x" % offset
 
     def offset_of(self, log_key: bytes) -> int:
-        """The offset that a key of the log is for."""
+        """The offset in a key of the log."""
         return int(log_key[len(self.logs) :], 16)
 
     def parts_of(self, reign_id: str, offset: int | None = None) -> bytes:
-        """The parts of one transaction, or of all of a reign."""
+        """The prefix of the parts of one transaction, or of all transactions of a reign."""
         end = b"" if offset is None else b"%016x/" % offset
         return self.parts + reign_id.encode() + b"/" + end
 
     @property
     def all_parts(self) -> Range:
-        """The parts of every transaction, of every reign."""
+        """The range of the parts of all transactions, of all reigns."""
         return self.parts, behind(self.parts)
 
     def part(self, reign_id: str, offset: int, number: int) -> bytes:
-        """One part of a transaction."""
+        """The key of one part of a transaction."""
         return self.parts_of(reign_id, offset) + b"%06d" % number
 
     def snapshot_parts(self, offset: int) -> bytes:
-        """The parts of one snapshot."""
+        """The prefix of the parts of one snapshot."""
         return self._root + b"snap/%016x/" % offset
 
     def snapshot_part(self, offset: int, number: int) -> bytes:
-        """One part of a snapshot."""
+        """The key of one part of a snapshot."""
         return self.snapshot_parts(offset) + b"%06d" % number
 
     def replaced_by_snapshot(self, head: Head, tail: int) -> tuple[Range, ...]:
-        """What a snapshot at ``head`` deletes: all that it holds, but the last ``tail`` log values (C11)."""
+        """The ranges that a snapshot at ``head`` replaces: all it covers, except the last ``tail`` log values (C11)."""
         own = self.parts_of(head.reign_id)
         trimmed = max(0, head.offset - tail)
         return (
             (self.first_snapshot, self.snapshot_parts(head.offset)),
             (self.log(0), self.log(trimmed)),
-            # Of transactions that the snapshot holds, and of appends that came to nothing.
+            # Parts of transactions that the snapshot covers, and of failed appends.
             (self.parts, own),
             (behind(own), self.all_parts[1]),
             (own, self.parts_of(head.reign_id, trimmed)),
         )
 
     def held_by_snapshot(self, offset: int) -> tuple[Range, ...]:
-        """What a store without space can do without, while it has a snapshot at ``offset`` (C29)."""
+        """The ranges that a full store can delete, while it has a snapshot at ``offset`` (C29)."""
         return (self.logs, self.log(offset + 1)), (self.first_snapshot, self.snapshot_parts(offset))
 
     @property
     def first_snapshot(self) -> bytes:
-        """Where the parts of snapshots begin."""
+        """The start of the range of all snapshots' parts."""
         return self._root + b"snap/0"
 
 
 class LogValue(NamedTuple):
-    """One value of the log, taken apart."""
+    """One value of the log, parsed."""
 
     head: Head
     parts: int
-    """How many parts hold the transaction; 0: ``body`` does."""
+    """The number of parts that hold the transaction; 0: it is in ``body``."""
     body: bytes
-    """The packed transaction, or the sha256 of its parts together."""
+    """The packed transaction, or the sha256 of its joined parts."""
 
     def packed(self, parts: Sequence[bytes]) -> bytes | None:
-        """The packed transaction, out of the parts that are stored for it; None if they are not whole."""
-        # Of an earlier attempt there may be more than the value names.
+        """The packed transaction, from its stored parts; None if they are not complete."""
+        # An earlier attempt may have left more parts than the value names.
         return joined(parts[: self.parts], self.body) if self.parts else self.body
 
 
 class Piece(NamedTuple):
-    """One transaction on its way into the log."""
+    """One transaction as it is written to the log."""
 
     offset: int
     value: bytes
@@ -139,12 +139,12 @@ class TransactionBatch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Of all values, in bytes."""
+        """The size of all values, in bytes."""
         return sum(len(piece.value) + sum(map(len, piece.parts)) for piece in self.pieces)
 
 
 def piece_of(reign_id: str, transaction: Transaction, part_bytes: int) -> Piece:
-    """A transaction as a value, and as parts where it is larger than ``part_bytes``."""
+    """A transaction as a log value, with separate parts if it is larger than ``part_bytes``."""
     packed = pack(transaction)
     parts = _cut(packed, part_bytes) if len(packed) > part_bytes else ()
     body = hashlib.sha256(packed).digest() if parts else packed
@@ -156,7 +156,7 @@ def piece_of(reign_id: str, transaction: Transaction, part_bytes: int) -> Piece:
 def batches(
     reign_id: str, transactions: Sequence[Transaction], *, part_bytes: int, most: int = 100
 ) -> list[TransactionBatch]:
-    """Transactions in the batches in which they are appended: a large one by itself (C7)."""
+    """Divide transactions into the batches that are appended; a large one gets its own batch (C7)."""
     found: list[TransactionBatch] = []
     pieces: list[Piece] = []
     waiting: list[Transaction] = []
@@ -187,10 +187,10 @@ def batches(
 
 
 def read_log_value(value: bytes, *, offset: int, revision: int) -> LogValue:
-    """Take a value of the log apart.
+    """Parse a value of the log.
 
     Raises:
-        DamagedDocument: its checksum does not match, it is of another offset, or of a later release.
+        DamagedDocument: its checksum does not match, it has another offset, or it is of a later release.
     """
     line, _, body = value.partition(b"\n")
     try:
@@ -203,43 +203,43 @@ def read_log_value(value: bytes, *, offset: int, revision: int) -> LogValue:
 
 
 class LogPlace(Enum):
-    """Where a transaction of the log is, for one copy of the state."""
+    """The place of a transaction of the log, relative to one copy of the state."""
 
     KNOWN = "known"
     NEXT = "next"
     BEYOND = "beyond"
-    """Something before it is missing."""
+    """Some transaction before it is missing."""
 
 
 def place_of(offset: int, applied: Head | None) -> LogPlace:
-    """The place of ``offset`` for a copy that ends at ``applied``; an empty one begins anywhere."""
+    """The place of ``offset`` relative to a copy that ends at ``applied``; an empty copy can begin anywhere."""
     if applied is None or offset == applied.offset + 1:
         return LogPlace.NEXT
     return LogPlace.KNOWN if offset <= applied.offset else LogPlace.BEYOND
 
 
 def joined(parts: Sequence[bytes], checksum: bytes) -> bytes | None:
-    """Parts as one, if they are all there."""
+    """The joined parts; None if they are not complete."""
     packed = b"".join(parts)
     return packed if hashlib.sha256(packed).digest() == checksum else None
 
 
 def digest(value: bytes) -> str:
-    """What tells two values of one offset apart."""
+    """A hash that distinguishes two log values of the same offset."""
     return hashlib.sha256(value).hexdigest()[:32]
 
 
 def head_value(head: Head) -> bytes:
-    """The value of the key ``head``: what it names, and a checksum of that."""
+    """The value of the key ``head``: reign, offset and digest of the last log value, and a checksum."""
     named = f"{head.reign_id} {head.offset} {head.digest}"
     return f"{named} {crc32c.crc32c(named.encode()):08x}".encode()
 
 
 def read_head(value: bytes, revision: int) -> Head:
-    """The head that a value names. One without a checksum is of an earlier release, and must have its exact form.
+    """The head in a value of the key ``head``. One without a checksum must have the exact form of an earlier release.
 
     Raises:
-        DamagedDocument: it names none, or its checksum does not match.
+        DamagedDocument: it has another form, or its checksum does not match.
     """
     matched = _HEAD.fullmatch(value)
     if matched is None or matched["crc"] not in (None, b"%08x" % crc32c.crc32c(matched["named"])):
@@ -251,7 +251,7 @@ def read_head(value: bytes, revision: int) -> Head:
 
 
 class Snapshot(NamedTuple):
-    """What the key ``snap/current`` names."""
+    """The current snapshot, as the key ``snap/current`` names it."""
 
     head: Head
     parts: int
@@ -259,7 +259,7 @@ class Snapshot(NamedTuple):
 
 
 def snapshot_of(head: Head, packed: bytes, part_bytes: int = SNAPSHOT_PART_BYTES) -> tuple[bytes, tuple[bytes, ...]]:
-    """The value of ``snap/current``, and the parts it names, of ``part_bytes`` bytes at most."""
+    """The value of ``snap/current``, and the parts that it names, each of at most ``part_bytes`` bytes."""
     parts = _cut(packed, part_bytes)
     checksum = hashlib.sha256(packed).hexdigest()
     line = f"{_SNAPSHOT} {FORMAT} {head.reign_id} {head.offset} {head.digest} {len(parts)} {checksum}"
@@ -267,10 +267,10 @@ def snapshot_of(head: Head, packed: bytes, part_bytes: int = SNAPSHOT_PART_BYTES
 
 
 def read_snapshot(value: bytes) -> Snapshot:
-    """What a value of ``snap/current`` names.
+    """Parse a value of ``snap/current``.
 
     Raises:
-        DamagedDocument: it names nothing, or is of a later release.
+        DamagedDocument: it has another form, or is of a later release.
     """
     try:
         name, version, reign_id, offset, of, parts, checksum = value.decode().split(" ")
@@ -282,14 +282,14 @@ def read_snapshot(value: bytes) -> Snapshot:
 
 
 class Presence(NamedTuple):
-    """What a controller says of itself, beside its key."""
+    """A controller's own entry in the store."""
 
     controller_id: str
     incarnation_id: str
     client: Endpoint
     internal: Endpoint
     offset: int = 0
-    """The last transaction it has applied."""
+    """The offset of the last transaction that it has applied."""
 
 
 def presence_value(presence: Presence) -> bytes:
@@ -305,10 +305,10 @@ def presence_value(presence: Presence) -> bytes:
 
 
 def read_presence(value: bytes) -> Presence:
-    """What a controller said of itself.
+    """Parse a controller's entry.
 
     Raises:
-        DamagedDocument: it is not what a controller writes.
+        DamagedDocument: no controller writes such a value.
     """
     try:
         content = json.loads(value)
@@ -328,13 +328,13 @@ def _cut(packed: bytes, size: int) -> tuple[bytes, ...]:
 
 
 # ---- write_order
-# In which order the values of an append, and of a snapshot, are written (C8, C11).
+# The order in which the values of an append, and of a snapshot, are written (C8, C11).
 #
-# A transaction that is too large for one value is stored as parts, a snapshot always is. Both exist when the value is
-# there that names their parts, so that one is written last, and only if every part was written.
+# A transaction that is too large for one value is stored in parts; a snapshot always is. Both exist only once the value
+# that names their parts exists, so this value is written last, and only if every part was written.
 #
-# Invariant: nothing is written behind a write that was refused or whose outcome is not known. Pure: who stores the
-# values performs one write at a time, and what an answer is stays its own.
+# Invariant: nothing is written after a write that was refused or whose outcome is unknown. These functions are pure:
+# the caller performs one write at a time, and only it interprets the answers.
 
 _Write = TypeVar("_Write")
 _Answer = TypeVar("_Answer")
@@ -362,7 +362,7 @@ class SnapshotPart(NamedTuple):
 
 
 class SnapshotNamed(NamedTuple):
-    """Put the value that names the snapshot's parts, and delete what the snapshot replaces."""
+    """Put the value that names the snapshot's parts, and delete the ranges that the snapshot replaces."""
 
     content: bytes
 
@@ -388,9 +388,9 @@ def snapshot_writes(
 async def write_in_order(
     writes: Iterator[_Write], write: Callable[[_Write], Awaitable[_Answer]], went_well: Callable[[_Answer], bool]
 ) -> _Answer:
-    """Perform writes one after the other, up to the first that did not go well. Returns the answer to the last one.
+    """Perform writes one after the other, up to the first one that fails; return the answer to the last one.
 
-    What ``write`` raises ends them, too.
+    An exception of ``write`` ends them too.
     """
     answer = await write(next(writes))
     for each in writes:

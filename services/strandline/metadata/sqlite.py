@@ -1,7 +1,7 @@
 """The controller's state in one SQLite file: WAL, synchronous FULL, one writer thread.
 
-Invariant: a transaction is one SQLite transaction, fsynced before `commit` returns; the file belongs to one
-process at a time, and its metadata offset only ever rises by what was committed.
+Invariant: a transaction is one SQLite transaction, fsynced before `commit` returns; the file belongs to one process at
+a time, and only commits raise its metadata offset.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from strandline.metadata.transactions import whole
 
 FILE_NAME = "metadata.sqlite"
 SCHEMA_VERSION = 4
-"""The third keeps rules of who may do what, without which an earlier release would serve everybody (C105), the fourth
-quotas of clients, without which it would serve them without limit (C102)."""
+"""The third added access rules, which an earlier release would ignore and so allow everything (C105); the fourth added
+clients' quotas, which an earlier release would not enforce (C102)."""
 _FIRST_SCHEMA = 1
 _MARKED_SCHEMA = 1_000 + SCHEMA_VERSION
-"""Of a store that must not serve: a version that no release reads, so that earlier ones refuse it too."""
+"""The version of a store that must not serve; earlier releases do not know it, so they refuse the store too."""
 _READABLE = (_FIRST_SCHEMA, 2, 1_002, 3, 1_003, SCHEMA_VERSION, _MARKED_SCHEMA)
 
 _SCHEMA = """
@@ -53,11 +53,11 @@ _LATER_TABLES = (
     "CREATE TABLE IF NOT EXISTS mark "
     "(only_row INTEGER PRIMARY KEY CHECK (only_row = 1), document TEXT NOT NULL) STRICT",
 )
-"""Came after the first release, which ignores them when it reads such a store: no reason for another schema version."""
+"""Tables added after the first release, which ignores them, so that they needed no new schema version."""
 _TABLES = ("header", "nodes", "removed_nodes", "topics", "partitions", "deleted_topics", "reigns", "acls", "quotas")
 
 _LOOK_S = 0.5
-"""How often a closed store is checked for a replacement, in seconds."""
+"""Seconds between two checks whether a closed store has been replaced."""
 
 _Written = tuple[int, int, int] | None
 
@@ -68,20 +68,20 @@ _Document = TypeVar("_Document", bound=documents.Stored)
 
 
 class SqliteStore:
-    """The embedded store. Everything that touches the file runs in one thread of its own."""
+    """The embedded store. All access to the file is in one thread of its own."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE_NAME
         self._thread: ThreadPoolExecutor | None = None
         self._connection: sqlite3.Connection | None = None
         self.mark: Mark | None = None
-        """Why the open store must not serve."""
+        """Why the open store must not serve; None if it may."""
 
     async def open(self) -> control_state.ClusterState | None:
         """See `MetadataStore.open`.
 
         Raises:
-            StoreMarked: it is half migrated, or was moved.
+            StoreMarked: the store is half migrated, or was moved.
         """
         state = await self.open_marked()
         if self.mark is not None:
@@ -90,24 +90,24 @@ class SqliteStore:
         return state
 
     async def open_marked(self) -> control_state.ClusterState | None:
-        """Open the store for a migration, which may go on with one that must not serve; raises as `open`."""
+        """Open the store for a migration, even if it must not serve; raises as `MetadataStore.open`."""
         return await self._run(self._open)
 
     async def read(self) -> control_state.ClusterState | None:
-        """What the open store holds, read from its file. Raises `StoreFailed`."""
+        """Read the state from the open store's file. Raises `StoreFailed`."""
         return await self._run(lambda: self._read(None))
 
     async def set_mark(self, mark: Mark | None) -> None:
-        """Make the open store one that must not serve, or one that may.
+        """Mark the open store so that it must not serve, or remove the mark with None.
 
         Raises:
-            StoreFailed: when that is not certain.
+            StoreFailed: the outcome is unknown.
         """
         await self._run(lambda: self._set_mark(mark))
 
     @property
     def place(self) -> str:
-        """The store in the words of `controller migrate`."""
+        """The store's name in the form of `controller migrate`."""
         return f"sqlite:{self._path.parent.absolute()}"
 
     async def commit(self, transactions: Sequence[control_state.Transaction]) -> None:
@@ -131,14 +131,14 @@ class SqliteStore:
             try:
                 return await self.open()
             except StoreInUse:
-                # What replaces it has not closed it yet, and may have written its last byte: looked at again as it is.
+                # The replacing process has not closed the file yet, but may have written its last byte: check it again.
                 known = None
             except StoreFailed as error:
                 await self.close()
                 _log.warning("store cannot be used yet", reason=str(error))
 
     async def _another_than(self, known: _Written) -> _Written:
-        """Wait until the file is another one than ``known``, and no longer being written."""
+        """Wait until the file differs from ``known`` and is no longer being written."""
         last = known
         while True:
             await asyncio.sleep(_LOOK_S)
@@ -148,7 +148,7 @@ class SqliteStore:
             last = now
 
     def _written(self) -> _Written:
-        """What changes whenever the file is written or replaced; None while there is no file."""
+        """A value that changes whenever the file is written or replaced; None while there is no file."""
         try:
             found = self._path.stat()
         except FileNotFoundError:
@@ -167,7 +167,7 @@ class SqliteStore:
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-store")
         future = asyncio.get_running_loop().run_in_executor(self._thread, work)
         try:
-            # A cancelled caller must not leave the outcome of a commit unknown to the one that comes next.
+            # Shielded, so that a cancelled caller does not leave the outcome of a commit unknown to the next one.
             return await asyncio.shield(future)
         except (sqlite3.Error, OSError, OverflowError, documents.DamagedDocument) as error:
             raise StoreFailed(f"metadata store {self._path}: {error}") from error
@@ -198,7 +198,7 @@ class SqliteStore:
             raise
 
     def _refuse_emptied(self) -> None:
-        """SQLite would discard the log of a missing or empty file and start empty: a cluster without a past (A6)."""
+        """Refuse a missing or empty file with a log: SQLite would discard the log and start with no cluster (A6)."""
         log = self._path.with_name(f"{self._path.name}-wal")
         if _size_bytes(log) > 0 and _size_bytes(self._path) == 0:
             raise StoreFailed(f"metadata store {self._path} is empty, but {log.name} is not; restore it or recover")
@@ -345,7 +345,7 @@ class SqliteStore:
         target = sqlite3.connect(fresh)
         try:
             self._db.backup(target)
-            # One file that needs no log beside it.
+            # So that the copy is one file, without a log next to it.
             target.execute("PRAGMA journal_mode = DELETE")
         finally:
             target.close()

@@ -1,7 +1,7 @@
-"""What the controller needs of a store, whichever it is.
+"""The interface of every store of the controller.
 
-Invariant: `commit` returns when everything it was given is durable, in order, each transaction whole; if it
-raises, the controller stops, because it no longer knows what is stored.
+Invariant: `commit` returns when all its transactions are durable, in order and each as a whole; if it raises, the
+controller stops, because it no longer knows what is stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from strandline.metadata.documents import WRONG_JSON, DamagedDocument
 
 
 class StoreFailed(Exception):
-    """The store cannot be opened, read or written; one sentence says which file and why."""
+    """The store cannot be opened, read or written; the message names the file and the reason."""
 
 
 class StoreInUse(StoreFailed):
@@ -25,7 +25,7 @@ class StoreInUse(StoreFailed):
 
 
 class StoreAway(StoreFailed):
-    """The store does not answer, or no longer does what it was asked for; whether an append was done is unknown."""
+    """The store does not answer or does not finish a request; whether an append was stored is unknown."""
 
 
 class StoreDeposed(StoreFailed):
@@ -37,67 +37,67 @@ class StoreFull(StoreFailed):
 
 
 class StoreWentBack(StoreFailed):
-    """The store is older than it was: it was restored from a snapshot, and nothing may be decided from it (C40)."""
+    """The store is older than before: it was restored from a snapshot, and nothing may be decided from it (C40)."""
 
 
 class StoreDamaged(StoreFailed):
-    """The store holds what no controller wrote."""
+    """The store holds data that no controller has written."""
 
 
 class MetadataStore(Protocol):
     """A controller's durable memory. One process has it open at a time."""
 
     async def open(self) -> ClusterState | None:
-        """Open the store and read it; None when nothing was ever committed.
+        """Open the store and read its state; None if nothing was ever committed.
 
         Raises:
             StoreInUse: another process holds it.
-            StoreFailed: when it is damaged or of a later release.
+            StoreFailed: it is damaged or of a later release.
         """
         ...
 
     async def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Make transactions durable, in order and together.
+        """Make transactions durable, in order, all of them or none.
 
         Raises:
-            StoreFailed: when that is not certain.
+            StoreFailed: it is not certain that they are durable.
         """
         ...
 
     async def replace(self, state: ClusterState) -> None:
-        """Make ``state`` all that is stored (recovery, TR18).
+        """Replace the whole content by ``state`` (recovery, TR18).
 
         Raises:
-            StoreFailed: when that is not certain; the old content is then untouched.
+            StoreFailed: it could not be replaced; the old content is then untouched.
         """
         ...
 
     async def copy_to(self, path: Path) -> None:
-        """Write a whole and consistent copy of what is committed, in place of ``path``.
+        """Write a complete and consistent copy of the committed state to ``path``, and replace a file there.
 
         Raises:
-            StoreFailed: when it cannot be written; what was at ``path`` is then untouched.
+            StoreFailed: it cannot be written; a file at ``path`` is then untouched.
         """
         ...
 
     async def reopened(self) -> ClusterState | None:
         """Close the store, wait until another process has replaced its content, and open it again.
 
-        What was left is not opened again: it is known to be too old (TR18). Content that cannot be opened is logged
-        and waited out, as if it were not there yet.
+        The old content is never opened again, because it is known to be too old (TR18). New content that cannot be
+        opened is logged, and the wait goes on.
         """
         ...
 
     async def close(self) -> None:
-        """Close the store; a closed one stays closed."""
+        """Close the store; closing it again has no effect."""
         ...
 
 
 # ---- marks
-# The mark of a store that must not serve: one that is being written by a migration, or one whose content has left.
+# The mark of a store that must not serve: a migration is writing it, or its content was moved to another store.
 #
 # Invariant: a store without a mark is the only one of its cluster that serves. A migration marks its target before it
-# writes there, and its source before it takes the mark from the target (C44).
+# writes to it, and its source before it removes the target's mark (C44).
 
 
 class Marked(StrEnum):
@@ -108,13 +108,13 @@ class Marked(StrEnum):
 
 
 class Mark(NamedTuple):
-    """What is written in a store that does not serve."""
+    """The mark in a store that does not serve."""
 
     marked: Marked
     migration_id: str
-    """The same in both stores of one migration."""
+    """The id of the migration, the same in both of its stores."""
     elsewhere: str
-    """The other store of it, in the words of `controller migrate`."""
+    """The other store of the migration, in the form of `controller migrate`."""
 
     def sentence(self, where: str) -> str:
         """Why the store at ``where`` does not serve, and what to do."""
@@ -130,11 +130,11 @@ class Mark(NamedTuple):
 
 
 class StoreMarked(StoreFailed):
-    """The store is half migrated, or was moved; the sentence names the other one."""
+    """The store is half migrated, or was moved; the message names the other store."""
 
 
 def mark_value(mark: Mark) -> str:
-    """A mark as a store keeps it."""
+    """A mark in its stored form."""
     return json.dumps(mark._asdict())
 
 
@@ -142,7 +142,7 @@ def read_mark(value: str | bytes) -> Mark:
     """The mark that `mark_value` wrote.
 
     Raises:
-        DamagedDocument: it is none.
+        DamagedDocument: it is no mark.
     """
     try:
         content = json.loads(value)

@@ -1,7 +1,7 @@
-"""A transaction as bytes, and the whole state as one: what a store that keeps transactions keeps.
+"""Transactions as bytes, and the whole state as one transaction, for a store that keeps transactions.
 
-Invariant: every field of `Transaction` is written, whichever there are, and reading gives an equal value; a line of a
-kind that this release does not know is refused, for a store without it would be another one.
+Invariant: every field of `Transaction` is written, even a future one, and reading gives an equal value; a line of an
+unknown kind is refused, because ignoring it would lose a part of the state.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from strandline.metadata import documents
 from strandline.metadata.documents import DamagedDocument
 
 _LEVEL = 1
-"""Of zlib: names and addresses repeat, so more work gains little."""
+"""The level of zlib; names and addresses repeat, so higher levels gain little."""
 
 
 class _Field(NamedTuple):
@@ -26,7 +26,7 @@ class _Field(NamedTuple):
 
 
 def pack(transaction: Transaction) -> bytes:
-    """A transaction as bytes: zlib of one line for each document, its field's name in front."""
+    """A transaction as bytes: compressed lines, one for each document, with the name of its field in front."""
     return zlib.compress("\n".join(_lines(transaction)).encode(), _LEVEL)
 
 
@@ -56,7 +56,7 @@ def unpack(packed: bytes) -> Transaction:
 
 
 def whole(state: ClusterState) -> Transaction:
-    """Everything that ``state`` holds, as one transaction; `state_of` turns it back."""
+    """The whole of ``state`` as one transaction; `state_of` is the inverse."""
     return Transaction(
         header=state.header,
         removed_nodes=tuple(state.removed_nodes.values()),
@@ -71,7 +71,7 @@ def whole(state: ClusterState) -> Transaction:
 
 
 def state_of(everything: Transaction) -> ClusterState:
-    """The state that holds what one transaction holds, and nothing else."""
+    """The state that holds exactly the content of one transaction."""
     return ClusterState(header=everything.header).apply(everything)
 
 

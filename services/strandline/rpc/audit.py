@@ -1,9 +1,9 @@
-"""Who changes something by a call, and what a data node's answers say of such changes (C109).
+"""Audits the calls that change something (C109).
 
-Who is handed to the controller's core, which knows what was there before. What data nodes and HandOver change is read
-from the answer, by the fields that are named here.
+The caller is passed on to the controller's core, which knows the state before the change. What a data node or HandOver
+changed is read from the answer, by the functions below.
 
-Invariant: nothing that nodes ask of each other or of controllers is a change of a caller's.
+Invariant: calls of nodes, to each other or to controllers, are never audited as a caller's change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from strandline.rpc.wrapping import Handler, Wrapping
 
 def _deleted_records(_request: Any, answer: Any) -> Iterator[Change]:
     for topic in answer.topics:
-        # Where it timed out the leader has deleted, and some replica has not.
+        # After a time-out the leader has deleted its records, but some replica has not.
         done = (each for each in topic.partitions if each.error_code in (0, ErrorCode.REQUEST_TIMED_OUT))
         starts = {
             f"log start of {each.partition_index}": str(each.low_watermark) if each.HasField("low_watermark") else "?"
@@ -36,9 +36,9 @@ def _ended_transactions(request: Any, answer: Any) -> Iterator[Change]:
         outcome = "commit" if marker.transaction_result else "abort"
         for topic in row.topics:
             ended = [each.partition_index for each in topic.partitions if not each.error_code]
-            ends = {f"transaction of producer {marker.producer_id} in {index}": outcome for index in ended}
-            if ends:
-                yield ResourceType.TOPIC, topic.name, {}, ends
+            after = {f"transaction of producer {marker.producer_id} in {index}": outcome for index in ended}
+            if after:
+                yield ResourceType.TOPIC, topic.name, {}, after
 
 
 def _deleted_offsets(request: Any, answer: Any) -> Iterator[Change]:
@@ -63,8 +63,8 @@ def _handed_over(request: Any, answer: Any) -> Iterator[Change]:
     yield ResourceType.CLUSTER, CLUSTER_NAME, {"controller": answer.controller_id}, after
 
 
-def _asked_for(request: Any) -> Iterator[Change]:
-    """What is recorded of a call that was given up by its caller: it may have been done."""
+def _requested(request: Any) -> Iterator[Change]:
+    """The changes to record for a call that its caller gave up: they may have been made."""
     markers = getattr(request, "markers", ())
     topics = (*getattr(request, "topics", ()), *(topic for marker in markers for topic in marker.topics))
     groups = (*getattr(request, "groups_names", ()), getattr(request, "group_id", ""))
@@ -74,7 +74,7 @@ def _asked_for(request: Any) -> Iterator[Change]:
         yield kind, name, {}, {"done": "not known"}
 
 
-_BY_ANSWER: Mapping[str, Callable[[Any, Any], Iterator[Change]]] = {
+_READ_FROM_ANSWER: Mapping[str, Callable[[Any, Any], Iterator[Change]]] = {
     "/strandline.v1.LeaderService/DeleteRecords": _deleted_records,
     "/strandline.v1.LeaderService/WriteTxnMarkers": _ended_transactions,
     "/strandline.v1.GroupService/OffsetDelete": _deleted_offsets,
@@ -84,7 +84,7 @@ _BY_ANSWER: Mapping[str, Callable[[Any, Any], Iterator[Change]]] = {
 
 
 class AuditInterceptor(Wrapping):
-    """The last one before the handlers; what it does not audit it leaves as it is."""
+    """The last interceptor before the handlers. Methods that it does not audit keep their handler."""
 
     def __init__(self, tell: Tell) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class AuditInterceptor(Wrapping):
         return handler._replace(unary_unary=self._audited(method, handler.unary_unary))
 
     def _audited(self, method: str, inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        read, for_every_node = _BY_ANSWER.get(method), TABLE[method].get(CallerRole.REPLICA) is ALWAYS
+        read_changes, for_every_node = _READ_FROM_ANSWER.get(method), TABLE[method].get(CallerRole.REPLICA) is ALWAYS
 
         async def answering(request: Any, context: Any) -> Any:
             identity = IDENTITY.get()
@@ -108,14 +108,14 @@ class AuditInterceptor(Wrapping):
                 principal = ANONYMOUS if identity is None else identity.principal
                 permit = Permit(Caller(principal, None, method, context.peer()))
                 CALL.set(lambda: permit)
-            if read is None:
+            if read_changes is None:
                 return await inner(request, context)
-            found = _asked_for(request)
+            found = _requested(request)
             try:
                 answer = await inner(request, context)
-                found = read(request, answer)
+                found = read_changes(request, answer)
             except Exception:
-                # It was refused, or has failed, as a whole.
+                # The call as a whole was refused or failed, so nothing was changed.
                 found = iter(())
                 raise
             finally:

@@ -1,8 +1,8 @@
-"""Before a handler sees a request, whether its caller may make it; with TLS only.
+"""Checks before each handler whether the caller may make the request; with TLS only.
 
-Invariant: no handler of a server with this interceptor meets a request, or one message of a stream, that the table
-of `rpc.permissions` does not allow to the identity in the caller's certificate. The default is no. What rules allow a
-client is looked up for every message, because they change.
+Invariant: no handler of a server with this interceptor receives a request, or a message of a stream, that the table of
+`rpc.permissions` does not allow to the identity in the caller's certificate. What the table does not name is refused.
+A client's rules are looked up for every message, because they change.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from strandline.rpc.tokens import Tokens
 
 _URIS = "peer_uri"
-"""The key under which gRPC gives the URIs in a verified peer's certificate."""
+"""The key of a verified peer's certificate URIs in gRPC's auth context."""
 
 _SAY_EVERY_S = 1.0
 _GRANTS_KEPT = 10_000
 
 
 class _Grant(NamedTuple):
-    """Under which condition an identity may call a method, and what its rules must allow; None: it needs no rules."""
+    """The condition under which an identity may call a method, and what its rules must allow (None: needs no rules)."""
 
     caller: Identity
     condition: Condition
@@ -55,8 +55,8 @@ _log = structlog.get_logger("strandline.rpc")
 class PermissionInterceptor(Wrapping):
     """Refuses what the table does not allow. ``cluster`` is the one that this process's own certificate names.
 
-    ``acls``: the rules of now, which clients need beside the table; None: they need none. ``tell`` hears of refusals.
-    ``tokens``: names the callers that show no certificate; None: all do.
+    ``acls`` returns the current rules, which clients need in addition to the table; None: they need none. ``tell`` is
+    called with each refusal. ``tokens`` identifies callers without a certificate; None: every caller has one.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PermissionInterceptor(Wrapping):
         self._tokens = tokens
         self._table = table
         self._acls = acls
-        # What the table grants to whom: the same for as long as the process lives, as rules are not.
+        # The table never changes while the process runs, so its grants are cached; rules change, so they are not.
         self._granted: dict[tuple[str, tuple[bytes, ...]], _Grant] = {}
         self._said_s = float("-inf")
 
@@ -93,7 +93,7 @@ class PermissionInterceptor(Wrapping):
                 return request, context
 
             async def write(answer: Any) -> None:
-                # Rules change while a stream is open.
+                # Rules may change while the stream is open.
                 look(request, names_one=True)
                 await context.write(answer)
 
@@ -108,7 +108,7 @@ class PermissionInterceptor(Wrapping):
                 return requests, context
 
             def looked_at(message: Any) -> Any:
-                # Neither the end of the stream nor the refusal in place of a message that cannot be read.
+                # The end of the stream is no message, nor is the refusal that replaces an unreadable one.
                 if message is not grpc.aio.EOF and not isinstance(message, Refused):
                     look(message)
                 return message
@@ -125,10 +125,10 @@ class PermissionInterceptor(Wrapping):
         return before(inner, check)
 
     def _begin(self, method: str, context: Context, *, is_stream: bool) -> tuple[_Grant, Callable[..., None]]:
-        """Let the handler know who calls; what the caller was granted, and what refuses a message as a whole.
+        """Set the caller for the handler; return its grant, and a function that raises if a message is not allowed.
 
-        The rest of what a message names is for its handler to refuse. ``names_one``: look at its group or transactional
-        id, too, which a message of a stream is answered by itself.
+        That function checks the message as a whole; its handler checks each topic. ``names_one``: check its group or
+        transactional id too; for a message of a stream the handler does, because that message gets its own answer.
         """
         grant, acls = self._grant(method, context, is_stream=is_stream), self._acls
         IDENTITY.set(grant.caller)
@@ -149,13 +149,13 @@ class PermissionInterceptor(Wrapping):
         return grant, look
 
     def _grant(self, method: str, context: Context, *, is_stream: bool = False) -> _Grant:
-        """Who calls, and under which condition the caller may.
+        """The caller, and the condition under which it may call the method.
 
         Raises:
-            Refused: the peer has no identity of ours, is of another cluster, or may not call this at all.
+            Refused: the peer names no Strandline identity, belongs to another cluster, or may never call the method.
         """
         if (bearer := self._bearer(method, context, is_stream)) is not None:
-            # Not kept: there is no end of who may have a token.
+            # Not cached: the number of token holders is unbounded.
             return self._look_up(method, bearer, context)
         uris = tuple(context.auth_context().get(_URIS, ()))
         granted = self._granted.get((method, uris))
@@ -181,7 +181,7 @@ class PermissionInterceptor(Wrapping):
         by_rules = self._acls is not None and caller.role is CallerRole.CLIENT
         need = NEEDS.get(method) if by_rules else None
         if need is not None and CallerRole.ADMIN in grants:
-            # Rules may allow a client what without them only administrators may.
+            # Rules may allow a client what is otherwise for administrators only.
             condition = condition or ALWAYS
         if caller.cluster != self._cluster:
             why = f"the certificate is of cluster '{caller.cluster}' and not of this one"
@@ -206,13 +206,13 @@ class PermissionInterceptor(Wrapping):
     def _say(self, method: str, caller: Identity | None, why: str) -> None:
         now_s = time.monotonic()
         if now_s - self._said_s >= _SAY_EVERY_S:
-            # A caller that asks in a loop must not fill the disk.
+            # A caller that retries in a loop must not fill the disk with log lines.
             self._said_s = now_s
             _log.warning("a caller is refused", method=method, caller=caller.uri if caller else "", why=why)
 
 
 class _CheckedContext:
-    """A call's context, of which every message is looked at when it is read, or before each answer the request."""
+    """A call's context that checks every message when it is read, or the request before each answer is written."""
 
     def __init__(self, context: Context, **checked: Any) -> None:
         self._context = context

@@ -1,7 +1,6 @@
-"""How this process dials others: one channel per address, limits, keepalive, TLS, and back-off of our own.
+"""How this process dials others: one channel per address, with limits, keepalive, TLS and our own back-off.
 
-Invariant: every call made through here has a deadline, and a failed one comes back as a refusal; retrying is
-left to exactly one layer above.
+Invariant: every call made here has a deadline, and a failed call raises a refusal; exactly one layer above retries.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ PRODUCE_STREAM_OUTSTANDING = 1_000
 Options = list[tuple[str, int]]
 
 NO_PROXY: Options = [("grpc.enable_http_proxy", 0)]
-"""For every channel: gRPC would follow http_proxy and its like in the environment, which are for other connections."""
+"""For every channel: otherwise gRPC obeys http_proxy and similar variables, which are for other connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keepalive:
-    """How soon a silent peer is given up. All three are needed: a stopped process still acks TCP."""
+    """How soon a silent peer is given up. TCP alone does not notice: the kernel still acks for a stopped process."""
 
     ping_every_ms: int = 2_000
     ping_timeout_ms: int = 2_000
 
 
 def message_limits() -> Options:
-    """Both limits, for servers and channels alike."""
+    """Size limits of messages and metadata, the same for servers and channels."""
     return [
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -64,7 +63,7 @@ def message_limits() -> Options:
 
 
 def keepalive_pings(keepalive: Keepalive) -> Options:
-    """Pings as both ends of an internal connection send them."""
+    """Options for the pings that both ends of an internal connection send."""
     return [
         ("grpc.keepalive_time_ms", keepalive.ping_every_ms),
         ("grpc.keepalive_timeout_ms", keepalive.ping_timeout_ms),
@@ -75,22 +74,22 @@ def keepalive_pings(keepalive: Keepalive) -> Options:
 
 
 def unacknowledged(give_up_ms: int = 5_000) -> Options:
-    """When a client gives up a connection whose peer acknowledges no TCP data: it dials again instead.
+    """Options that make a client redial after ``give_up_ms`` in which its peer acknowledges no TCP data.
 
-    Without it a connection that was cut is tried again by TCP's doubling timer only, tens of seconds after the
-    cut has healed. gRPC takes the keepalive time-out for TCP_USER_TIMEOUT; its pings, which a server allows
-    every five minutes at most, stay rarer than that.
+    Without them only TCP's doubling timer retries on a connection that was cut, up to tens of seconds after the network
+    has healed. gRPC uses the keepalive time-out as TCP_USER_TIMEOUT; the ping interval stays above five minutes, the
+    shortest that a server accepts.
     """
     return [("grpc.keepalive_time_ms", 600_000), ("grpc.keepalive_timeout_ms", give_up_ms)]
 
 
 PING_STRIKES = 1_000
-"""Pings in a row that come too soon, with no answer in between, before a connection is ended with too_many_pings. A
-peer that keeps to `keepalive_pings` has none; gRPC's own probes of the bandwidth come with answers."""
+"""Consecutive pings that come too soon, with no answer in between, after which a connection ends with too_many_pings.
+A peer with `keepalive_pings` sends none too soon; gRPC's bandwidth probes come together with answers."""
 
 
 def keepalive_tolerance(keepalive: Keepalive) -> Options:
-    """What a server must allow so that `keepalive_pings` are welcome; half the interval leaves slack."""
+    """Options with which a server accepts `keepalive_pings`; half the interval leaves slack."""
     return [
         ("grpc.http2.min_ping_interval_without_data_ms", keepalive.ping_every_ms // 2),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", keepalive.ping_every_ms // 2),
@@ -99,18 +98,18 @@ def keepalive_tolerance(keepalive: Keepalive) -> Options:
 
 
 TLS_DIAL_MS = 2_000
-"""How long a connection with TLS may take to be made: three round trips, and signatures on a machine that is busy."""
+"""Time limit for making a TLS connection: three round trips, and signatures on a busy machine."""
 
 
 def reconnection(
     first_ms: int = 50, most_ms: int = 1_000, ask_name_ms: int = 250, *, dial_ms: int | None = None
 ) -> Options:
-    """How soon a channel dials again; gRPC's own default of up to two minutes would be an outage.
+    """Options for how soon a channel redials; gRPC's default of up to two minutes would be an outage.
 
-    ``ask_name_ms`` is the least time between two questions for the address of a name: a peer that is started elsewhere
-    keeps its name and gets another address, and gRPC's own 30 s would keep all callers at the old one for so long.
-    ``dial_ms`` is how long one attempt may take, ``first_ms`` if it is not given: gRPC takes its least back-off for
-    that, and says nothing of it when an attempt that would have succeeded is broken off. It does not delay the next.
+    ``ask_name_ms`` is the shortest time between two DNS lookups of a name: a peer that restarts elsewhere keeps its
+    name and gets another address, and with gRPC's default of 30 s all callers would keep dialling the old one.
+    ``dial_ms`` limits one attempt; the default is ``first_ms``. gRPC uses its minimum back-off as this limit, and says
+    nothing when it breaks off an attempt that would have succeeded. The limit does not delay the next attempt.
     """
     return [
         ("grpc.dns_min_time_between_resolutions_ms", ask_name_ms),
@@ -121,23 +120,23 @@ def reconnection(
 
 
 # ---- forks
-# What a forked process may do with gRPC: everything if its parent had not used it yet, otherwise nothing.
+# A forked process may use gRPC only if its parent had not used it before the fork.
 #
-# Invariant: no client waits for threads that stayed behind in the parent. gRPC's threads do not exist in a forked
-# child, and nothing starts them there again, so that a call would wait for its whole deadline and end as "no answer".
+# Invariant: no client waits for threads that exist only in the parent. A forked child has none of gRPC's threads and
+# nothing restarts them, so a call would wait for its whole deadline and then fail with "no answer".
 
 _user_pid: int | None = None
 
 
 class ForkedAfterUse(RuntimeError):
-    """This process was forked from one that had already used gRPC, and therefore cannot use it."""
+    """This process cannot use gRPC: it was forked from one that had already used it."""
 
 
 def note_use() -> None:
-    """This process is about to use gRPC.
+    """Note that this process is about to use gRPC.
 
     Raises:
-        ForkedAfterUse: its parent did so before the fork.
+        ForkedAfterUse: its parent used gRPC before the fork.
     """
     global _user_pid
     if _user_pid is None:
@@ -146,10 +145,10 @@ def note_use() -> None:
 
 
 def check() -> None:
-    """Raise if gRPC was used before this process was forked.
+    """Check that gRPC was not used before this process was forked.
 
     Raises:
-        ForkedAfterUse: it was.
+        ForkedAfterUse: it was used.
     """
     if _user_pid is not None and _user_pid != os.getpid():
         raise ForkedAfterUse(
@@ -160,8 +159,8 @@ def check() -> None:
 
 
 def _keep_the_parents() -> None:
-    # The end of a channel waits for gRPC's threads, even that of a client which the parent had closed. They are not
-    # here, so the first collection of garbage would never return; now it leaves alone what was there at the fork.
+    # A channel's finalizer waits for gRPC's threads, even if the parent had closed the client. A child has none, so its
+    # first garbage collection would hang; freezing exempts all objects that existed at the fork.
     if _user_pid is not None:
         gc.freeze()
 
@@ -174,7 +173,7 @@ _Request = TypeVar("_Request", contravariant=True)
 
 
 class UnaryMethod(Protocol[_Request, _Answer]):
-    """A stub's unary method, as far as `call` needs it."""
+    """The part of a stub's unary method that `call` needs."""
 
     def __call__(self, request: _Request, /, *, timeout: float | None = None) -> Awaitable[_Answer]:
         """Start the call."""
@@ -185,8 +184,8 @@ async def call(method: UnaryMethod[_Request, _Answer], request: _Request, *, dea
     """Make one unary call with a deadline.
 
     Raises:
-        Refused: with the server's own refusal, or NETWORK_EXCEPTION / REQUEST_TIMED_OUT when there is none.
-            After either of these the request may have been carried out: a deadline is an indefinite outcome.
+        Refused: with the server's refusal, or NETWORK_EXCEPTION or REQUEST_TIMED_OUT if none came. After either of
+            these two the request may have been carried out.
     """
     try:
         return await method(request, timeout=deadline_ms / 1000)
@@ -202,9 +201,9 @@ def open_channel(
     tls: Tls | None = None,
     client_id: str = "",
 ) -> grpc.aio.Channel:
-    """A channel to one address with both message limits; ``keepalive`` for internal ones only.
+    """Open a channel to one address; ``keepalive`` is for internal connections only.
 
-    ``client_id``: the first word of the user agent in every call, which says whose call it is.
+    ``client_id`` becomes the first word of the user agent in every call, so that a server knows who calls.
     """
     note_use()
     options: list[tuple[str, int | str]] = [*message_limits(), *NO_PROXY]
@@ -219,20 +218,20 @@ def open_channel(
 
 
 def target(endpoint: Endpoint) -> str:
-    """``host:port`` as gRPC dials and binds it, IPv6 in brackets."""
+    """``host:port`` as gRPC dials and binds it, with IPv6 in brackets."""
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     return f"{host}:{endpoint.port}"
 
 
 class Channels:
-    """One channel per address, opened when first asked for, closed together.
+    """One channel per address, opened at the first use; `close` closes them all.
 
-    With TLS a channel keeps the certificate it was opened with. After the files have changed, the next caller gets
-    a new channel; the old one stays for what is under way on it until the files change once more.
+    With TLS a channel keeps the certificate that it was opened with. After the files have changed, the next caller
+    gets a new channel; the old one stays open for its ongoing calls until the files change once more.
     """
 
     def __init__(self, *, keepalive: Keepalive | None = None, tls: Tls | None = None, client_id: str = "") -> None:
-        # A variable that names no transport is refused here, not when the first call is made.
+        # So that an environment variable that names no transport is refused here, not at the first call.
         aio()
         self._keepalive = keepalive
         self._tls = tls
@@ -259,7 +258,7 @@ class Channels:
         return frozenset(self._open)
 
     def renew(self, endpoint: Endpoint, *, grace_s: float) -> None:
-        """Redial an address when it is next asked for; what is under way may end on the old channel until then."""
+        """Redial an address at its next use; calls under way have ``grace_s`` to end on the old channel."""
         channel = self._open.pop(endpoint, None)
         if channel is not None:
             self._close_aside(channel, grace_s)
@@ -272,7 +271,7 @@ class Channels:
                 await channel.close()
 
     async def close(self) -> None:
-        """Close them all."""
+        """Close all channels."""
         await self.drop(self.endpoints)
         for channel in self._old:
             await channel.close()
@@ -293,9 +292,9 @@ class Channels:
 
 
 class Backoff:
-    """Waits that double from ``first_ms`` to ``most_ms``, each jittered to 50-100 % of itself.
+    """Waits that double from ``first_ms`` to ``most_ms``, each jittered to 50-100 % of its length.
 
-    A channel that lost its peer fails at once; without these waits a retry loop spins.
+    A channel that lost its peer fails calls at once; without these waits a retry loop would spin.
     """
 
     def __init__(self, first_ms: int = 50, most_ms: int = 1_000, *, draw: random.Random | None = None) -> None:
@@ -311,7 +310,7 @@ class Backoff:
         return wait_ms / 1000
 
     def reset(self) -> None:
-        """Something worked: start small again."""
+        """Start again at ``first_ms``, after a success."""
         self._next_ms = self._first_ms
 
 
@@ -319,7 +318,7 @@ def parse_endpoint(text: str) -> Endpoint:
     """``host:port`` or ``[v6]:port`` as an endpoint.
 
     Raises:
-        ValueError: with one sentence that quotes the text.
+        ValueError: it is neither; the message quotes the text.
     """
     host, colon, port = text.rpartition(":")
     is_host = bool(host) and "/" not in host and (":" not in host or (host[0] == "[" and host[-1] == "]"))
@@ -329,11 +328,11 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 WILDCARDS = frozenset({"0.0.0.0", "::", "*"})
-"""Hosts that bind every address of a machine, and can be dialled at none."""
+"""Hosts that bind every address of a machine and cannot be dialled."""
 
 
 def advertised(setting: str, bound: Endpoint) -> Endpoint:
-    """The address sent to others: the setting, with the bound port if it names none; else the bound address."""
+    """The address to advertise: the setting, with the bound port if it names none; without it the bound address."""
     if not setting:
         return bound
     if ":" in setting and setting.rpartition(":")[2].isdecimal():

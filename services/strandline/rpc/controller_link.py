@@ -1,6 +1,6 @@
-"""How this process reaches the controller: one of several bootstrap addresses, the next one on failure.
+"""How this process reaches the controller: at one of several bootstrap addresses, after a failure at the next.
 
-Invariant: every call has a deadline; a call without an answer is a `Refused` and is not repeated here.
+Invariant: every call has a deadline; a call without an answer raises `Refused` and is not retried here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Request = TypeVar("_Request")
 _Answer = TypeVar("_Answer")
 
 _ELSEWHERE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER})
-"""Answers after which the next address is asked."""
+"""Errors after which the next address is tried."""
 
 
 class ControllerLink:
@@ -56,11 +56,11 @@ class ControllerLink:
 
     @property
     def endpoint(self) -> messages.Endpoint:
-        """The address that is asked now."""
+        """The address that calls go to now."""
         return self._hinted or self._bootstrap[self._at]
 
     async def register(self, request: messages.RegisterNode) -> messages.NodeRegistered:
-        """RegisterNode; a refusal of the registration comes back inside the answer or is raised."""
+        """RegisterNode. A refusal is in the answer, or raised if it is of the call as a whole."""
         message = convert.write_registration(request)
         return convert.REGISTERED.read(await self._call(self._stub().RegisterNode, message, self._register_deadline_ms))
 
@@ -89,7 +89,7 @@ class ControllerLink:
         )
 
     async def create_internal_topic(self, name: str) -> Refusal | None:
-        """CreateTopics, whose shape is the controller's; None if the topic exists now, made by the first caller."""
+        """CreateTopics, with the controller's defaults; None if the topic exists now, no matter who created it."""
         message = pb.CreateTopicsRequest(topics=[pb.CreatableTopic(name=name)])
         answer = await self._call(self._stub().CreateTopics, message, self._alter_deadline_ms)
         refusal = read_error(answer.topics[0]) if answer.topics else None
@@ -98,7 +98,7 @@ class ControllerLink:
     async def watch(
         self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: messages.PositionProof | None
     ) -> AsyncGenerator[messages.MetadataImage | None, None]:
-        """WatchMetadata until it breaks."""
+        """Yield the images of WatchMetadata until the stream breaks; None is a sign of life."""
         proof = POSITION.write(position) if position is not None else None
         request = pb.WatchMetadataRequest(cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch, position=proof)
         stream = self._stub().WatchMetadata(request)
@@ -128,15 +128,15 @@ class ControllerLink:
         return Refused.of(refusal)
 
     def _maybe_leave(self, error: BaseException | None) -> None:
-        """Resolve the controller's name again when another process answers there: it has the controller's old address.
+        """Resolve the controller's name again if another process has taken over its old address and answers there.
 
-        The connection works, so nothing else would ever ask again.
+        The connection works, so nothing else would cause a new lookup.
         """
         if isinstance(error, grpc.aio.AioRpcError) and _is_another_process(error):
             self._channels.renew(self.endpoint, grace_s=self._register_deadline_ms / 1000)
 
     def _maybe_turn(self, refusal: Refusal) -> None:
-        """Ask elsewhere next: whom a standby names, once, else the next address of the list (C31)."""
+        """Choose where to ask next: once the active controller that a standby named, else the next address (C31)."""
         if refusal.code not in _ELSEWHERE:
             return
         hint, asked = refusal.hint, self._hinted
@@ -149,7 +149,7 @@ class ControllerLink:
 
 
 def _is_another_process(error: grpc.aio.AioRpcError) -> bool:
-    """Whether something that is no controller answered: another service, or a data node."""
+    """Whether the answer came from something other than a controller: another service, or a data node."""
     return error.code() is grpc.StatusCode.UNIMPLEMENTED or refusal_of(error).code is ErrorCode.NOT_CONTROLLER
 
 

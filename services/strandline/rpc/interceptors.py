@@ -1,8 +1,8 @@
-"""How a servicer's failure looks to its caller, and how long a call without a deadline may last.
+"""Turns a servicer's failures into statuses for the caller, and limits calls that have no deadline.
 
-Invariant: a `Refused` becomes its own status; everything else becomes INTERNAL with a request id and its
-text stays in this process, bytes that are no message and messages that name too much included; a unary call never
-outlives `UNARY_CAP_S`, whatever the caller forgot.
+Invariant: a `Refused` becomes its own status, undecodable bytes and too large requests included; every other exception
+becomes INTERNAL with a request id, and its text stays in this process. A unary call never outlives `UNARY_CAP_S`, even
+if the caller set no deadline.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from strandline.rpc import status
 from strandline.rpc.wrapping import Context, Handler, Wrapping, before
 
 # ---- request_size
-# How much one request may name: partitions, topics, records, settings, all of them together.
+# How many entries one request may have: partitions, topics, records and settings together.
 #
-# Invariant: what a handler is given names at most `MAX_NAMED` things. A message of two-byte entries would otherwise
-# cost hundreds of times its size, in memory and in time on the one event loop; an answer to so many still fits into a
-# message.
+# Invariant: a handler's request has at most `MAX_NAMED` entries. Otherwise a message of two-byte entries would cost
+# hundreds of times its size, in memory and in time on the one event loop. An answer to that many entries still fits
+# into one message.
 
 MAX_NAMED = 100_000
 """Entries of repeated fields in one request, at all depths; above what a cluster of one controller can have."""
@@ -40,7 +40,7 @@ TOO_MUCH = Refusal(
 
 
 class _Plan(NamedTuple):
-    """Where entries are counted in messages of one type, and in which fields more may lie deeper."""
+    """For messages of one type: the fields whose entries are counted, and those whose messages may hold more."""
 
     counted: tuple[str, ...]
     lists: tuple[str, ...]
@@ -92,22 +92,22 @@ UNARY_CAP_S = 60.0
 _log = structlog.get_logger("strandline.rpc")
 
 NO_MESSAGE = Refusal(ErrorCode.INVALID_REQUEST, "the bytes are no message of this method; encode the request again")
-"""The answer to bytes that do not decode; on a stream its reader gives it, and the stream stays open."""
+"""The answer to bytes that do not decode; on a stream the handler sends it, and the stream stays open."""
 
 Unread = Refused
-"""What a reader of a stream meets in place of a message that is not looked at: its refusal."""
+"""Takes the place of a message that was not read, for the reader of a stream: the refusal to answer it with."""
 
 NO_CORRELATION = 0
-"""Correlation id of the answer to an `Unread` message: its own was not looked at either."""
+"""Correlation id of the answer to an `Unread` message, whose own id was not read."""
 
 Reported = Callable[[str, Refusal], None]
-"""Called with each refusal of a whole call, and the method's name."""
+"""Called with the method's name and the refusal, for each call refused as a whole."""
 
 
 class RefusalInterceptor(Wrapping):
-    """Maps refusals, hides the rest, caps unary calls. One per server, first in its list.
+    """Maps refusals to statuses, hides other failures, limits unary calls. Each server has one, first in its list.
 
-    ``name`` begins every request id, so that a reader of the node's log finds the line a caller quotes.
+    ``name`` begins every request id, so that the line of the log can be found by the id that a caller quotes.
     ``reported`` is called with each refusal.
     """
 
@@ -174,7 +174,7 @@ class RefusalInterceptor(Wrapping):
 
     async def _fail(self, method: str, error: Exception, context: grpc.aio.ServicerContext[Any, Any]) -> NoReturn:
         while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-            # A stream's pump runs its parts in a TaskGroup; the failure of one part is the stream's own.
+            # A stream runs its parts in a TaskGroup; the failure of one part is the failure of the stream.
             error = error.exceptions[0]
         if isinstance(error, grpc.aio.AbortError):
             raise error
@@ -191,7 +191,7 @@ class RefusalInterceptor(Wrapping):
 
 
 def _is_peer_gone(error: BaseException) -> bool:
-    """Whether a stream failed only because its peer went away, or this server stops: no caller is left to answer."""
+    """Whether a stream failed only because its peer is gone or this server stops, so that no caller waits."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_peer_gone, error.exceptions))
     own = isinstance(error, grpc.aio.AbortError | grpc.aio.UsageError)
@@ -199,9 +199,9 @@ def _is_peer_gone(error: BaseException) -> bool:
 
 
 def _kept(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """``decode`` that returns its failure: raised where gRPC decodes, its text would reach the caller.
+    """``decode``, but a failure is returned as an `Unread` in place of the message.
 
-    The reader of a stream's messages gets an `Unread` in place of the message.
+    If it were raised where gRPC decodes, its text would reach the caller.
     """
 
     def decode_or_keep(content: bytes) -> Any:
@@ -209,7 +209,7 @@ def _kept(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
             message = decode(content)
         except DecodeError:
             return Unread.of(NO_MESSAGE)
-        # An entry takes a byte at least, so most messages need no count.
+        # An entry takes at least one byte, so most messages are too short to need counting.
         if len(content) > MAX_NAMED and names_too_much(message):
             return Unread.of(TOO_MUCH)
         return message
@@ -218,7 +218,7 @@ def _kept(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 def _unless_encoded(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """``encode`` for messages; what a handler encoded itself is sent as it is (`rpc.fetch_answers`)."""
+    """``encode`` for messages; bytes that a handler encoded itself are sent as they are (`rpc.convert.fetch`)."""
     return lambda answer: answer if type(answer) is bytes else encode(answer)
 
 
@@ -238,9 +238,9 @@ async def abort(
 
 
 # ---- before_registration
-# What a process answers before it takes part in its cluster: who it knows, and nothing else.
+# What a process answers before it has registered with its cluster: its metadata and health, and nothing else.
 #
-# Invariant: until the process is registered no handler of a service that is not in ``open_services`` meets a request.
+# Invariant: until the process is registered, only handlers of ``open_services`` receive requests.
 
 
 class BeforeRegistration(Wrapping):
@@ -262,7 +262,7 @@ class BeforeRegistration(Wrapping):
         return handler._replace(stream_stream=before(handler.stream_stream, self._check))
 
     def _check(self, request: Any, context: Context) -> tuple[Any, Context]:
-        # At each call, because the interceptors around this one keep what they were given.
+        # Checked at each call, because the outer interceptors cache the handler that `wrap` returns.
         if not self._is_registered():
             message = "the node is not registered with its controller yet; ask another node, or again a little later"
             raise Refused(ErrorCode.NETWORK_EXCEPTION, message, Outcome.NOT_APPENDED)

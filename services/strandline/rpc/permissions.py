@@ -1,7 +1,7 @@
-"""Which identity may call which method, and under which condition on the request: the one table of it.
+"""The table of which identity may call which method, and under which condition on the request.
 
-Invariant: what is not in the table is refused, to everybody. A fetch with ``replica_state`` moves the high watermark
-and so does what follows from it; only the node that it names may send one.
+Invariant: what is not in the table is refused to every caller. A fetch with ``replica_state`` can move the high
+watermark, so only the node that it names may send it.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from strandline.core.coordinator.internal_topics import is_internal
 from strandline.core.permissions import Needs, Operation, ResourceType
 
 # ---- identity
-# Who a certificate names: the one URI ``strandline://<cluster>/<role>/<id>`` among its alternative names.
+# The identity in a certificate: the one URI ``strandline://<cluster>/<role>/<id>`` among its alternative names.
 #
-# Invariant: an identity is read whole or not at all; a certificate with none or with two of them names no identity.
+# Invariant: an identity is read whole or not at all; a certificate with no such URI, or with two, names no identity.
 
 SCHEME = "strandline://"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 class CallerRole(StrEnum):
-    """What a certificate is for."""
+    """The kind of process or person that a certificate identifies."""
 
     REPLICA = "replica"
     """A data node; the id is its node id."""
     CONTROLLER = "controller"
     CLIENT = "client"
-    """Produces, consumes and looks."""
+    """A client: may produce, consume and read metadata."""
     ADMIN = "admin"
-    """Whatever a client may, and changes topics, leaders and nodes."""
+    """An administrator: everything a client may do, and changes of topics, leaders and nodes."""
 
 
 class NoIdentity(ValueError):
-    """A certificate or a text names no identity of ours; the sentence says why."""
+    """A certificate or a text names no Strandline identity; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom a certificate names."""
+    """The holder of a certificate."""
 
     cluster: str
     role: CallerRole
     name: str
     node_id: int | None = field(init=False, repr=False, compare=False)
-    """The node's id; None if the identity is no replica's. Kept, because every replica's fetch is compared with it."""
+    """The node's id; None if the holder is no replica. Stored, because every replica's fetch is compared with it."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.cluster) or not _NAME.fullmatch(self.name):
@@ -59,12 +59,12 @@ class Identity:
 
     @property
     def principal(self) -> str:
-        """As rules of who may do what name it (C106)."""
+        """The name that access rules use for it (C106)."""
         return f"{self.role}/{self.name}"
 
     @property
     def uri(self) -> str:
-        """As it is written in a certificate."""
+        """The URI in the certificate."""
         return f"{SCHEME}{self.cluster}/{self.role}/{self.name}"
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class Identity:
 
 
 class Bearer(Identity):
-    """Whom a token names: a client of this cluster and never anything else, whatever the token says (C107)."""
+    """The holder of a token: always a client of this cluster, whatever the token says (C107)."""
 
     __slots__ = ()
 
@@ -91,7 +91,7 @@ def parse_identity(uri: str) -> Identity:
     """``strandline://<cluster>/<role>/<id>`` as an identity.
 
     Raises:
-        NoIdentity: with a sentence that quotes the text.
+        NoIdentity: it is not one; the message quotes the text.
     """
     parts = uri.removeprefix(SCHEME).split("/")
     if not uri.startswith(SCHEME) or len(parts) != 3 or parts[1] not in set(CallerRole):
@@ -121,12 +121,12 @@ def identity_of_peer(uris: Iterable[bytes]) -> Identity | None:
 
 
 Request = Any
-"""A message of the method; conditions look at fields that every request of their methods has."""
+"""A message of the method; a condition reads only fields that every request of its methods has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must hold for a request; ``words`` appear in the documents and in refusals, after "only"."""
+    """A condition on a request; its ``words`` follow "only" in the documentation and in refusals."""
 
     words: str
     holds: Callable[[Request, Identity], bool]
@@ -142,7 +142,7 @@ AS_CLIENT = Condition("without replica_state", lambda request, caller: not reque
 
 def _is_own_replica(request: Request, caller: Identity) -> bool:
     state = request.replica_state
-    # In the order that is soonest done; an absent replica_state reads as one without replica_id.
+    # The cheapest comparison comes first; an absent replica_state is read as one without replica_id.
     return bool(state.replica_id == caller.node_id and state.HasField("replica_id"))
 
 
@@ -174,7 +174,7 @@ _REPLICA, _CLIENT, _ADMIN = CallerRole.REPLICA, CallerRole.CLIENT, CallerRole.AD
 
 
 def _clients(condition: Condition = ALWAYS) -> dict[CallerRole, Condition]:
-    """Clients, and administrators, who may do whatever clients may."""
+    """Grants for clients, and for administrators, who may do everything that clients may do."""
     return {_CLIENT: condition, _ADMIN: condition}
 
 
@@ -190,14 +190,14 @@ _TRANSACTION = "/strandline.v1.TransactionService/"
 
 
 def _each(service: str, names: str, value: _T) -> dict[str, _T]:
-    """The same for some methods of a service."""
+    """One value for several methods of a service, named in one text."""
     return {service + name: value for name in names.split()}
 
 
 TABLE: Mapping[str, Grants] = {
     **_each(_LEADER, "Produce ProduceStream DescribeProducers DescribePartitions", _CLIENTS),
     **_each(_LEADER, "Fetch OffsetForLeaderEpoch ListOffsets", {**_clients(AS_CLIENT), _REPLICA: OWN_REPLICA}),
-    # A message that only forgets partitions says nothing of who forgets.
+    # A message that only forgets partitions has no replica_state.
     _LEADER + "FetchStream": {**_clients(AS_CLIENT), _REPLICA: OWN_REPLICA_OR_NOTHING},
     _LEADER + "FetchProducerSnapshot": {_REPLICA: OWN_REPLICA},
     # An administrator ends a transaction that its coordinator has lost.
@@ -217,45 +217,45 @@ TABLE: Mapping[str, Grants] = {
     **_each(_CONTROLLER, "UnregisterNode AlterPartitionReassignments DrainNode HandOver DeleteTopics", _ADMINS),
     **_each(_CONTROLLER, "AlterTopicConfigs IncrementalAlterConfigs CreatePartitions ElectLeaders", _ADMINS),
     **_each(_CONTROLLER, "CreateAcls DeleteAcls AlterClientQuotas", _ADMINS),
-    # A node asks for the topic of coordinators' state, whose shape is the controller's.
+    # A node creates the internal topics, which hold the coordinators' state, with the controller's defaults.
     _CONTROLLER + "CreateTopics": {_ADMIN: ALWAYS, _REPLICA: INTERNAL_TOPICS_ALONE},
     **_each(_METADATA, "Subscribe GetMetadata DescribeCluster", EVERYBODY),
     _METADATA + "DescribeAudit": _CLIENTS,
     **_each(_ANALYTICS, "ListStats Query GetTimeline WatchPartitions GetRun GetCoverage Explain", _CLIENTS),
     **_each(_ANALYTICS, "ExplainGroup ExplainHeldBack GetReport SubmitRun CancelRun", _CLIENTS),
-    # The schema is public, and health says serving or not.
+    # The schema is public, and health reveals only whether a process serves.
     **_each("/grpc.health.v1.Health/", "Check Watch List", EVERYBODY),
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": EVERYBODY,
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": EVERYBODY,
 }
-"""Method by method, every one that a server of ours serves."""
+"""The grants of every method that a Strandline server has."""
 
 CHANGES = frozenset(method for method, grants in TABLE.items() if _ADMIN in grants and _CLIENT not in grants)
-"""What changes a cluster, and is audited (C109): what without rules administrators alone may do."""
+"""The methods that change a cluster, which are audited (C109): without rules they are for administrators only."""
 
 # ---- needs
-# With `authorization = acl`, what a client's rules must allow for each method, beside the table's conditions (C105).
+# With `authorization = acl`, what a client's rules must allow for each method, in addition to the table (C105).
 #
 # Invariant: a method without an entry is refused to every client. Administrators, nodes and controllers need no rules.
 
 
 class Scope(StrEnum):
-    """Of which resources a method needs what it needs."""
+    """The resources for which a method needs its operations."""
 
     NAMED = "named"
-    """Of those that the request names; what is not permitted is left out of lists. Of the cluster and of topics: one of
-    the two."""
+    """Those that the request names; lists leave out what is not permitted. If the method needs operations on both the
+    cluster and topics, one of the two is enough."""
     BOTH = "both"
-    """The same, but of the cluster and of topics: both."""
+    """As NAMED, but the operations on the cluster and on topics are both needed."""
     SOME = "some"
-    """Of any one topic, because the request names none."""
+    """Any one topic, because the request names none."""
     EVERY = "every"
-    """Of the cluster and of every topic, because the answer is about all."""
+    """The cluster and every topic, because the answer covers them all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a method needs, by what it touches. Empty: nothing, because what it answers is no secret."""
+    """The operation that a method needs on each type of resource. Empty: none, because its answer is no secret."""
 
     of: Needs
     scope: Scope = Scope.NAMED

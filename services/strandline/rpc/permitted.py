@@ -1,7 +1,7 @@
-"""What the call that is being served may touch, by the rules of who may do what as they are now (C105, C106).
+"""What the current call may access, by the present access rules (C105, C106).
 
-Invariant: a handler that resolves topics by `permitted` reaches none that its caller may not touch, and a rule that was
-taken back counts from the next message on, and for the answers that wait.
+Invariant: a handler that resolves topics with `permitted` reaches no topic that its caller may not access. The removal
+of a rule takes effect with the next message, and for answers that are still waiting.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from strandline.rpc.permissions import CallerRole, Identity, Need, Scope, identi
 from strandline.rpc.tls import peer_properties
 
 Permits = Callable[[], Permit]
-"""What may be touched now."""
+"""Returns what a caller may access now, by the present rules."""
 
 
 def everything() -> Permit:
-    """Nothing is checked: for callers that need no rules, and in a process without them."""
+    """A permit that checks nothing: for callers that need no rules, and for a process without rules."""
     return EVERYTHING
 
 
 CALL: ContextVar[Permits] = ContextVar("permits", default=everything)
-"""Of the call that is being served; set before its handler runs."""
+"""The permits of the current call; set before its handler runs."""
 IDENTITY: ContextVar[Identity | None] = ContextVar("identity", default=None)
-"""Whom the certificate of the call names; None without TLS."""
+"""The identity of the current call's caller, from its certificate or token; None without TLS."""
 
 
 def principal_of_call() -> str | None:
-    """Whose quotas hold for the call that is served; None: no quota does, as for nodes and administrators (C102)."""
+    """The principal whose quotas apply to the current call; None for nodes and administrators (C102)."""
     identity = IDENTITY.get()
     if identity is None:
         return ANONYMOUS
@@ -52,18 +52,18 @@ def principal_of_call() -> str | None:
 
 
 def caller_of_call() -> Caller | None:
-    """Whose rules apply to the call, or who changes something by it; None: no rules do, and nothing is changed."""
+    """The caller whose rules apply to the current call, or who is audited; None if neither is the case."""
     permits = CALL.get()
     return None if permits is everything else permits().caller
 
 
 def refused(resource: ResourceType, name: str) -> Refusal | None:
-    """Why the call may not touch this."""
+    """Why the current call may not access this resource; None if it may."""
     return CALL.get()().refusal(resource, name)
 
 
 def sees(resource: ResourceType, name: str) -> bool:
-    """Whether the caller may know that this is there."""
+    """Whether the caller may know that this resource exists."""
     return CALL.get()().sees(resource, name)
 
 
@@ -71,9 +71,9 @@ _NAMED_ALONE = ((ResourceType.GROUP, "group_id"), (ResourceType.TRANSACTIONAL_ID
 
 
 def refusal_of_whole(permit: Permit, need: Need, request: Any, *, names_one: bool) -> Refusal | None:
-    """Why a request is refused as a whole: what it touches is one thing, or nothing in particular.
+    """Why a request is refused as a whole, or None: for requests that concern one resource, or none in particular.
 
-    ``names_one``: whether that may be a group or a transactional id.
+    ``names_one``: also check the group or the transactional id that the request names.
     """
     matcher, of = permit.acls.of(permit.caller.principal), need.of
     if need.scope is Scope.SOME and not matcher.may_to_some(of[ResourceType.TOPIC], ResourceType.TOPIC):
@@ -81,7 +81,7 @@ def refusal_of_whole(permit: Permit, need: Need, request: Any, *, names_one: boo
         message = f"{permit.caller.principal} may {of[ResourceType.TOPIC]} no topic"
         return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message, Outcome.NOT_APPENDED)
     if need.scope is Scope.EVERY and not matcher.may_to_all(of[ResourceType.TOPIC], ResourceType.TOPIC):
-        return _not_every_topic(permit, "this tells of")
+        return _not_every_topic(permit, "the answer covers")
     if ResourceType.CLUSTER in of and (ResourceType.TOPIC not in of or need.scope is not Scope.NAMED):
         return permit.refusal(ResourceType.CLUSTER, CLUSTER_NAME)
     named = ((kind, getattr(request, field, "")) for kind, field in _NAMED_ALONE if names_one and kind in of)
@@ -89,7 +89,7 @@ def refusal_of_whole(permit: Permit, need: Need, request: Any, *, names_one: boo
 
 
 class _PermittedTopics:
-    """Topics as one caller finds them."""
+    """The topics that one caller may access."""
 
     def __init__(self, topics: Topics, permits: Permits) -> None:
         self._topics = topics
@@ -97,7 +97,7 @@ class _PermittedTopics:
         self.cluster_id, self.name_of, self.endpoint_of = topics.cluster_id, topics.name_of, topics.endpoint_of
 
     def resolve(self, name: str, topic_id: str) -> str | Refusal:
-        """The topic's id, or why there is none that the caller may touch."""
+        """The topic's id, or why there is none that the caller may access."""
         found = self._topics.resolve(name, topic_id)
         is_there = name if isinstance(found, str) else ""
         known = self._topics.name_of(topic_id) if topic_id else is_there
@@ -105,7 +105,7 @@ class _PermittedTopics:
 
 
 def permitted(topics: Topics) -> Topics:
-    """Topics as the caller of the present call finds them."""
+    """The topics that the current call may access."""
     permits = CALL.get()
     return topics if permits is everything else _PermittedTopics(topics, permits)
 
@@ -113,7 +113,7 @@ def permitted(topics: Topics) -> Topics:
 def still_permitted(
     served: Sequence[ServedPartition], topics: Topics, permits: Permits
 ) -> tuple[Sequence[ServedPartition], tuple[Unresolved, ...]]:
-    """What was read for a call that waited, without what its caller may not read any more."""
+    """Split what was read for a call that waited: what its caller may still read, and refusals for the rest."""
     if permits is everything:
         return served, ()
     permit = permits()
@@ -122,7 +122,7 @@ def still_permitted(
     for part in served:
         tp = part.result.tp
         name = topics.name_of(tp.topic_id)
-        # An answer that refuses holds nothing; a topic without a name was deleted meanwhile.
+        # A refused partition holds no records; a topic without a name was deleted meanwhile.
         refusal = None if part.result.refusal else permit.refusal(ResourceType.TOPIC, name)
         if refusal is None:
             kept.append(part)
@@ -132,17 +132,17 @@ def still_permitted(
 
 
 def seen(held: Iterable[TopicPartition], topics: Topics) -> Iterable[TopicPartition]:
-    """Of partitions those that the caller of the present call may know of."""
+    """The partitions that the caller of the current call may know of."""
     return (tp for tp in held if sees(ResourceType.TOPIC, topics.name_of(tp.topic_id)))
 
 
 def subscription_refusal(names: Iterable[str] | None, pattern: str | None) -> Refusal | None:
-    """Why a member may not subscribe: a pattern is compared with every topic, without asking who may know of it."""
+    """Why a member may not subscribe, or None. A pattern is matched against every topic, so it needs all of them."""
     permit = CALL.get()()
     if permit.caller.needs is None:
         return None
     if pattern and not permit.acls.of(permit.caller.principal).may_to_all(Operation.DESCRIBE, ResourceType.TOPIC):
-        return _not_every_topic(permit, "a pattern is compared with")
+        return _not_every_topic(permit, "a pattern is matched against")
     return next((why for name in names or () if (why := permit.refusal(ResourceType.TOPIC, name))), None)
 
 
@@ -153,7 +153,7 @@ def _not_every_topic(permit: Permit, why: str) -> Refusal:
 
 
 def sees_every_topic(acls: Callable[[], Acls], peer: bytes | None) -> bool:
-    """Whether the holder of this certificate, DER, may know of every topic; None: there is no certificate."""
+    """Whether the holder of this DER certificate may know of every topic; False without a certificate."""
     identity = None if peer is None else identity_of_peer(peer_properties(peer)["peer_uri"])
     if identity is None or identity.role is not CallerRole.CLIENT:
         return identity is not None

@@ -1,7 +1,7 @@
-"""What every server of ours has: its limits, its keepalive, its health and reflection, its port.
+"""What all Strandline servers have in common: limits, keepalive, health, reflection and the port.
 
-Invariant: a port belongs to one server. gRPC's default lets a second server share it in silence, so
-so_reuseport is off and a taken port is a clear error.
+Invariant: a port belongs to one server. By gRPC's default a second server could share it without notice, so
+so_reuseport is off and a taken port is an error.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from strandline.rpc.tokens import Tokens
 
 # ---- method_table
-# Which handler a call gets: all methods of one server stand in one table, which a call is looked up in once.
+# Finds the handler of a call: all methods of one server are in one table, with one lookup per call.
 #
-# Invariant: however many methods a server has, it waits for one next call. Generated code registers each method with
-# gRPC by itself as well; gRPC's asyncio server then waits for the next call of every method separately, and for each
-# call that comes it begins all of these waits again: with the 29 methods of a data node that is the larger part of the
-# Python calls that an empty unary call takes.
+# Invariant: a server waits for one next call, however many methods it has. Generated code also registers each method
+# with gRPC separately; gRPC's asyncio server then waits for the next call of each method, and starts all of these waits
+# again after every call. With the 29 methods of a data node that is more than half of the Python calls that an empty
+# unary call makes.
 
 Handler = Any
-"""One of gRPC's RpcMethodHandlers, as `rpc.interceptors` has them."""
+"""One of gRPC's RpcMethodHandlers, as in `rpc.wrapping`."""
 
 
 class MethodTable(grpc.GenericRpcHandler):
@@ -57,49 +57,49 @@ class MethodTable(grpc.GenericRpcHandler):
 
 
 class TabledServer(grpc.aio.Server):
-    """``server``, which must have been made with ``table`` among its handlers, and methods that go into the table."""
+    """A server that registers its methods in ``table``, which must be among the handlers of ``server``."""
 
     def __init__(self, server: grpc.aio.Server, table: MethodTable) -> None:
         self._server = server
         self._table = table
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[grpc.GenericRpcHandler]) -> None:
-        """Serve what has no table of its own methods; asked only for methods that are not in the table."""
+        """Add handlers for methods that are not in the table."""
         self._server.add_generic_rpc_handlers(generic_rpc_handlers)
 
     def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
-        """Serve the methods of a service; registered in the table alone."""
+        """Serve the methods of a service; they are registered in the table only."""
         self._table.add(service_name, method_handlers)
 
     def add_insecure_port(self, address: str) -> int:
-        """As gRPC's."""
+        """See `grpc.aio.Server`."""
         return self._server.add_insecure_port(address)
 
     def add_secure_port(self, address: str, server_credentials: Any) -> int:
-        """As gRPC's."""
+        """See `grpc.aio.Server`."""
         return self._server.add_secure_port(address, server_credentials)
 
     async def start(self) -> None:
-        """As gRPC's."""
+        """See `grpc.aio.Server`."""
         await self._server.start()
 
     async def stop(self, grace: float | None) -> None:
-        """As gRPC's."""
+        """See `grpc.aio.Server`."""
         await self._server.stop(grace)
 
     async def wait_for_termination(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - gRPC's own
-        """As gRPC's."""
+        """See `grpc.aio.Server`."""
         return await self._server.wait_for_termination(timeout)
 
 
 # ---- reflecting
-# Server reflection: a server's contract for any client that asks, with methods found by their full names too.
+# Server reflection: describes a server's contract to any client; methods can be found by their full names too.
 #
-# Invariant: whatever `grpcurl list` prints, services and methods alike, `grpcurl describe` can describe.
+# Invariant: `grpcurl describe` can describe everything that `grpcurl list` prints, both services and methods.
 
 
 class _WithMethods:
-    """The pool of all descriptors. Its own search by symbol knows messages, enums and services, but no methods."""
+    """The pool of all descriptors, which also finds methods; its own search knows only messages, enums and services."""
 
     def __init__(self, pool: descriptor_pool.DescriptorPool) -> None:
         self._pool = pool
@@ -108,7 +108,7 @@ class _WithMethods:
         return getattr(self._pool, name)
 
     def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802 - protobuf's own name
-        """The file of a symbol; of a method, the file of its service.
+        """The file of a symbol; for a method, the file of its service.
 
         Raises:
             KeyError: nothing has this name.
@@ -131,11 +131,11 @@ def enable_reflection(server: grpc.aio.Server, services: Sequence[str]) -> None:
 
 LIVENESS = "liveness"
 READINESS = "readiness"
-"""Names of health beside those of the services, for the operator or supervisor of the process."""
+"""Names in the health service in addition to the services' names, for the process's operator or supervisor."""
 
 
 class PortTaken(OSError):
-    """The address cannot be bound: another process has it, or it is not ours."""
+    """The address cannot be bound: another process uses it, or it is not local."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(f"cannot listen on {target(endpoint)}: the port is taken or the address is not local")
@@ -144,7 +144,7 @@ class PortTaken(OSError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """What differs between servers. ``internal_keepalive`` is for ports that only our own processes dial."""
+    """The settings that differ between servers. ``internal_keepalive`` is for ports that only our processes dial."""
 
     name: str
     reflection: bool = True
@@ -152,10 +152,10 @@ class ServerSettings:
     max_concurrent_streams: int = channels.MAX_CONCURRENT_STREAMS
     max_concurrent_rpcs: int | None = 10_000
     handshake_ms: int = 20_000
-    """How long a connection may take until it speaks HTTP/2, TLS included; gRPC's own patience is two minutes."""
+    """How long a connection may take until it speaks HTTP/2, TLS included; gRPC's default is two minutes."""
     on_refusal: Reported = lambda _method, _refusal: None
     audit: Tell = lambda _: None
-    """Hears who changed something, and who was refused what it may not do (C109)."""
+    """Called with each audit event: a caller's change, or a refusal for lack of permission (C109)."""
 
 
 def server_options(settings: ServerSettings) -> channels.Options:
@@ -167,8 +167,8 @@ def server_options(settings: ServerSettings) -> channels.Options:
         ("grpc.server_handshake_timeout_ms", settings.handshake_ms),
     ]
     if settings.max_concurrent_rpcs is not None:
-        # Above 1,000 calls that it has not handed over yet gRPC cancels some at random, without a word. It shall hand
-        # them all over: what exceeds max_concurrent_rpcs is then refused with RESOURCE_EXHAUSTED.
+        # With more than 1,000 calls not yet handed over, gRPC silently cancels some at random. With these limits it
+        # hands over all of them, and those above max_concurrent_rpcs are refused with RESOURCE_EXHAUSTED.
         options += [
             ("grpc.server.max_pending_requests", 2 * settings.max_concurrent_rpcs),
             ("grpc.server.max_pending_requests_hard_limit", 2 * settings.max_concurrent_rpcs),
@@ -187,10 +187,10 @@ def build_server(
     acls: Callable[[], Acls] | None = None,
     tokens: Tokens | None = None,
 ) -> grpc.aio.Server:
-    """A server without services; refusals mapped and everything else hidden before any other interceptor.
+    """Make a server without services; its outermost interceptor maps refusals and hides all other failures.
 
-    With ``tls``, which `bind` needs too, callers may do what their certificates' identities may; with ``acls`` clients
-    may do what these rules allow. With ``tokens``, which `bind` needs too, a client may show one of these instead.
+    With ``tls``, which `bind` needs too, callers may do what is allowed to their certificates' identities; with
+    ``acls`` clients may do what these rules allow; with ``tokens`` a client may send a token instead of a certificate.
     """
     if tls is not None:
         interceptors = [
@@ -213,7 +213,7 @@ def build_server(
 
 
 def open_tokens(path: str, tls: Tls | None) -> Tokens | None:
-    """Those that the setting ``token_issuers`` asks for, not started; None if it is empty.
+    """A verifier for the setting ``token_issuers``, not started; None if the setting is empty.
 
     Raises:
         TlsWrong: a file cannot be used, or PyJWT is not installed.
@@ -233,7 +233,7 @@ def open_tokens(path: str, tls: Tls | None) -> Tokens | None:
 
 
 async def start_tokens(path: str, tls: Tls | None, own: Callable[[Coroutine[Any, Any, None]], object]) -> Tokens | None:
-    """As `open_tokens`, with the keys of their issuers; ``own`` begins what keeps these new."""
+    """As `open_tokens`, but with the issuers' keys; ``own`` starts the task that keeps the keys up to date."""
     tokens = open_tokens(path, tls)
     if tokens is not None:
         await tokens.start()
@@ -244,10 +244,10 @@ async def start_tokens(path: str, tls: Tls | None, own: Callable[[Coroutine[Any,
 def bind(
     server: grpc.aio.Server, endpoint: Endpoint, *, tls: Tls | None = None, takes_tokens: bool = False
 ) -> Endpoint:
-    """Bind the address (port 0: the kernel chooses) and return it with the port it really has.
+    """Bind the address (port 0: the kernel chooses) and return it with its actual port.
 
     Raises:
-        PortTaken: another server has the port.
+        PortTaken: another process uses the port, or the address is not local.
     """
     try:
         if tls is None:
@@ -264,9 +264,9 @@ def bind(
 
 
 class RoleHealth:
-    """Health of one process: of its services under their full names, of all under ``""``, and of two more names.
+    """The health of one process: each service under its full name, all of them under ``""``, and two more names.
 
-    ``liveness`` says that the loop answers, and nothing of the cluster: it is SERVING as long as there is a process.
+    ``liveness`` says only that the event loop answers, nothing about the cluster: it is SERVING while the process runs.
     ``readiness`` says that a rollout may continue with the next process; a process that does not serve is never ready.
     """
 
@@ -277,7 +277,7 @@ class RoleHealth:
         self._servicer = health.aio.HealthServicer()
 
     def attach(self, server: grpc.aio.Server, *, with_reflection: bool = True) -> None:
-        """Serve health, and reflection over it and the role's services, on this server."""
+        """Serve health on this server, and reflection for it and the role's services."""
         self.attach_alone(server)
         if with_reflection:
             enable_reflection(server, (*self._services[1:], health.SERVICE_NAME))
@@ -287,7 +287,7 @@ class RoleHealth:
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
 
     async def begin(self) -> None:
-        """There is a process; nothing is served yet."""
+        """Report that the process runs and serves nothing yet."""
         await self._servicer.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
         await self.set_serving(False)
 
@@ -299,7 +299,7 @@ class RoleHealth:
         await self._set(READINESS, serving and self._is_ready)
 
     async def set_service(self, service: str, serving: bool) -> None:
-        """Inform watchers of one service, in a process that serves: a standby is ready and decides nothing (C28)."""
+        """Set one service's health, in a process that serves: a standby is ready although it decides nothing (C28)."""
         await self._set(service, serving)
 
     async def set_ready(self, ready: bool) -> None:
@@ -313,12 +313,12 @@ class RoleHealth:
 
 
 # ---- health_port
-# The plaintext port for probes: grpc.health.v1 and nothing else, from before the first log is opened.
+# The plaintext port for probes: grpc.health.v1 and nothing else, open before the first log is opened.
 #
-# A kubelet's gRPC probes speak no TLS, so this port never does; any client that reaches it learns whether a process
-# lives and is ready, by the names `LIVENESS` and `READINESS` of `rpc.server`, and can ask for nothing more.
+# A kubelet's gRPC probes cannot speak TLS, so this port never uses it. Any client that reaches the port can learn if
+# the process is alive and ready, by the names `LIVENESS` and `READINESS`, and nothing more.
 #
-# Invariant: the port answers while the process still recovers, and is the last one to close.
+# Invariant: the port answers while the process still recovers its logs, and is the last one to close.
 
 _PROBES_AT_ONCE = 100
 _GRACE_S = 0.2
@@ -327,7 +327,7 @@ _log = structlog.get_logger("strandline.health")
 
 
 class HealthPort:
-    """The port of one process over the health that its other ports serve too."""
+    """The plaintext port of one process; it serves the same health as the process's other ports."""
 
     def __init__(self, name: str, health: RoleHealth) -> None:
         self._name = name
@@ -335,7 +335,7 @@ class HealthPort:
         self._server: grpc.aio.Server | None = None
 
     async def open(self, address: str) -> Endpoint | None:
-        """Begin the health and, unless ``address`` is empty, serve it there; returns the address with its port.
+        """Begin to report health and, unless ``address`` is empty, serve it there; return the address with its port.
 
         Raises:
             PortTaken: the address cannot be bound.
@@ -352,7 +352,7 @@ class HealthPort:
         return endpoint
 
     async def close(self) -> None:
-        """Answer no more probes."""
+        """Close the port."""
         if self._server is not None:
             await self._server.stop(_GRACE_S)
 

@@ -1,7 +1,7 @@
-"""Which gRPC status a refused call ends with, and how a caller reads it back.
+"""Refusals as gRPC statuses, and statuses read back as refusals by a caller.
 
-Invariant: what leaves a server is a refusal from the closed table of `core.errors`, with its number, name and
-remedy in an ErrorInfo; nothing else about the inside of the process is ever sent.
+Invariant: a server sends only refusals from the closed table of `core.errors`, with number, name and remedy in an
+ErrorInfo, and nothing else about the inside of the process.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ DOMAIN = "strandline"
 """The ErrorInfo domain of every refusal."""
 
 DETAILS_KEY = "grpc-status-details-bin"
-"""Trailing metadata key that carries a google.rpc.Status, as all gRPC languages read it."""
+"""Trailing metadata key of a google.rpc.Status, which gRPC can read in all languages."""
 
 KEY_UNKNOWN = "TOKEN_KEY_UNKNOWN"
-"""The rule of a token that may be believed a little later: its server reads the issuer's keys again."""
+"""The rule for a token that may be accepted a little later: the server is going to read the issuer's keys again."""
 
 _STATUS: dict[ErrorCode, grpc.StatusCode] = {
     ErrorCode.REQUEST_TIMED_OUT: grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -44,7 +44,7 @@ _STATUS: dict[ErrorCode, grpc.StatusCode] = {
     ErrorCode.NETWORK_EXCEPTION: grpc.StatusCode.UNAVAILABLE,
     ErrorCode.UNKNOWN_SERVER_ERROR: grpc.StatusCode.INTERNAL,
 }
-"""Whole-call refusals; a code that is not here is the caller's mistake: INVALID_ARGUMENT."""
+"""Statuses of calls refused as a whole; a code that is not listed is the caller's mistake: INVALID_ARGUMENT."""
 
 _FALLBACK: dict[grpc.StatusCode, ErrorCode] = {
     grpc.StatusCode.UNAVAILABLE: ErrorCode.NETWORK_EXCEPTION,
@@ -56,12 +56,12 @@ _FALLBACK: dict[grpc.StatusCode, ErrorCode] = {
     grpc.StatusCode.INVALID_ARGUMENT: ErrorCode.INVALID_REQUEST,
     grpc.StatusCode.UNAUTHENTICATED: ErrorCode.SASL_AUTHENTICATION_FAILED,
 }
-"""How a status without an ErrorInfo is read: it comes from gRPC itself or from something in between."""
+"""Error codes of statuses without an ErrorInfo, which come from gRPC itself or from a proxy."""
 
 
 _WRITTEN_TO_AN_ENDED_STREAM = "Internal error from Core"
-"""What grpcio makes of the status of a stream that its client still wrote to, however the server ended it: the write
-that fails puts INTERNAL in the place of the status that had come (grpc #36066). The server's reason is lost then."""
+"""The detail that grpcio gives when a client wrote to a stream that the server had ended: the failed write replaces the
+server's status with INTERNAL (grpc #36066), and the server's reason is lost."""
 
 
 def status_code(refusal: Refusal) -> grpc.StatusCode:
@@ -72,8 +72,8 @@ def status_code(refusal: Refusal) -> grpc.StatusCode:
 def trailing_details(refusal: Refusal, *, extra: dict[str, str] | None = None) -> tuple[tuple[str, bytes], ...]:
     """Trailing metadata with the refusal as ErrorInfo {reason, domain, metadata}.
 
-    ``metadata`` holds Kafka's number, the remedy, whether it is retriable and, where there is one, the field
-    that is wrong and, for produce, the outcome.
+    ``metadata`` holds Kafka's number, the remedy, whether a retry may help and, where known, the wrong field, the
+    outcome of a produce, the time to wait and the active controller.
     """
     metadata = {
         "code": str(int(refusal.code)),
@@ -98,7 +98,7 @@ def trailing_details(refusal: Refusal, *, extra: dict[str, str] | None = None) -
 
 
 def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
-    """Read a failed call back: the ErrorInfo if one came, else the status, as a refusal of ours."""
+    """The refusal in a failed call: from its ErrorInfo if there is one, else from its status."""
     info = _error_info(error.trailing_metadata() or ())
     detail = error.details() or ""
     if info is None or info.domain != DOMAIN or info.reason not in ErrorCode.__members__:
@@ -113,8 +113,8 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
     remedy = info.metadata.get("remedy")
     own = remedy if remedy != RULES[code].remedy else None
     hint = _read_hint(info.metadata)
-    given = info.metadata.get("throttle_time_ms", "")
-    throttle_time_ms = int(given) if given.isdecimal() else 0
+    wait_ms = info.metadata.get("throttle_time_ms", "")
+    throttle_time_ms = int(wait_ms) if wait_ms.isdecimal() else 0
     field, rule = info.metadata.get("field"), info.metadata.get("rule")
     return Refusal(code, message, known, field, rule, own, hint, throttle_time_ms)
 

@@ -1,7 +1,7 @@
-"""Holds the clients of one node to their quotas: who waits, what counts, and what answers tell (C103, KIP-219).
+"""Enforces the quotas of one node's clients: counts what they use, and mutes callers that exceed it (C103, KIP-219).
 
-Invariant: a muted caller's requests wait in the order of their stream, for no longer than the mute, and hold a bounded
-number of bytes; answers go out meanwhile. Until there is a quota, a request costs one test of that.
+Invariant: a muted caller's requests wait in the order of their stream, no longer than the mute, and hold a bounded
+number of bytes; answers are still sent meanwhile. While no quota is set, a request costs a single check.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from strandline.rpc.permitted import principal_of_call
 from strandline.rpc.wrapping import Handler, Wrapping, before
 
 MOST_WAITING_BYTES = 64 << 20
-"""Of requests that wait for the end of a mute; beyond that they are refused."""
+"""Most bytes of all requests that wait for the end of a mute; further ones are refused."""
 
 _Keys = tuple[QuotaKey, ...]
 _REQUESTS: _Keys = (QuotaKey.REQUEST_RATE,)
@@ -36,30 +36,30 @@ _KEYS: dict[str, _Keys] = {
     "/strandline.v1.LeaderService/FetchStream": _CONSUMING,
     "/strandline.v1.FollowerService/Fetch": _CONSUMING,
 }
-"""What a method's callers may be muted for. One that is not named here counts as a request."""
+"""The quotas that can mute a method's callers. A method that is not named here only counts as a request."""
 _UNCOUNTED = "/grpc."
 """Health and reflection."""
 
 
 class Throttle:
-    """The quotas of one process, and who waits because of them."""
+    """The quotas of one process, and the requests that wait because of them."""
 
     def __init__(self, meters: Meters, clock: Callable[[], int]) -> None:
         self.meters = meters
         self.clock = clock
         self.waiting_bytes = 0
-        # Only the first of those who wait for the same is woken by time; all others by it, in their order.
+        # Of requests with the same key, only the first waits for the time; the others wait for their turn, in order.
         self._turns: WeakValueDictionary[tuple[str, _Keys], asyncio.Lock] = WeakValueDictionary()
         self._changed = asyncio.Event()
         self._is_closed = False
 
     def know(self, quotas: tuple[Quota, ...]) -> None:
-        """Take the quotas of now; who was muted for one that is another now goes on."""
+        """Apply new quotas; callers that were muted by a quota that has changed continue."""
         if self.meters.know(quotas):
             self._wake()
 
     def close(self) -> None:
-        """No call waits any more: the process stops."""
+        """End all waits, because the process stops."""
         self._is_closed = True
         self._wake()
 
@@ -68,15 +68,15 @@ class Throttle:
         self._changed.clear()
 
     async def until_unmuted(self, principal: str, keys: _Keys, request: Any) -> None:
-        """Wait for the end of a mute.
+        """Wait until the principal is no longer muted for these quotas.
 
         Raises:
-            Refused: THROTTLING_QUOTA_EXCEEDED: too many bytes wait already.
+            Refused: THROTTLING_QUOTA_EXCEEDED: too many bytes of requests wait already.
         """
         size_bytes = request.ByteSize() if isinstance(request, Message) else 0
         if self.waiting_bytes + size_bytes > MOST_WAITING_BYTES:
             wait_ms = self.meters.muted_ms(principal, keys, self.clock())
-            said = f"{principal} is over its quota and more of its kind wait than fit; send again in {wait_ms} ms"
+            said = f"{principal} is over its quota, and too many requests wait already; send again in {wait_ms} ms"
             refusal = Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, said, Outcome.NOT_APPENDED, throttle_time_ms=wait_ms)
             raise Refused.of(refusal)
         turn = self._turns.setdefault((principal, keys), asyncio.Lock())
@@ -92,7 +92,7 @@ class Throttle:
 
 
 class Metered:
-    """One call, as far as quotas go."""
+    """Counts one call towards its caller's quotas."""
 
     def __init__(self, throttle: Throttle, principal: str, keys: _Keys) -> None:
         self._throttle = throttle
@@ -101,19 +101,19 @@ class Metered:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is any quota."""
+        """Whether any quota is set."""
         return bool(self._meters.quotas)
 
     @property
     def wait_ms(self) -> int:
-        """How long the caller is asked to pause before its next request of this kind."""
+        """How long, in ms, the caller should pause before its next request of this kind."""
         return self._meters.muted_ms(self._principal, self._keys, self._clock()) if self.is_on else 0
 
     async def admit(self, request: Any) -> None:
-        """Count a request that has come, and begin with it when its caller is not muted.
+        """Wait until the caller is not muted, then count the request.
 
         Raises:
-            Refused: THROTTLING_QUOTA_EXCEEDED: too many bytes wait already.
+            Refused: THROTTLING_QUOTA_EXCEEDED: too many bytes of requests wait already.
         """
         now_ms = self._clock()
         if self._meters.muted_ms(self._principal, self._keys, now_ms):
@@ -126,7 +126,7 @@ class Metered:
         self._meters.take(self._principal, key, count, self._clock())
 
     def fetched(self, served: Sequence[ServedPartition]) -> Sequence[ServedPartition]:
-        """What was read for the caller, counted; without its records while the caller has too many."""
+        """Count what was read for the caller and return it, without records while the caller is over its byte quota."""
         size_bytes = sum(len(part.payload) for part in served) if self.is_on else 0
         if not size_bytes:
             return served
@@ -139,11 +139,11 @@ class Metered:
 
 _UNMETERED = Metered(Throttle(Meters(), lambda: 0), "", ())
 METERED: ContextVar[Metered] = ContextVar("metered", default=_UNMETERED)
-"""The call that is being served; set before its handler runs."""
+"""The current call's meter; set before its handler runs."""
 
 
 class QuotaInterceptor(Wrapping):
-    """Counts requests, and has those of muted callers wait. Messages of a stream are counted by who reads them."""
+    """Counts requests and makes those of muted callers wait. The messages of a stream are counted by its handler."""
 
     def __init__(self, throttle: Throttle) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Which certificate this process shows now, and whom it believes: files that are read again as they change.
+"""The certificate that this process presents and the authorities that it trusts, read again when their files change.
 
-Invariant: from the first reading on there is always a certificate that worked. Files that changed into something
-that cannot be used, or into another identity, change nothing but one line of the log.
+Invariant: after the first reading there is always a certificate that works. If the files change into something that
+cannot be used, or into another identity, the old ones stay in use and the log gets one line.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from strandline.transport import AuthContext, Security
 # ---- tls_files
 # The three parts of TLS: a certificate with its chain, its key, and the authority's certificates.
 #
-# Invariant: all three or none; what was given as bytes is never repeated in a sentence, because one of them is a key.
+# Invariant: all three or none; content given as bytes is never repeated in a message, because one of them is a key.
 
 
 class TlsWrong(ValueError):
-    """The files cannot be used; the sentence names the file and what to do."""
+    """The files cannot be used; the message names the file and the remedy."""
 
 
 class GivenPem:
-    """PEM that a program gave as bytes, in the place of a file; it never changes."""
+    """PEM that a program gave as bytes instead of a file; it never changes."""
 
     __slots__ = ("_content",)
 
@@ -55,7 +55,7 @@ class GivenPem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """Where the certificate with its chain, its key and the authority's certificates lie, all PEM."""
+    """The places of the certificate with its chain, its key and the authority's certificates, all in PEM."""
 
     cert: Path | GivenPem
     key: Path | GivenPem
@@ -63,12 +63,12 @@ class TlsFiles:
 
     @property
     def all(self) -> tuple[Path | GivenPem, Path | GivenPem, Path | GivenPem]:
-        """The three."""
+        """All three places."""
         return self.cert, self.key, self.ca
 
 
 def tls_files(cert: str | Path | bytes, key: str | Path | bytes, ca: str | Path | bytes) -> TlsFiles:
-    """The files, when all three are given: paths, or PEM as bytes.
+    """The three files, each given as a path or as PEM in bytes.
 
     Raises:
         TlsWrong: one is not given, or is PEM as a string.
@@ -81,7 +81,7 @@ def tls_files(cert: str | Path | bytes, key: str | Path | bytes, ca: str | Path 
 
 
 def is_given(value: str | Path | bytes) -> bool:
-    """Whether a setting of TLS says anything."""
+    """Whether a TLS setting is not empty."""
     return bool(value) if isinstance(value, bytes) else bool(str(value))
 
 
@@ -94,33 +94,33 @@ def _place(name: str, value: str | Path | bytes) -> Path | GivenPem:
 
 
 CallMetadata = Sequence[tuple[str, str]]
-"""What a call carries beside its request."""
+"""The metadata of a call, as names and values."""
 
 TLS_OFF = "TLS is off: any client that reaches this process's ports may read, write and administer"
-"""Said once by every process that serves without."""
+"""Logged once by every process that serves without TLS."""
 
 _LOOK_EVERY_S = 1.0
 _NO_IDENTITY = Identity("-", CallerRole.CLIENT, "-")
 
-# Of the standard library, because clients use this too; services show it as a line of theirs.
+# The standard library's, because clients use this module too; services log it in their own form.
 _log = logging.getLogger("strandline.tls")
 
 _Signature = tuple[tuple[int, int, int], ...]
 
 
 class Tls:
-    """The certificate of one process. gRPC asks for it from threads of its own."""
+    """The certificate of one process. gRPC reads it from its own threads."""
 
     def __init__(self, files: TlsFiles, *, look_every_s: float = _LOOK_EVERY_S) -> None:
         """Read the files.
 
         Raises:
-            TlsWrong: with one sentence.
+            TlsWrong: they cannot be used.
         """
         self._files = files
         self._look_every_s = look_every_s
         self._lock = threading.Lock()
-        # Before the content: files that change in between are read again.
+        # Taken before the content is read, so that files that change in between are read again.
         self._signature = _signature(files)
         self._material = self._read(files)
         self._looked = time.monotonic()
@@ -133,20 +133,20 @@ class Tls:
 
     @property
     def identity(self) -> Identity:
-        """Whom this process's certificate names; the same for as long as the process lives."""
+        """The identity in this process's certificate; it never changes while the process runs."""
         return self._material.identity
 
     @property
     def generation(self) -> int:
-        """Grows by one with every new content. Looks at the files, at most once in ``look_every_s``."""
+        """A number that grows by one with every new content; checks the files at most once in ``look_every_s``."""
         self._maybe_read_again()
         return self._generation
 
     def must_be(self, role: CallerRole, *, name: str | None = None, cluster_id: str | None = None) -> None:
-        """Refuse a certificate of another holder; what is None may be anything.
+        """Refuse a certificate of another role, name or cluster; None accepts any.
 
         Raises:
-            TlsWrong: naming what the certificate should say.
+            TlsWrong: the certificate names another identity; the message says which one is needed.
         """
         ours = self.identity
         wanted = Identity(cluster_id or ours.cluster, role, name or ours.name)
@@ -154,8 +154,8 @@ class Tls:
             raise TlsWrong(f"tls_cert {self._files.cert} names {ours.uri}; this process needs one for {wanted.uri}")
 
     def server_credentials(self, *, takes_tokens: bool = False) -> grpc.ServerCredentials | Security:
-        """For a port whose callers must show a certificate of the authority, or may with ``takes_tokens``; checked
-        again for every connection."""
+        """Credentials for a port whose callers must present a certificate of the authority (with ``takes_tokens``: may
+        present one). The files are checked for changes at every connection."""
         if transports.aio() is transport:
             mode = ssl.CERT_OPTIONAL if takes_tokens else ssl.CERT_REQUIRED
             return Security(lambda: self.server_context(mode), peer_properties)
@@ -171,11 +171,11 @@ class Tls:
             return _configuration(self._material)
 
         first: grpc.ServerCertificateConfiguration = _configuration(self._material)
-        # Its stub knows no None, which says that nothing has changed.
+        # gRPC takes None as "nothing has changed", but its type stub does not allow None.
         return grpc.dynamic_ssl_server_credentials(first, cast(Any, fetch), require_client_authentication=True)
 
     def channel_credentials(self) -> grpc.ChannelCredentials | Security:
-        """For dialling with the certificate as it is now."""
+        """Credentials for dialling with the current certificate."""
         now = self._material
         if transports.aio() is transport:
             context = _context(ssl.PROTOCOL_TLS_CLIENT, now)
@@ -183,7 +183,7 @@ class Tls:
         return grpc.ssl_channel_credentials(now.ca, now.key or None, now.cert or None)
 
     def server_context(self, mode: ssl.VerifyMode = ssl.CERT_REQUIRED) -> ssl.SSLContext:
-        """For one more connection at a port that speaks gRPC over our own transport."""
+        """The context for a new connection at a gRPC port of our own transport."""
         generation = self.generation
         made, context = self._serving.get(mode, (0, None))
         if context is None or made != generation:
@@ -192,7 +192,7 @@ class Tls:
         return context
 
     def https_context(self) -> ssl.SSLContext:
-        """For a port that speaks HTTPS to callers with a certificate of the authority; asked for each connection.
+        """The context for a new connection at an HTTPS port, whose callers need a certificate of the authority.
 
         Raises:
             ssl.SSLError, OSError: the files cannot be used.
@@ -238,10 +238,10 @@ class Tls:
 
 
 class TlsWithToken(Tls):
-    """For a client that shows no certificate, and in each call a token; ``metadata`` gives it as it is now."""
+    """TLS of a client that has no certificate and sends a token in each call; ``metadata`` returns the current one."""
 
     def __init__(self, ca: str | Path | bytes, metadata: Callable[[], CallMetadata]) -> None:
-        """As `Tls`."""
+        """See `Tls`."""
         self._metadata = metadata
         super().__init__(TlsFiles(cert=GivenPem(b""), key=GivenPem(b""), ca=_place("tls_ca", ca)))
 
@@ -251,7 +251,7 @@ class TlsWithToken(Tls):
         return Material(cert=b"", key=b"", ca=ca, identity=_NO_IDENTITY, not_after=datetime.max.replace(tzinfo=UTC))
 
     def channel_credentials(self) -> grpc.ChannelCredentials | Security:
-        """For dialling with the token."""
+        """Credentials for dialling with the token."""
         made = super().channel_credentials()
         if isinstance(made, Security):
             return replace(made, call_metadata=self._metadata)
@@ -260,10 +260,10 @@ class TlsWithToken(Tls):
 
 
 def open_tls(tls_cert: str | Path | bytes, tls_key: str | Path | bytes, tls_ca: str | Path | bytes) -> Tls | None:
-    """What three settings ask for, paths or PEM as bytes; None when they are empty.
+    """TLS as the three settings say, paths or PEM as bytes; None when they are empty.
 
     Raises:
-        TlsWrong: with one sentence.
+        TlsWrong: a setting is missing, or a file cannot be used.
     """
     if not any(is_given(one) for one in (tls_cert, tls_key, tls_ca)):
         return None
@@ -271,7 +271,7 @@ def open_tls(tls_cert: str | Path | bytes, tls_key: str | Path | bytes, tls_ca: 
 
 
 def https_of(tls: Tls | None, *, wanted: bool) -> Callable[[], ssl.SSLContext] | None:
-    """What a port is given that speaks HTTPS where ``wanted``; None for plain HTTP."""
+    """The source of contexts for a port that speaks HTTPS, if ``wanted``; None for plain HTTP."""
     return tls.https_context if tls is not None and wanted else None
 
 
@@ -280,11 +280,11 @@ def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
 
 
 _CIPHERS_OF_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""TLS 1.3 has no others than such: authenticated, and with forward secrecy."""
+"""For TLS 1.2, ciphers like those of TLS 1.3: authenticated, and with forward secrecy."""
 
 
 def _context(side: ssl._SSLMethod, material: Material, mode: ssl.VerifyMode = ssl.CERT_REQUIRED) -> ssl.SSLContext:
-    """TLS for HTTP/2 (RFC 9113, 9.2) between two that both show a certificate, if ``mode`` requires it."""
+    """TLS for HTTP/2 (RFC 9113, 9.2) between two peers that both present a certificate, if ``mode`` requires it."""
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS_OF_1_2)
@@ -292,12 +292,12 @@ def _context(side: ssl._SSLMethod, material: Material, mode: ssl.VerifyMode = ss
     context.verify_mode = mode
     context.set_alpn_protocols(["h2"])
     if side is ssl.PROTOCOL_TLS_SERVER:
-        # A session that is resumed shows its certificate no more, which may have expired.
+        # In a resumed session the peer does not present its certificate, which may have expired meanwhile.
         context.num_tickets = 0
     context.load_verify_locations(cadata=material.ca.decode("ascii"))
     if not material.cert:
         return context
-    # ssl reads files only; this one is in memory, and holds what was checked.
+    # ssl reads only files; this one is in memory, and holds exactly the content that was checked.
     with os.fdopen(os.memfd_create("tls"), "wb") as pair:
         pair.write(material.cert + b"\n" + material.key)
         pair.flush()
@@ -306,7 +306,7 @@ def _context(side: ssl._SSLMethod, material: Material, mode: ssl.VerifyMode = ss
 
 
 def peer_properties(der: bytes) -> AuthContext:
-    """What a verified peer's certificate says, under the names that gRPC gives it in `auth_context`."""
+    """The properties of a verified peer's certificate, under the names that gRPC uses in `auth_context`."""
     shown = x509.load_der_x509_certificate(der)
     try:
         names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -324,7 +324,7 @@ def peer_properties(der: bytes) -> AuthContext:
 
 
 def _signature(files: TlsFiles) -> _Signature:
-    """What changes when a file is replaced or written; an absent file is a state as any other."""
+    """A value that changes when a file is replaced, written or removed."""
     found = []
     for path in files.all:
         if isinstance(path, GivenPem):
@@ -339,17 +339,17 @@ def _signature(files: TlsFiles) -> _Signature:
 
 
 # ---- certificate
-# Whether three files are a certificate that can be shown, its key, and an authority to believe.
+# Checks that three files are a usable certificate, its key, and the authority to trust.
 #
-# Invariant: what cannot work is refused before anything is served or dialled, with one sentence that names the file:
-# a peer that meets it later would see nothing but a broken handshake.
+# Invariant: files that cannot work are refused before anything is served or dialled, with a message that names the
+# file: later a peer would see nothing but a broken handshake.
 
 _LONGEST_CHAIN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """The content of the three files, and whom the certificate names."""
+    """The content of the three files, and the identity in the certificate."""
 
     cert: bytes
     key: bytes
@@ -359,10 +359,10 @@ class Material:
 
 
 def read_material(files: TlsFiles, *, now: datetime | None = None) -> Material:
-    """Read the files and see whether they belong together and hold now.
+    """Read the files and check that they belong together and are valid now.
 
     Raises:
-        TlsWrong: with one sentence.
+        TlsWrong: they cannot be read, do not belong together, or are not valid now.
     """
     cert, key, ca = (_read(name, path) for name, path in zip(("cert", "key", "ca"), files.all, strict=True))
     try:
@@ -370,7 +370,7 @@ def read_material(files: TlsFiles, *, now: datetime | None = None) -> Material:
     except TlsWrong:
         raise
     except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.InvalidVersion) as error:
-        raise TlsWrong(f"tls_cert {files.cert} holds what cannot be understood: {error}") from error
+        raise TlsWrong(f"tls_cert {files.cert} cannot be parsed: {error}") from error
 
 
 def _checked(files: TlsFiles, cert: bytes, key: bytes, ca: bytes, now: datetime) -> Material:
@@ -428,7 +428,7 @@ def _moment(when: datetime) -> str:
 
 
 def _check_signed(files: TlsFiles, chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]) -> None:
-    """Follow who signed whom, through the certificates that came along, to one of the authorities."""
+    """Follow the signatures from the certificate, through its chain, to one of the authorities."""
     at = chain[0]
     for _ in range(_LONGEST_CHAIN):
         if any(_signed(at, authority) for authority in authorities):

@@ -1,7 +1,7 @@
-"""Whose tokens are believed: the file of the setting ``token_issuers``, and the keys of each issuer.
+"""The issuers whose tokens are accepted: the file of the setting ``token_issuers``, and the keys of each issuer.
 
-Invariant: keys are public ones of the algorithms that the issuer's entry lists; nothing that an issuer sends is ever in
-a sentence.
+Invariant: only public keys for the algorithms in the issuer's entry are used; messages never contain anything that an
+issuer has sent.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from strandline.rpc.tls import TlsWrong
 
 _Algorithm = Literal["RS256", "PS256", "ES256", "EdDSA"]
 ALGORITHMS: tuple[str, ...] = get_args(_Algorithm)
-"""What can be listed. None verifies by what could also sign: each has a public key."""
+"""The algorithms that an entry may list. All have public keys: a key that verifies can never sign."""
 MOST_BYTES = 256 << 10
-"""Of a set of keys."""
+"""Largest set of keys."""
 FETCH_S = 5.0
-"""For each step of a request to an issuer, and for its answer together."""
+"""Time limit for each step of a request to an issuer, and for the whole body of its answer."""
 
 
 class KeysAway(Exception):
-    """An issuer's keys cannot be had now; the sentence says why."""
+    """An issuer's keys are not available now; the message says why."""
 
 
 class KeySet(NamedTuple):
-    """What an issuer published, and the keys in it by kid and algorithm."""
+    """The content that an issuer published, and the keys in it by kid and algorithm."""
 
     content: bytes = b""
     keys: Mapping[tuple[str, str], jwt.PyJWK] = {}
@@ -56,20 +56,20 @@ class Issuer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     alias: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
-    """The first part of its principals."""
+    """The first part of the principals in this issuer's tokens."""
     issuer: _Text
-    """The claim ``iss`` of its tokens, exactly."""
+    """The exact ``iss`` claim of its tokens."""
     audience: _Text
-    """What must be among their ``aud``."""
+    """A value that the ``aud`` claim of its tokens must contain."""
     jwks: Annotated[_Text, AfterValidator(_place)]
-    """Where its keys are: a path, or https."""
+    """Where its keys are: a path, or an https URL."""
     jwks_ca: str = ""
-    """Whose certificates are believed there; empty: the system's authorities."""
+    """The authorities trusted for that URL; empty: the system's authorities."""
     algorithms: Annotated[list[_Algorithm], Field(min_length=1)] = ["RS256"]
 
     @property
     def is_remote(self) -> bool:
-        """Whether the keys are asked for."""
+        """Whether the keys are fetched by https."""
         return self.jwks.startswith("https://")
 
 
@@ -80,7 +80,7 @@ def read_issuers(path: str) -> list[Issuer]:
     """The entries of a file.
 
     Raises:
-        TlsWrong: with one sentence, as for the files of TLS, without which there are no tokens.
+        TlsWrong: the file is wrong; the same exception as for TLS, because tokens need TLS.
     """
     try:
         found = _FILE.validate_python(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
@@ -100,10 +100,10 @@ def read_issuers(path: str) -> list[Issuer]:
 
 
 def read_keys(issuer: Issuer) -> KeySet:
-    """The keys of an issuer, as they are now; to be called outside the event loop.
+    """Read the issuer's current keys. It blocks, so it must not be called in the event loop.
 
     Raises:
-        KeysAway: there are none to be had.
+        KeysAway: there is no answer, or no usable key in it.
     """
     try:
         content = _fetched(issuer) if issuer.is_remote else _of_file(issuer)
@@ -118,7 +118,7 @@ def read_keys(issuer: Issuer) -> KeySet:
     except (OSError, http.client.HTTPException) as error:
         raise KeysAway(f"no answer ({type(error).__name__})") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise KeysAway("what is there is no set of keys (RFC 7517)") from error
+        raise KeysAway("the content is no set of keys (RFC 7517)") from error
     if not found:
         raise KeysAway(f"no key there has a kid and is a public one for {' or '.join(issuer.algorithms)}")
     return KeySet(content, found)
@@ -132,7 +132,7 @@ def _key(listed: Mapping[str, Any], algorithm: str) -> jwt.PyJWK | None:
         key = jwt.PyJWK(dict(listed), algorithm=algorithm)
     except (jwt.PyJWTError, ValueError, TypeError):
         return None
-    # Of RSA, less than 2048 bits.
+    # The check finds RSA keys of less than 2048 bits.
     return None if key.Algorithm.check_key_length(key.key) else key
 
 
@@ -142,7 +142,7 @@ def _of_file(issuer: Issuer) -> bytes:
 
 
 def _fetched(issuer: Issuer) -> bytes:
-    """One GET, without proxies and without following anywhere: what was checked is the host in the settings."""
+    """One GET, without proxies and redirects, so that it goes to the host in the settings, which was checked."""
     url = urlsplit(issuer.jwks)
     context = ssl.create_default_context(cafile=issuer.jwks_ca or None)
     asked = http.client.HTTPSConnection(str(url.hostname), url.port, timeout=FETCH_S, context=context)

@@ -1,8 +1,8 @@
-"""Whom the token of a call names (C106 to C108).
+"""Verifies the token of a call and returns the caller that it names (C106 to C108).
 
-Invariant: nothing that a token says is believed before its signature holds, by a key and an algorithm of its issuer
-that this process's settings name; nothing of a token is ever in a sentence or a line of the log. A caller that shows
-a token is a client.
+Invariant: no claim of a token is used before its signature is verified, with a key of its issuer and an algorithm that
+this process's settings allow; messages and log lines never contain any part of a token. A caller with a token is a
+client.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from strandline.rpc.tls import TlsWrong
 from strandline.rpc.token_issuers import Issuer, KeysAway, KeySet
 
 LEEWAY_S = 30.0
-"""By how much the clocks of the issuer and of this machine may differ."""
+"""How much the clocks of the issuer and of this machine may differ."""
 LEAST_S = 30.0
-"""Between two readings of one issuer's keys, however many tokens name keys that are not known."""
+"""Shortest time between two readings of one issuer's keys, however many tokens name unknown keys."""
 EVERY_S = 300.0
-"""Between two readings without such a token; files are read in each `LEAST_S`."""
+"""Time between two readings if no token names an unknown key; files are read every `LEAST_S`."""
 MOST_TOKEN = 8 << 10
 MOST_KEPT = 10_000
-"""Verified tokens that are kept; the oldest makes room."""
+"""Verified tokens that are cached; the oldest one is dropped first."""
 _LONGEST_STREAM_S = 86_400.0
 
 _log = structlog.get_logger("strandline.rpc")
@@ -43,10 +43,10 @@ class Keys:
     """The keys of one issuer, as they were last read."""
 
     def __init__(self, issuer: Issuer) -> None:
-        """Read those in a file.
+        """Read the keys if they are in a file.
 
         Raises:
-            TlsWrong: they cannot be used.
+            TlsWrong: the file cannot be used.
         """
         self.issuer = issuer
         try:
@@ -55,15 +55,15 @@ class Keys:
             raise TlsWrong(f"jwks {issuer.jwks} of token_issuers: {error}; correct it") from None
         self._is_away = False
         self.unknown = asyncio.Event()
-        """Set by a token that names a key which is not known."""
+        """Set when a token names an unknown key."""
 
     async def refresh(self) -> None:
-        """Read them, or keep those there are."""
+        """Read the keys; if they are not available, keep the last ones."""
         try:
             found = await asyncio.to_thread(token_issuers.read_keys, self.issuer)
         except KeysAway as error:
             if not self._is_away:
-                _log.warning("an issuer's keys are away, its last ones count", issuer=self.issuer.alias, why=str(error))
+                _log.warning("an issuer's keys are gone, the last ones count", issuer=self.issuer.alias, why=str(error))
             self._is_away = True
             return
         if self._is_away:
@@ -73,7 +73,7 @@ class Keys:
             self.known = found
 
     async def keep_forever(self) -> None:
-        """Read them again as long as the process lives."""
+        """Read the keys again and again, while the process runs."""
         while True:
             await asyncio.sleep(LEAST_S)
             with suppress(TimeoutError):
@@ -84,13 +84,13 @@ class Keys:
 
 
 class Verified(NamedTuple):
-    """What a token said."""
+    """The result of verifying a token."""
 
     caller: Bearer
     expires_s: float
     keys: Keys
     known: KeySet
-    """Of them, when it was verified: a key that its issuer takes back ends what it has signed."""
+    """The issuer's keys at the verification; once they change the token is verified again: its key may be revoked."""
 
 
 class Tokens:
@@ -102,22 +102,22 @@ class Tokens:
         self._verified: dict[bytes, Verified] = {}
 
     async def start(self) -> None:
-        """Ask for all keys. An issuer that is away is asked again later."""
+        """Read the keys of all issuers. An issuer that is not available is tried again later."""
         await asyncio.gather(*(keys.refresh() for keys in self._keys.values()))
 
     async def keep_forever(self) -> None:
-        """Keep the keys of all issuers new."""
+        """Keep the keys of all issuers up to date."""
         async with asyncio.TaskGroup() as group:
             for keys in self._keys.values():
                 group.create_task(keys.keep_forever())
 
     def of_call(self, context: Any, *, is_stream: bool) -> Bearer | None:
-        """Whom a call's token names; None: its connection has a certificate, and the call no token.
+        """The caller that a call's token names; None if the connection has a certificate and the call no token.
 
-        A stream ends with its token.
+        A stream ends when its token expires.
 
         Raises:
-            Refused: it has both or neither, or the token is not believed.
+            Refused: there are both or neither, or the token is not accepted.
         """
         given = [value for name, value in context.invocation_metadata() if name == "authorization"]
         if context.auth_context():
@@ -137,10 +137,10 @@ class Tokens:
         return verified.caller
 
     def verify(self, token: str) -> Verified:
-        """Whom a token names.
+        """Verify a token, or find it among those already verified.
 
         Raises:
-            Refused: it is not believed.
+            Refused: it is not accepted.
         """
         digest, now_s = sha256(token.encode()).digest(), time.time()
         verified = self._verified.get(digest)
@@ -211,7 +211,7 @@ def _refused(rule: str, why: str) -> Refused:
 
 
 def _end_with(context: Any, expires_s: float) -> None:
-    """End a stream when its token does, by this machine's clock; what came within the leeway, at its end."""
+    """End a stream when its token expires by this machine's clock; one accepted within the leeway ends after that."""
     left_s = expires_s - time.time()
     ending_s = min(left_s if left_s > 0 else left_s + LEEWAY_S, _LONGEST_STREAM_S)
     timer = asyncio.get_running_loop().call_later(max(0.0, ending_s), _expired, context)
@@ -219,7 +219,7 @@ def _end_with(context: Any, expires_s: float) -> None:
 
 
 def _expired(context: Any) -> None:
-    # What the handler has not sent is lost, as with a connection: who sent it sends it again.
+    # Answers not yet sent are lost, as with a broken connection; the client sends its requests again.
     refusal = _refused("TOKEN_EXPIRED", "the stream's token has expired; open it again with a new one").refusal
     context.set_trailing_metadata(trailing_details(refusal))
     context.broken(status_code(refusal), str(refusal))

@@ -1,7 +1,7 @@
-"""Which of two transports carries the calls of this process: ours on asyncio, or gRPC's C core (docs/TRANSPORT.md).
+"""Chooses the transport of this process's calls: our own on asyncio, or gRPC's C core (docs/TRANSPORT.md).
 
-Invariant: one process has one, chosen before its first server or channel; a port has that of its process. Peers need
-not agree: on the wire both are gRPC.
+Invariant: a process has one transport for all ports and channels, chosen before the first of them. Peers may differ,
+because both transports speak gRPC on the wire.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import grpc
 from strandline import transport
 
 VARIABLE = "STRANDLINE_GRPC_TRANSPORT"
-"""Chooses for clients and commands; services have the setting ``grpc_transport``, whose variable this is."""
+"""The environment variable for clients and commands; services have the setting ``grpc_transport``."""
 
 
 TRANSPORTS: dict[str, Any] = {"asyncio": transport, "grpcio": grpc.aio}
-"""By name, what has ``server``, ``insecure_channel`` and ``secure_channel`` with `grpc.aio`'s signatures; the default
-is the first."""
+"""The transports by name; each has ``server``, ``insecure_channel`` and ``secure_channel`` with `grpc.aio`'s
+signatures. The first is the default."""
 
 _chosen: Any = None
 
 
 def use(name: str) -> None:
-    """Carry the calls of servers and channels that are made from now on in this way.
+    """Use this transport for all servers and channels that are created later.
 
     Raises:
-        ValueError: it names neither.
+        ValueError: there is no transport of this name.
     """
     global _chosen
     if name not in TRANSPORTS:
@@ -37,10 +37,10 @@ def use(name: str) -> None:
 
 
 def aio() -> Any:
-    """The one that carries this process's calls.
+    """The transport of this process's calls.
 
     Raises:
-        ValueError: the variable names neither.
+        ValueError: the environment variable names no transport.
     """
     if _chosen is None:
         use(os.environ.get(VARIABLE) or next(iter(TRANSPORTS)))

@@ -1,7 +1,7 @@
-"""Single fields of a message, encoded by hand, for messages that are put together from bytes encoded before.
+"""Encodes single fields by hand, for messages that are assembled from parts encoded earlier.
 
-Invariant: a message is encoded as its fields one after the other, in any order; so bytes of one message may be
-appended to those of another of the same type, and a submessage wrapped in its field.
+Invariant: an encoded message is its fields one after the other, in any order; so bytes of one message may be appended
+to those of another of the same type, and an encoded submessage may be placed in its field.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LENGTH_DELIMITED = 2
 
 @lru_cache(4_096)
 def varint(number: int) -> bytes:
-    """A number of at least 0."""
+    """The encoding of a number of at least 0."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -24,5 +24,5 @@ def varint(number: int) -> bytes:
 
 
 def tag(message: Any, field: str) -> bytes:
-    """What comes before a submessage, text or bytes in this field, followed by their length."""
+    """The tag of this field, which holds a submessage, text or bytes; their length comes next."""
     return varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | _LENGTH_DELIMITED)

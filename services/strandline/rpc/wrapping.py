@@ -1,6 +1,6 @@
-"""How interceptors wrap handlers: each method's once, and mostly by a check in front of it.
+"""How interceptors wrap handlers: once per method, in most cases with a check before the handler.
 
-Invariant: an unknown method stays UNIMPLEMENTED, and what wraps a handler is of its kind.
+Invariant: an unknown method stays UNIMPLEMENTED, and a wrapped handler is of the same kind as the original.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Context = Any
 
 
 class Wrapping(grpc.aio.ServerInterceptor):
-    """An interceptor that is asked for each method's handler once, when the method is called first, as those behind
-    it."""
+    """An interceptor that wraps each method's handler once, at the method's first call; the interceptors behind it are
+    asked only then."""
 
     def __init__(self) -> None:
-        # By method: only methods that exist get here, so it is no larger than the contract.
+        # Only existing methods are stored, so it is bounded by the contract.
         self._wrapped: dict[str, Handler] = {}
 
     async def intercept_service(
@@ -41,11 +41,11 @@ class Wrapping(grpc.aio.ServerInterceptor):
 
     @abstractmethod
     def wrap(self, method: str, handler: Handler) -> Handler:
-        """The handler, wrapped or as it is."""
+        """Return the handler, wrapped or unchanged."""
 
 
 def before(inner: Callable[..., Any], check: Callable[[Any, Context], tuple[Any, Context]]) -> Callable[..., Any]:
-    """``inner`` with ``check`` before it, of the same kind: gRPC asks whether a handler generates its answers."""
+    """``inner`` with ``check`` before it. The result is a generator if ``inner`` is, since gRPC tells them apart."""
     if inspect.isasyncgenfunction(inner):
 
         async def generating(request: Any, context: Context) -> AsyncIterator[Any]:

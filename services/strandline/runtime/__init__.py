@@ -1,1 +1,1 @@
-"""PERFORMS. Steps the core with what happened and does what it asks; the only home of asyncio below the roles."""
+"""PERFORMS: steps the core with events and carries out its effects; below the roles only this package uses asyncio."""

@@ -1,7 +1,7 @@
-"""Who gets an answer: the table from the driver's request ids to the callers that wait.
+"""Delivers answers: the table from the driver's request ids to the callers that wait.
 
-Invariant: a request id is used once in a process's life; a call leaves the table when it is complete or its
-caller is gone, so the table is never larger than what is waiting, and that is bounded.
+Invariant: a request id is used once in a process's life; a call leaves the table when it is complete or its caller is
+gone, so the table holds only calls that wait, and their number is bounded.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from strandline.core.errors import ErrorCode, Outcome, Refused
 
 Sink = Callable[[Any], bool]
-"""Takes an answer and says whether the call is complete. Runs inside a step: it only hands over."""
+"""Takes an answer and returns whether the call is complete. It runs inside a step, so it must only hand over."""
 
 Room = Callable[[], int]
-"""How many bytes the caller's own queue can still take; a slow reader is sent empty answers, not more memory."""
+"""Returns how many bytes the caller's queue can still take; a slow reader gets empty answers instead of more memory."""
 
 
 class _Call(NamedTuple):
@@ -25,7 +25,7 @@ class _Call(NamedTuple):
 
 
 class Calls:
-    """Calls that wait for the core's answer: at most ``limit`` of them, naming ``named_limit`` partitions together."""
+    """Calls that wait for the core's answer: at most ``limit``, and together at most ``named_limit`` partitions."""
 
     def __init__(self, limit: int = 50_000, named_limit: int = 200_000) -> None:
         self._limit = limit
@@ -43,10 +43,10 @@ class Calls:
         return self._last_id
 
     def wait(self, request_id: int, sink: Sink, room: Room | None = None, named: int = 1) -> None:
-        """Register a caller before its event is stepped. ``named``: how many partitions it names.
+        """Register a caller before its event is stepped. ``named`` is the number of partitions in the call.
 
         Raises:
-            Refused: THROTTLING_QUOTA_EXCEEDED, too many wait already; nothing was done for this one.
+            Refused: THROTTLING_QUOTA_EXCEEDED, too many calls wait already; nothing was done for this one.
         """
         if len(self._waiting) >= self._limit or (self._waiting and self._named + named > self._named_limit):
             raise Refused(
@@ -58,7 +58,7 @@ class Calls:
         self._named += named
 
     def room_bytes(self, request_id: int, wanted: int) -> int | None:
-        """How many bytes the caller can take, at most ``wanted``; None if no caller waits for this answer."""
+        """The number of bytes that the caller can take, at most ``wanted``; None if no caller waits for this answer."""
         call = self._waiting.get(request_id)
         if call is None:
             return None
@@ -69,18 +69,18 @@ class Calls:
         return request_id in self._waiting
 
     def answer(self, request_id: int, answer: Any) -> None:
-        """Hand an answer over; an answer no caller waits for is dropped."""
+        """Deliver an answer; drop it if no caller waits for it."""
         call = self._waiting.get(request_id)
         if call is not None and call.sink(answer):
             self.drop(request_id)
 
     def answer_all(self, answer: Any) -> None:
-        """Hand the same answer to every caller that waits."""
+        """Deliver the same answer to every caller that waits."""
         for request_id in list(self._waiting):
             self.answer(request_id, answer)
 
     def drop(self, request_id: int) -> bool:
-        """The caller is gone; returns whether it was still waiting."""
+        """Forget a caller that is gone; return whether it was still waiting."""
         call = self._waiting.pop(request_id, None)
         if call is not None:
             self._named -= call.named

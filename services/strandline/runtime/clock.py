@@ -1,6 +1,6 @@
-"""What time it is: monotonic ms for the core, wall-clock ms for retention and for people.
+"""The clocks: monotonic ms for the core, wall-clock ms for retention and for people.
 
-Invariant: the core is only ever given monotonic time; a clock that is set back never reaches it.
+Invariant: the core gets only monotonic time, so a clock that is set back does not affect it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Clock = Callable[[], int]
 
 
 def monotonic_ms() -> int:
-    """Milliseconds of a clock that never runs backwards; its zero means nothing."""
+    """Milliseconds of a clock that never runs backwards, from an arbitrary zero."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -34,7 +34,7 @@ def wall_us() -> int:
 
 
 class Clocks(NamedTuple):
-    """What shows a process its time in microseconds; the simulator gives each of its processes other ones."""
+    """A process's clocks, in microseconds; in the simulator each process has its own."""
 
     mono_us: Callable[[], int]
     wall_us: Callable[[], int]

@@ -1,8 +1,8 @@
-"""The order in which things happen in a process: one event at a time, its effects in order, then the next.
+"""The order of execution in a process: one event at a time, its effects in order, then the next event.
 
-Invariant: effects of a step are performed completely, in list order, before anything else is stepped; a
-follow-up event is stepped right after the effects it arose from. The first failure ends the process: what
-could not be done is never retried and never answered.
+Invariant: the effects of a step are performed completely, in list order, before anything else is stepped; a follow-up
+event is stepped right after the effects that caused it. The first failure ends the process: a failed effect is never
+retried and its call never answered.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _Core = TypeVar("_Core", bound=Steps)
 
 
 REST_MS = 250
-"""Longest pause between two ticks of a core for which nothing is due: what it reports of itself waits so long."""
+"""Longest pause between two ticks when nothing is due; the core's periodic reports may be late by this much."""
 
 
 class DriverFailed(Exception):
-    """The process is ending; raised only where a test replaces the end of the process."""
+    """The process is ending; seen only in tests, which replace ``stop``."""
 
 
 class Driver(Generic[_Core]):
-    """Steps a core. Called in the RPC handler itself: no queue, no other task, no thread between.
+    """Steps a core. RPC handlers call it directly, without a queue, another task or a thread in between.
 
-    ``tick`` makes the event by which time passes, ``gone`` the one that reports a caller that left; None:
-    what a caller asked for happens without it.
+    ``tick`` makes the event that advances time, ``gone`` the event that reports a caller that left; with None for
+    ``gone`` a call is carried out even if its caller leaves.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class Driver(Generic[_Core]):
         self._resting: asyncio.Event | None = None
 
     def attach(self, table: Mapping[type[object], Perform], end_step: Callable[[], None] | None = None) -> None:
-        """Give the driver its performers, once; they need the driver too, so they come after it.
+        """Set the performers, once, after the driver was made, because they need the driver.
 
-        ``end_step`` is called after an event with everything that followed from it.
+        ``end_step`` is called after each event and all its follow-ups.
         """
         self._perform = table
         if end_step is not None:
             self._end_step = end_step
 
     def step(self, event: Any) -> None:
-        """Let an event happen, with everything that follows from it."""
+        """Step an event, perform its effects, and step the events that follow from them."""
         assert not self._stepping, f"{event} arrived inside a step"
         if self._failed:
             raise DriverFailed
@@ -101,7 +101,7 @@ class Driver(Generic[_Core]):
             self._step(follow_up)
 
     def carry_out(self, effects: Sequence[Any]) -> Sequence[Any]:
-        """Perform effects in order; returns the events that follow from them."""
+        """Perform effects in order; return the events that follow from them."""
         perform = self._perform
         follow_ups: Sequence[Any] = ()
         for effect in effects:
@@ -111,7 +111,7 @@ class Driver(Generic[_Core]):
         return follow_ups
 
     def fail(self, error: BaseException) -> NoReturn:
-        """End the process with the error's own exit code and one line."""
+        """End the process with the exit code for this error and one line on stderr."""
         self._failed = True
         kinds = (code for kind, code in self._fatal.items() if isinstance(error, kind))
         sentence = str(error) or type(error).__name__
@@ -121,10 +121,10 @@ class Driver(Generic[_Core]):
         self._stop(code, sentence)
 
     async def ask(self, build: Callable[[int, int], Any], answer_type: type[_Answer], named: int = 1) -> _Answer:
-        """Step the event that ``build(now_ms, request_id)`` makes, and wait for its one answer.
+        """Step the event that ``build(now_ms, request_id)`` makes, and wait for its only answer.
 
-        ``named``: how many partitions the call names.
-        A caller that is cancelled (it hung up, its deadline passed) is forgotten by the core at once.
+        ``named`` is the number of partitions in the call. When the caller is cancelled (it hung up, or its deadline
+        passed), the core forgets the call at once.
 
         Raises:
             Refused: the call was refused as a whole.
@@ -149,12 +149,12 @@ class Driver(Generic[_Core]):
         return answer
 
     def gone(self, request_id: int) -> None:
-        """The caller went away; the core gets an event only if the call still waits."""
+        """Report that a caller left; the core gets an event only if the call still waits."""
         if self.calls.drop(request_id) and self._gone is not None and not self._failed:
             self.step(self._gone(self.clock(), request_id))
 
     async def wait_for_room(self) -> None:
-        """Return when the core takes requests again; a stream waits here before it is read further."""
+        """Wait until the core accepts requests again; a stream waits here before it is read further."""
         while self.core.purgatory_full and not self._failed:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._room.append(waiting)
@@ -167,10 +167,10 @@ class Driver(Generic[_Core]):
                 future.set_result(None)
 
     async def tick_forever(self, every_ms: int = 50, due_ms: Callable[[], int] | None = None) -> None:
-        """Let time pass in the core until cancelled: deadlines come due by it.
+        """Advance the core's time until cancelled, so that deadlines expire.
 
-        ``due_ms``: when it is next due if nothing happens. Until then no tick is made, up to `REST_MS`; an event in
-        between may bring a deadline, so then the next tick comes as if there had been no rest.
+        ``due_ms`` returns when the next deadline expires. Until then there is no tick, but for at most `REST_MS`; an
+        event in between may set an earlier deadline, so after it the next tick comes ``every_ms`` after the last one.
         """
         while True:
             left_ms = 0 if due_ms is None else min(due_ms() - self.clock(), REST_MS)
@@ -195,7 +195,7 @@ class Driver(Generic[_Core]):
 
 
 def _origin(error: BaseException) -> str:
-    """File and line where the error arose, without folders."""
+    """The file, without folders, and the line that raised the error."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -205,4 +205,4 @@ def _origin(error: BaseException) -> str:
 
 
 class Halted(Exception):
-    """The core asked to stop this process for good."""
+    """The core ordered this process to stop permanently."""

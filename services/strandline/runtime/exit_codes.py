@@ -1,6 +1,6 @@
-"""Which exit code a process of ours ends with, so that a supervisor can tell a full disk from a bug.
+"""The exit codes of Strandline processes, so that a supervisor can distinguish a full disk from a bug.
 
-Invariant: each fail-stop has its own number and prints exactly one line; 0 is a clean stop and nothing else.
+Invariant: each kind of fail-stop has its own number and prints exactly one line; 0 means a clean stop only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What of the settings becomes an export: where state events go, as what, and how closely state is sampled.
+"""The settings of an export: where state events go, in which format, and how often state is sampled.
 
-Invariant: a destination that cannot be meant (an unknown scheme, Parquet without pyarrow) is refused at the start,
-by name; one that merely does not answer is not, because no export ever keeps a service from serving.
+Invariant: an impossible destination (an unknown scheme, Parquet without pyarrow) is refused at the start, with the name
+of its setting; one that does not answer is not refused, because an export must never keep a service from serving.
 """
 
 from __future__ import annotations
@@ -65,49 +65,49 @@ SampleMaxMs = Annotated[int, shared("time after which an idle partition is sampl
 
 
 class ExportSettings(Protocol):
-    """The settings of an export, as both kinds of service have them."""
+    """The settings of an export, which both kinds of service have."""
 
     @property
     def export_dir(self) -> str:
-        """A directory, or empty."""
+        """The destination's directory, or empty."""
         ...
 
     @property
     def export_uri(self) -> str:
-        """A URI, or empty."""
+        """The destination's URI, or empty."""
         ...
 
     @property
     def export_format(self) -> ExportFormat:
-        """Of the files."""
+        """The format of the files."""
         ...
 
     @property
     def export_roll_s(self) -> int:
-        """When a file ends."""
+        """Seconds after which a file ends."""
         ...
 
     @property
     def export_file_bytes(self) -> int:
-        """When a file ends."""
+        """Bytes in memory at which a file ends."""
         ...
 
     @property
     def export_waiting_bytes(self) -> int:
-        """How much may wait."""
+        """Bytes that may wait for a failing destination."""
         ...
 
 
 def exports(settings: ExportSettings) -> bool:
-    """Whether state events leave this process for analysis."""
+    """Whether this process exports state events."""
     return bool(settings.export_dir or settings.export_uri)
 
 
 def check_export(settings: ExportSettings) -> None:
-    """Refuse what cannot be meant.
+    """Refuse settings that contradict each other or need a package that is not installed.
 
     Raises:
-        ValueError: naming the setting.
+        ValueError: the message names the setting.
     """
     if settings.export_dir and settings.export_uri:
         raise ValueError("export_dir and export_uri are both given; name one destination")
@@ -123,11 +123,11 @@ def check_export(settings: ExportSettings) -> None:
 def open_exports(
     settings: ExportSettings, said: Callable[[str], None], data_dir: Path | None = None
 ) -> list[FileExport]:
-    """The export that the settings ask for, or none.
+    """The export that the settings ask for, or an empty list.
 
     Args:
-        said: called about a failing destination, and about what a killed process left in ``data_dir``.
-        data_dir: of this process, where the events of growing files are also kept; None: a kill loses them.
+        said: called with a message about a failing destination, or about files that a killed process left behind.
+        data_dir: this process's directory, which also holds the events of unfinished files; None: a kill loses them.
     """
     if not exports(settings):
         return []
@@ -151,14 +151,14 @@ _log = structlog.get_logger("strandline.events")
 
 
 def tell(line: Line) -> None:
-    """Write it, as a warning if an operator may want to look."""
+    """Log the line, as a warning if an operator should look at it."""
     (_log.warning if line.is_warning else _log.info)(line.sentence, **line.fields)
 
 
 # ---- hourly
-# When the full state is reported: at the start of every hour, by the time of day.
+# The full state is reported at the start of every hour, by the wall clock.
 #
-# Invariant: a clock that is set while the hour is waited for costs at most one report too many or too late.
+# Invariant: a clock that is set during the wait causes at most one report too many or too late.
 
 _HOUR_S = 3_600
 _JUST_AFTER_S = 0.05

@@ -1,4 +1,4 @@
-"""What the two roles of one data node share: one driver, one directory of names, one set of logs.
+"""The parts that both roles of a data node share: one driver, one directory of topics, one set of logs.
 
 Invariant: a promoted follower keeps its log and its core; role is state, not process
 (ARCHITECTURE.md#roles-and-processes).
@@ -19,7 +19,7 @@ from strandline.runtime.ports import Core
 from strandline.runtime.threads import Aside
 
 # ---- topics
-# Which topic id a name means on this node, and where a node is reached, from the newest metadata.
+# The id of each topic's name, and the address of each node, from the newest metadata.
 #
 # Invariant: a name maps to at most one id, the one of the newest image; ids are never reused (M63).
 
@@ -36,7 +36,7 @@ class TopicDirectory:
         self._nodes: dict[NodeId, NodeImage] = {}
 
     def apply(self, image: MetadataImage) -> None:
-        """Take over a snapshot, or a change with whole topics and whole nodes."""
+        """Apply a snapshot, or a change that holds whole topics and nodes."""
         if image.is_snapshot:
             self._ids, self._topics, self._nodes = {}, {}, {}
         for topic_id in image.deleted_topic_ids:
@@ -57,7 +57,7 @@ class TopicDirectory:
             del self._ids[gone.name]
 
     def resolve(self, name: str, topic_id: str) -> str | Refusal:
-        """The id of a topic that was named by name, by id, or by both."""
+        """The id of a topic given by name, by id, or by both; or why there is none."""
         if topic_id:
             return topic_id if not name else self._agreeing(name, topic_id)
         known = self._ids.get(name)
@@ -81,11 +81,11 @@ class TopicDirectory:
         return topic.name if topic is not None else ""
 
     def partition(self, tp: TopicPartition) -> PartitionImage | None:
-        """A partition as the newest metadata has it; None if it names none."""
+        """The partition in the newest metadata; None if it is not there."""
         topic = self._topics.get(tp.topic_id)
         if topic is None or not 0 <= tp.partition < len(topic.partitions):
             return None
-        # A topic comes whole, with its partitions by index.
+        # A topic is always whole, with its partitions in the order of their indexes.
         return topic.partitions[tp.partition]
 
     def configs_of(self, topic_id: str) -> Mapping[str, str]:
@@ -94,17 +94,17 @@ class TopicDirectory:
         return dict(topic.configs) if topic is not None else {}
 
     def endpoint_of(self, node_id: NodeId) -> Endpoint | None:
-        """Where clients reach a node."""
+        """A node's address for clients; None if unknown."""
         node = self._nodes.get(node_id)
         return node.client_endpoint if node is not None else None
 
     def internal_endpoints(self) -> frozenset[Endpoint]:
-        """Where nodes reach each other, all of them."""
+        """The addresses of all nodes for other nodes."""
         found = (node.internal_endpoint for node in self._nodes.values())
         return frozenset(endpoint for endpoint in found if endpoint is not None)
 
     def internal_endpoint_of(self, node_id: NodeId) -> Endpoint | None:
-        """Where other nodes reach a node."""
+        """A node's address for other nodes; None if unknown."""
         node = self._nodes.get(node_id)
         return node.internal_endpoint if node is not None else None
 
@@ -114,18 +114,18 @@ def _refusal(code: ErrorCode, message: str) -> Refusal:
 
 
 class LogSizes(Protocol):
-    """What only the files know of a log, for describing it."""
+    """The figures in a description of a log that come from its files."""
 
     def held(self) -> Iterable[TopicPartition]:
         """Every partition with an open log."""
         ...
 
     def size_bytes(self, tp: TopicPartition) -> int:
-        """Bytes of a log's segments, 0 without one."""
+        """Bytes of a log's segments; 0 if there is no log."""
         ...
 
     def retention_waits_until_ms(self, tp: TopicPartition) -> int | None:
-        """The time in the future that retention of a log waits for; None if it does not wait."""
+        """The future time, by the wall clock, until which a log's retention waits; None if it does not wait."""
         ...
 
     def bytes_between(self, tp: TopicPartition, start: Offset, end: Offset) -> int:
@@ -135,24 +135,24 @@ class LogSizes(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Host:
-    """What a role's servicer is given."""
+    """The parts of a node that a role's servicer uses."""
 
     node_id: NodeId
     driver: Driver[Core]
     topics: TopicDirectory
     sizes: LogSizes
     low_space: Callable[[int], str | None]
-    """How much is free, in a sentence, if produce must be refused before ENOSPC, at a monotonic time in ms."""
+    """A message about free space if produce must be refused to avoid ENOSPC, else None; takes monotonic ms."""
     node_epoch: NodeEpoch | None = None
     """None until this process is registered."""
     expanding: Aside = field(default_factory=lambda: Aside("expanding"))
-    """Where batches are expanded that producers send."""
+    """The thread that decompresses producers' batches to check them."""
     unpacking: Aside = field(default_factory=lambda: Aside("unpacking"))
-    """Where batches are made of single records, and records taken out of batches, one by one or by time."""
+    """The thread that encodes and decodes single records, and finds offsets by time."""
     backlog: Backlog = field(default_factory=Backlog)
-    """What streams of fetches have waiting."""
+    """The answers that wait on fetch streams."""
 
     def close(self) -> None:
-        """Begin nothing more beside the event loop."""
+        """Start no more work in the threads."""
         self.expanding.close()
         self.unpacking.close()

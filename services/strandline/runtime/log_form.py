@@ -1,7 +1,7 @@
-"""How a line of a service's log looks: text on a terminal, JSON in files and pipes.
+"""The form of a service's log lines: text on a terminal, JSON in files and pipes.
 
-Invariant: as JSON one event is one line, whatever it carries; its fields have the same names in both forms. No
-line shows the values of a program's variables: a traceback is the plain one.
+Invariant: in JSON each event is exactly one line; its fields have the same names in both forms. No line shows values of
+a program's variables: tracebacks are plain.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ LogLevelSetting = Annotated[
 
 
 def _head_first(_logger: object, _method: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """Time, level and sentence first, where a reader of raw lines looks first."""
+    """Put time, level and message first, where people look first."""
     return {**{name: line.pop(name) for name in _HEAD if name in line}, **line}
 
 
 def configure_log_lines(
     form: LogFormat = LogFormat.AUTO, level: LogLevel = LogLevel.INFO, stream: TextIO | None = None
 ) -> None:
-    """Write every line from now on to ``stream`` (stderr) in this form."""
+    """Write all later lines to ``stream`` (default: stderr) in this form."""
     target = stream or sys.stderr
     is_terminal = target.isatty()
     shared: list[Any] = [
@@ -77,7 +77,7 @@ def configure_log_lines(
         )
         last: list[Any] = [renderer]
     else:
-        # A traceback becomes one field, so that it stays in its line.
+        # A traceback becomes one field, so that the event stays one line.
         last = [structlog.processors.format_exc_info, _head_first, structlog.processors.JSONRenderer(default=str)]
     structlog.configure(
         processors=[*shared, *last],
@@ -91,7 +91,7 @@ def configure_log_lines(
 
 
 class _AsServiceLine(logging.Handler):
-    """Writes a record of the code that services share with clients as one of the service's own lines.
+    """Writes log records of code that services share with clients in the form of the service's own lines.
 
     A record's ``fields`` (``extra={"fields": {...}}``) become the fields of the line.
     """

@@ -1,7 +1,7 @@
-"""How each effect on logs is done: in files by `node.logs`, in memory by `sim.memory_logs`, and nowhere else.
+"""Performs each effect on logs: on files with `node.logs`, in memory with the simulator's logs.
 
-Invariant: a performer does its effect in full or raises; one that answers with an event returns it, and the driver
-steps it before any other.
+Invariant: a performer completes its effect or raises; if an event follows it returns the event, which the driver steps
+before any other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Perform = Callable[[Any], Event | None]
 
 
 class Found(NamedTuple):
-    """What was read for an answer to a fetch, up to where in each partition, and how much."""
+    """What was read to answer a fetch: the partitions, the end offset and bytes read of each, and the total size."""
 
     partitions: list[ServedPartition]
     ends: list[tuple[TopicPartition, Offset, int]]
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 
 class LogPerformers:
-    """The table of the effects on logs."""
+    """The performers of the effects on logs, by type of effect."""
 
     def __init__(self, logs: Logs, clock: Clock) -> None:
         self._logs = logs
@@ -80,7 +80,7 @@ class LogPerformers:
         return RetentionFound(self._clock(), effect.tp, offset) if offset is not None else None
 
     def read(self, results: Iterable[FetchResult], room_bytes: int) -> Found:
-        """Read what an answer to a fetch wants: whole batches, of the first partition that has any at least one."""
+        """Read the records to answer a fetch: whole batches, at least one from the first partition that has any."""
         partitions: list[ServedPartition] = []
         ends: list[tuple[TopicPartition, Offset, int]] = []
         size_bytes, is_first = 0, room_bytes > 0
@@ -102,24 +102,24 @@ class LogPerformers:
 
 
 def _aborted_below(result: FetchResult, end: Offset) -> FetchResult:
-    """The answer with those aborted transactions alone that begin in what was read, up to ``end``."""
+    """The answer, with only those aborted transactions that begin below ``end``, the end of what was read."""
     return result._replace(aborted=tuple(t for t in result.aborted if t.first_offset < end))
 
 
 # ---- flusher
-# When a log's bytes are made durable: one sync in a worker thread per commit the core asked for.
+# Makes a log's bytes durable: one sync in a worker thread for each commit that the core orders.
 #
-# Invariant: a commit's event is raised only after its sync returned without error; at most one commit per log
-# is under way, so one sync serves every append that waited for it (M55), and no more wait than there are logs.
+# Invariant: a commit's event is raised only after its sync returned without error; at most one commit per log is under
+# way, so one sync serves every append that waited for it (M55), and never more commits wait than there are logs.
 
 Raise = Callable[[LogFlushed], None]
 Fail = Callable[[BaseException], None]
 
 
 class Flusher:
-    """Group commit. ``step`` takes the completed commits, ``fail`` the first error, after which nothing is synced.
+    """Group commit. ``step`` is called with completed commits, ``fail`` with the first error, which ends all syncs.
 
-    ``observed`` is called with the seconds each sync took, including the wait for a thread.
+    ``observed`` is called with the seconds that each sync took, including the wait for a thread.
     """
 
     def __init__(
@@ -144,12 +144,12 @@ class Flusher:
         self._idle = asyncio.Event()
         self.commits = 0
         self.syncs = 0
-        """Of the commits, those that had anything to sync."""
+        """The number of commits that had anything to sync."""
 
     def flush(self, tp: TopicPartition) -> LogFlushed | None:
-        """Issue a commit. A log with nothing to sync is durable as it is: its event is returned at once."""
+        """Issue a commit. A log with nothing to sync is already durable: its event is returned at once."""
         if tp in self._under_way:
-            # Only a stop asks while a commit is under way; what was appended since needs one of its own.
+            # Only a stop flushes while a commit is under way; later appends need another commit.
             self._again.add(tp)
             return None
         token = self._logs.issue_flush(tp)
@@ -177,10 +177,10 @@ class Flusher:
                 self._step(event)
 
     def oldest_ms(self, now_ms: int, longest_look_ms: int) -> int:
-        """Age of the longest sync under way, 0 without one (M59).
+        """Age in ms of the longest sync under way, 0 without one (M59).
 
-        Asked now and then. A silence between two askings beyond ``longest_look_ms`` was a pause of this very
-        process (SIGSTOP, a frozen machine), in which no disk could answer; it is no age.
+        It is called periodically. A gap of more than ``longest_look_ms`` between two calls means that this process
+        was paused (SIGSTOP, a frozen machine); the time beyond it does not count, because no disk could answer then.
         """
         paused_ms = max(0, now_ms - self._looked_at_ms - longest_look_ms) if self._looked_at_ms is not None else 0
         self._looked_at_ms = now_ms
@@ -189,11 +189,11 @@ class Flusher:
         return max((now_ms - started for started in self._under_way.values()), default=0)
 
     async def until_idle(self) -> None:
-        """Return when no sync is under way."""
+        """Wait until no sync is under way."""
         while self._under_way:
             self._idle.clear()
             await self._idle.wait()
 
     def close(self) -> None:
-        """Let no new sync begin; those under way end by themselves."""
+        """Start no new sync; those under way are not interrupted."""
         self._threads.close()

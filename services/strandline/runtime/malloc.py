@@ -1,7 +1,7 @@
-"""Settings of glibc's malloc for large buffers: kept, not mapped and unmapped for every message.
+"""Settings of glibc's malloc that keep large buffers instead of mapping and unmapping them for every message.
 
-Invariant: both thresholds are set or neither. Setting one ends glibc's own adaptation of both, so the other one would
-stay at its 128 KiB, which is slower than setting none.
+Invariant: both thresholds are set or neither. Setting one ends glibc's adaptation of both, so the other would stay at
+its initial 128 KiB, which is slower than setting none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TRIM_THRESHOLD_BYTES = 512 << 20
 
 
 def keep_large_buffers() -> bool:
-    """Set both thresholds; returns whether this libc took them."""
+    """Set both thresholds; return whether this libc accepted them."""
     if sys.platform != "linux":
         return False
     try:

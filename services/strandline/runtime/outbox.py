@@ -1,8 +1,8 @@
-"""Messages that wait to leave on a stream: in the order they became ready, one writer, a bounded backlog.
+"""Messages that wait to be written to a stream: in the order they became ready, with one writer and a bounded backlog.
 
-Invariant: putting never waits and never calls back, so it is safe inside a step; what the backlog may hold
-in bytes is asked before records are read for it, so a slow reader costs no memory. Nor do many of them: where the
-streams of a node hold `SHARED_BYTES`, records are read only for those of which nothing waits.
+Invariant: `put` never waits and never calls back, so it is safe inside a step. The room in the backlog is checked
+before records are read for it, so a slow reader costs no memory. Nor do many slow readers: once all streams of a node
+hold `SHARED_BYTES`, records are read only for streams with an empty backlog.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _Message = TypeVar("_Message")
 Make = Callable[[], Awaitable[_Message]]
 
 MAX_BACKLOG_BYTES = 32 << 20
-"""Bytes of answers one stream may have waiting for its reader."""
+"""Most bytes of answers that may wait on one stream."""
 SHARED_BYTES = 256 << 20
 
 
 class Backlog:
-    """Bytes of answers that wait for their readers, of all streams of a node."""
+    """Counts the bytes of answers that wait on all streams of a node."""
 
     def __init__(self, limit_bytes: int = SHARED_BYTES) -> None:
         self.limit_bytes = limit_bytes
@@ -45,17 +45,17 @@ class Outbox(Generic[_Message]):
         return len(self._messages)
 
     def room_bytes(self) -> int:
-        """How many more bytes of records may be read for this stream."""
+        """The number of bytes of records that may still be read for this stream."""
         if self._backlog_bytes and self._shared.held_bytes >= self._shared.limit_bytes:
             return 0
         return self._max_bytes - self._backlog_bytes
 
     def put(self, message: _Message, size_bytes: int = 0) -> None:
-        """Queue an answer; ``size_bytes`` are those of its records."""
+        """Queue an answer; ``size_bytes`` is the size of its records."""
         self._queue(message, None, size_bytes)
 
     def put_later(self, make: Make[_Message], size_bytes: int = 0) -> None:
-        """Queue an answer that is made when it is its turn, so one at a time is being made."""
+        """Queue an answer that is made only at its turn, so that one is made at a time."""
         self._queue(None, make, size_bytes)
 
     def _queue(self, message: _Message | None, make: Make[_Message] | None, size_bytes: int) -> None:
@@ -68,25 +68,25 @@ class Outbox(Generic[_Message]):
         self._shared.held_bytes += size_bytes
 
     async def until_waiting(self) -> None:
-        """Return when something waits to be written; not while `write_all` runs."""
+        """Wait until there is something to write; must not be called while `write_all` runs."""
         while not self._messages:
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
         self._wake = None
 
     def clear(self) -> None:
-        """Drop what waits, and what is being written: its reader is gone."""
+        """Drop all answers, even one being written, because the reader is gone."""
         self._messages.clear()
         self._hold(-self._backlog_bytes)
 
     async def until_shorter_than(self, count: int) -> None:
-        """Return when fewer than ``count`` answers wait: a caller that does not read is not read either."""
+        """Wait until fewer than ``count`` answers wait: a caller that does not read its answers is not read either."""
         while len(self._messages) >= count:
             self._written.clear()
             await self._written.wait()
 
     def close(self) -> None:
-        """Nothing more comes: the writer ends when all is written."""
+        """Accept no more answers; the writer ends when everything is written."""
         self._closed = True
         self._stir()
 

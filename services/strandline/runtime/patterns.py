@@ -1,4 +1,4 @@
-"""Patterns of RE2's syntax, by the library itself: linear in the text, bounded in memory (G23)."""
+"""Patterns in RE2's syntax, matched by RE2 itself: linear time in the text, bounded memory (G23)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MEMORY_BYTES = 1 << 20
 
 
 class Re2Patterns:
-    """The engine that the groups of a node match topic names with (`core.groups.subscriptions.PatternEngine`)."""
+    """Matches topic names for the groups of a node (`core.groups.subscriptions.PatternEngine`)."""
 
     def __init__(self) -> None:
         self._options = re2.Options()
@@ -19,10 +19,10 @@ class Re2Patterns:
         self._options.never_nl = True
 
     def compile(self, pattern: str) -> Callable[[str], bool]:
-        """A function that says whether a whole name matches ``pattern``.
+        """A function that returns whether a whole name matches ``pattern``.
 
         Raises:
-            ValueError: RE2 refuses the pattern; its own words.
+            ValueError: RE2 refuses the pattern; the message is RE2's.
         """
         try:
             compiled = re2.compile(pattern, self._options)

@@ -1,7 +1,7 @@
-"""How each effect of a data node is done: one performer per effect type, in a table.
+"""Performs each effect of a data node: one performer per type of effect, in a table.
 
-Invariant: the first failure of a performer ends the process. Unknown effects do not exist: the table is checked
-against the union.
+Invariant: the first failure of a performer ends the process. Every type of effect has a performer; a test compares the
+table with the union of effects.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from strandline.runtime.session import Session
 from strandline.runtime.threads import Coordinating
 
 # ---- saving
-# When the saves of a step become durable: all at once, before the first effect that others could see.
+# Makes the saves of a step durable: all at once, before the first effect that others can see.
 #
-# Invariant: nothing is sent, answered or appended while a save of the same step waits, and none waits behind the step.
+# Invariant: nothing is sent, answered or appended while a save of the same step waits; no save waits after its step.
 
 WITHOUT_SYNC = frozenset(
     {
-        # Saves, and what changes files in the order that it needs by itself.
+        # Saves, and effects that themselves change files in the right order.
         want.SaveEpochs, want.SaveHighWatermarks, want.SaveReconciledEpochs, want.SaveMetadata, want.SaveProducers,
         want.OpenLog, want.DeleteLog, want.SetLogAside, want.Truncate, want.RestartLog, want.AdvanceLogStart,
-        # Known to this process alone.
+        # Visible in this process only.
         want.NoteDurable, want.ApplyRetention, want.BelieveMetadata, want.IgnoreMetadata, want.Emit,
     }
 )  # fmt: skip
-"""Effects that may precede the sync; `Emit` does, for a state event says what this process decided."""
+"""Effects that may precede the sync; `Emit` is one, because a state event reports a decision of this process."""
 
 
 def behind_saves(table: Mapping[type[object], Perform], logs: Logs) -> dict[type[object], Perform]:
-    """The performers, each of an effect that others could see behind the sync of what was saved."""
+    """The performers; each one whose effect others can see first syncs what was saved."""
     return {kind: perform if kind in WITHOUT_SYNC else _behind(perform, logs) for kind, perform in table.items()}
 
 
@@ -58,11 +58,11 @@ _NO_COORDINATORS = Refusal(
     "transactions are not offered here; clear the transactional bit",
     Outcome.NOT_APPENDED,
 )
-"""What a process without `Transactions` answers every question to the coordinator of one."""
+"""The answer to questions about transactions in a process without `Transactions`."""
 
 
 class Performers:
-    """The table. ``believe`` is `Session.believe`, with what the process adds; ``look_up`` belongs to `Lookups`."""
+    """The table of performers. ``believe`` wraps `Session.believe`; ``look_up`` is `Lookups.begin`."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Performers:
         self._look_up = look_up
         self.bytes_to_replicas = 0
         self.bytes_to_consumers = 0
-        """Of records, since the process began."""
+        """Bytes of records sent to each since the process started."""
         table: dict[type[object], Perform] = {
             **self._log_performers.table,
             want.BelieveMetadata: lambda effect: believe(effect.image),

@@ -1,7 +1,7 @@
-"""What the runtime needs from the packages it must not import: the core's shape, storage, peers, controller.
+"""What the runtime needs from packages that it must not import: core, storage, peers, controller.
 
-Invariant: the runtime sees files and network only through these protocols, so that a test performs against
-fakes exactly what a node performs against a disk.
+Invariant: the runtime reaches files and the network only through these protocols, so that a test with fakes runs the
+same code that a node runs with a disk.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Steps(Protocol):
     """Any core, as its driver sees it."""
 
     def step(self, event: Any) -> Sequence[Any]:
-        """Decide; what it wants done comes back in order."""
+        """Process an event; return the effects to perform, in order."""
         ...
 
     @property
@@ -43,19 +43,19 @@ class Steps(Protocol):
 
 
 class Core(Steps, Protocol):
-    """A data node's core: `core.node.NodeCore`, or a script in a test."""
+    """A data node's core: `core.log.node.NodeCore`, or a script in a test."""
 
     @property
     def due_ms(self) -> int:
-        """When a tick next has something to do if nothing else happens, by the monotonic clock."""
+        """The monotonic time at which a tick is next needed if nothing else happens."""
         ...
 
     def step(self, event: Event) -> Sequence[effects.Effect]:
-        """Bookkeeping only; what it wants done comes back."""
+        """Process an event without input or output; return the effects to perform, in order."""
         ...
 
     def coordinator_partition(self, topic: str, key: str) -> TopicPartition | None:
-        """Which partition of an internal topic coordinates ``key``; None while there is no such topic."""
+        """The partition of an internal topic that coordinates ``key``; None while the topic does not exist."""
         ...
 
     def coordinated(self, topic: str) -> Sequence[TopicPartition]:
@@ -63,20 +63,20 @@ class Core(Steps, Protocol):
         ...
 
     def describe_partition(self, tp: TopicPartition, now_ms: int) -> messages.PartitionView | None:
-        """A led partition as this node sees it."""
+        """A partition's state as its leader sees it; None if this node does not lead it."""
         ...
 
     def describe_replica(self, tp: TopicPartition) -> messages.ReplicaStateView | None:
-        """A replica as it sees itself."""
+        """A replica's own state; None if this node does not hold it."""
         ...
 
     def describe_producers(self, tp: TopicPartition) -> tuple[ActiveProducer, ...] | None:
-        """What a led log remembers of producers; None if this node does not lead it."""
+        """The producer state of a led log; None if this node does not lead it."""
         ...
 
 
 class Opened(NamedTuple):
-    """What opening a log found; everything in it is durable."""
+    """The state found when a log was opened; all of it is durable."""
 
     log_start_offset: Offset
     leo: Offset
@@ -89,7 +89,7 @@ class Opened(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What is left of a log that was cut."""
+    """What is left of a log after truncation."""
 
     leo: Offset
     producers: tuple[ProducerBatch, ...]
@@ -108,7 +108,7 @@ class FlushToken(Protocol):
 
     @property
     def leo_at_issue(self) -> Offset:
-        """What the commit covers."""
+        """The log end offset that the commit covers."""
         ...
 
     @property
@@ -117,55 +117,55 @@ class FlushToken(Protocol):
         ...
 
     def sync(self) -> None:
-        """Make it durable, or raise."""
+        """Make the log durable up to `leo_at_issue`, or raise."""
         ...
 
 
 class Threads(Protocol):
-    """Where work is done that would block the event loop."""
+    """Threads for work that would block the event loop."""
 
     def run(self, work: Callable[[], None], ended: Callable[[BaseException | None], None]) -> None:
-        """Do ``work`` in a thread, and then call ``ended`` on the event loop, with the error if there was one."""
+        """Do ``work`` in a thread, and then call ``ended`` on the event loop, with the error or None."""
         ...
 
     def close(self) -> None:
-        """Begin nothing more, also of what waits; what is under way ends by itself."""
+        """Start no more work, not even what is queued; work under way is not interrupted."""
         ...
 
 
 class Logs(Protocol):
-    """All logs of one data directory, by partition. Every method is done when it returns, but for what is saved: that
-    is durable when `sync_saves` returns, all of it or nothing."""
+    """All logs of one data directory, by partition. Every method is complete when it returns, except the ``save_...``
+    methods: their data is durable when `sync_saves` returns, all of it or nothing."""
 
     saves_wait: bool
-    """Whether something was saved since `sync_saves` was called last."""
+    """Whether something was saved since the last `sync_saves`."""
 
     def sync_saves(self) -> None:
-        """Make everything durable that was saved."""
+        """Make all saved data durable."""
         ...
 
     def open(self, tp: TopicPartition, topic: str) -> Opened:
-        """Open or make a log."""
+        """Open a log, or create it."""
         ...
 
     def delete(self, tp: TopicPartition) -> None:
-        """Remove a log for good."""
+        """Delete a log permanently."""
         ...
 
     def set_aside(self, tp: TopicPartition) -> None:
-        """Never use a log again, and keep it for a while only (C78)."""
+        """Stop using a log for good, but keep its files for a while (C78)."""
         ...
 
     def append(self, effect: effects.Append) -> bool:
-        """Write a batch as leader; returns whether it began a new segment."""
+        """Write a batch as leader; return whether it began a new segment."""
         ...
 
     def append_replicated(self, effect: effects.AppendReplicated) -> bool:
-        """Write the leader's bytes; returns whether they began a new segment."""
+        """Write the leader's bytes; return whether they began a new segment."""
         ...
 
     def truncate(self, tp: TopicPartition, offset: Offset, *, durable: bool) -> Cut:
-        """Cut a log; returns its LEO and the producer state of what is left."""
+        """Truncate a log; return its LEO and the producer state of what is left."""
         ...
 
     def restart(
@@ -175,15 +175,15 @@ class Logs(Protocol):
         producers: Sequence[ProducerBatch],
         transactions: TransactionState = NO_TRANSACTIONS,
     ) -> None:
-        """Throw a log's records away and begin at ``offset``, with the producer state below it; durable together."""
+        """Drop all records and begin at ``offset``, with the producer state below it; durable together."""
         ...
 
     def advance_log_start(self, effect: effects.AdvanceLogStart) -> None:
-        """Move a log's start up."""
+        """Advance a log's start offset."""
         ...
 
     def expired(self, tp: TopicPartition, high_watermark: Offset) -> Offset | None:
-        """Where retention allows the log start to move."""
+        """The offset to which retention can move the log start; None if it stays."""
         ...
 
     def save_epochs(self, tp: TopicPartition, entries: Sequence[EpochEntry]) -> None:
@@ -195,7 +195,7 @@ class Logs(Protocol):
         ...
 
     def save_reconciled_epochs(self, epochs: Mapping[TopicPartition, LeaderEpoch]) -> None:
-        """Save with which leader epochs these logs agree."""
+        """Save the leader epochs with which these logs have been reconciled."""
         ...
 
     def save_producers(
@@ -209,11 +209,11 @@ class Logs(Protocol):
         ...
 
     def issue_flush(self, tp: TopicPartition) -> FlushToken:
-        """A commit over all that was appended."""
+        """Issue a commit that covers everything appended so far."""
         ...
 
     def note_durable(self, tp: TopicPartition, offset: Offset) -> None:
-        """A commit is complete: recovery may trust the log up to ``offset``."""
+        """Note a completed commit: recovery may trust the log up to ``offset``."""
         ...
 
     def read(self, tp: TopicPartition, start: Offset, end: Offset, max_bytes: int, *, at_least_one: bool) -> Chunk:
@@ -221,9 +221,9 @@ class Logs(Protocol):
         ...
 
     def look_up(self, answer: messages.OffsetAnswer) -> Callable[[], messages.OffsetAnswer]:
-        """Read where the offset lies for the time that ``answer.lookup`` names; what is returned finds it there.
+        """Find the bytes in which to look for the time in ``answer.lookup``; return a function that finds the offset.
 
-        The function touches no log, takes a while, and may run in any thread.
+        That function touches no log, may take long, and may run in any thread.
         """
         ...
 
@@ -232,7 +232,7 @@ class Peers(Protocol):
     """The other data nodes. Each request ends in exactly one event, raised later, never inside the call."""
 
     def send_fetch(self, effect: effects.SendFetch) -> None:
-        """Put a fetch on the leader's stream."""
+        """Send a fetch on the leader's stream."""
         ...
 
     def send_forget(self, effect: effects.SendForget) -> None:
@@ -240,7 +240,7 @@ class Peers(Protocol):
         ...
 
     def send_epoch_ends(self, effect: effects.SendEpochEnds) -> None:
-        """Ask where epochs ended."""
+        """Ask for the end offsets of epochs."""
         ...
 
     def send_list_offsets(self, effect: effects.SendListOffsets) -> None:
@@ -253,17 +253,17 @@ class Peers(Protocol):
 
 
 class FetchReply(NamedTuple):
-    """One answer on a FetchStream: partitions, or why the whole message was refused."""
+    """One answer on a FetchStream: the partitions, or why the whole message was refused."""
 
     correlation_id: int
     partitions: tuple[messages.FetchedPartition, ...]
     refusal: Refusal | None = None
     is_another: bool = False
-    """Whether the process that answers is not the node that was dialled."""
+    """Whether another process answered than the node that was dialled."""
 
 
 class FetchConversation(Protocol):
-    """One FetchStream in progress."""
+    """An open FetchStream."""
 
     async def write(self, message: effects.SendFetch | effects.SendForget) -> None:
         """Send a fetch, or the end of parked ones."""
@@ -283,10 +283,10 @@ class FetchConversation(Protocol):
 
 
 class Leaders(Protocol):
-    """How a follower reaches leaders."""
+    """The leaders, for a follower."""
 
     def open_stream(self, leader: NodeId) -> FetchConversation:
-        """Begin a FetchStream.
+        """Open a FetchStream.
 
         Raises:
             Refused: the leader cannot be dialled.
@@ -294,10 +294,10 @@ class Leaders(Protocol):
         ...
 
     async def epoch_ends(self, effect: effects.SendEpochEnds) -> tuple[messages.EpochEndAnswer, ...]:
-        """Ask where epochs ended.
+        """Ask for the end offsets of epochs.
 
         Raises:
-            Refused: the leader's refusal, or the one that reports its absence.
+            Refused: by the leader, or because it does not answer.
         """
         ...
 
@@ -318,11 +318,11 @@ class Leaders(Protocol):
         ...
 
     def renew(self, leader: NodeId) -> None:
-        """Look the leader's address up again when it is next dialled."""
+        """Resolve the leader's address again when it is next dialled."""
         ...
 
     def drop_stale(self) -> Coroutine[Any, Any, None] | None:
-        """The work of closing connections to addresses that no node has any more; None if there is none."""
+        """A coroutine that closes connections to addresses that no node has any more; None if there are none."""
         ...
 
     async def close(self) -> None:
@@ -331,25 +331,25 @@ class Leaders(Protocol):
 
 
 class Controller(Protocol):
-    """The controller, at whichever bootstrap address answers.
+    """The controller, at the first bootstrap address that answers.
 
-    Every method raises `Refused`; NETWORK_EXCEPTION and REQUEST_TIMED_OUT mean that nothing is known.
+    Every method raises `Refused`; after NETWORK_EXCEPTION and REQUEST_TIMED_OUT the outcome is unknown.
     """
 
     async def register(self, request: messages.RegisterNode) -> messages.NodeRegistered:
-        """Ask for a node epoch."""
+        """Register this node, which gives it a node epoch."""
         ...
 
     async def heartbeat(self, request: messages.Heartbeat, deadline_ms: int) -> messages.HeartbeatAnswer:
-        """Say that this node lives."""
+        """Send a heartbeat."""
         ...
 
     def watch(
         self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: messages.PositionProof | None
     ) -> AsyncGenerator[messages.MetadataImage | None, None]:
-        """Metadata as it changes, a snapshot first; None only says that the controller lives.
+        """Yield metadata as it changes, a snapshot first; None is only a sign of life of the controller.
 
-        ``position``, the newest that this node was sent, is checked before anything is sent to it (C36).
+        The controller checks ``position``, the newest that this node received, before it sends anything (C36).
         """
         ...
 
@@ -358,7 +358,7 @@ class Controller(Protocol):
         ...
 
     async def report_logs(self, request: messages.ReportReplicaLogs) -> messages.ReplicaLogsReported:
-        """Report what logs hold."""
+        """Report the state of this node's logs."""
         ...
 
 
@@ -370,56 +370,56 @@ class Backoff(Protocol):
         ...
 
     def reset(self) -> None:
-        """Something worked."""
+        """Start again with the shortest wait, after a success."""
         ...
 
 
 class Transactions(Protocol):
-    """What a node asks of other nodes about transactions; every question ends in its event, also within the step."""
+    """Questions to other nodes about transactions; each ends in its event, which may be returned within the step."""
 
     def send_add_partitions(self, effect: effects.SendAddPartitions) -> Event | None:
         """Ask the coordinator of a transaction."""
         ...
 
     def send_txn_markers(self, effect: effects.SendTxnMarkers) -> Event | None:
-        """Have markers written by the leaders of their partitions."""
+        """Ask the leaders of the partitions to write markers."""
         ...
 
 
 class TransactionPlaces(Protocol):
-    """Who is asked about transactions, from the newest metadata of this node."""
+    """The nodes to ask about transactions, from the newest metadata of this node."""
 
     def coordinator_of(self, transactional_id: str) -> NodeId | Refusal:
-        """The node of the coordinator of a transactional id, or why none can be asked now."""
+        """The node that coordinates a transactional id, or why none can be asked now."""
         ...
 
     def leader_of(self, tp: TopicPartition) -> NodeId | Refusal:
-        """The node that leads a partition, likewise."""
+        """The node that leads a partition, or why none can be asked now."""
         ...
 
 
 class TransactionPeers(Protocol):
-    """Nodes that are asked about transactions, this one included."""
+    """Sends questions about transactions to nodes, this one included."""
 
     async def add_partitions(self, node: NodeId, questions: Sequence[AddPartitions]) -> Sequence[Refusal | None]:
         """Ask the coordinators on one node, each transactional id once; one answer for each question, in order.
 
         Raises:
-            Refused: the request as a whole, or the node is away.
+            Refused: the node refuses the request as a whole, or does not answer.
         """
         ...
 
     async def write_markers(self, node: NodeId, questions: Sequence[MarkerQuestion]) -> Sequence[Refusal | None]:
-        """Have markers written by the leaders on one node; otherwise as `add_partitions`."""
+        """Ask the leaders on one node to write markers; otherwise as `add_partitions`."""
         ...
 
     async def close(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         ...
 
 
 class Reporter(Protocol):
-    """Where state events go; never blocks, may drop."""
+    """Takes state events; never blocks, may drop events."""
 
     def emit(self, effect: effects.Emit) -> None:
         """Take one event."""
@@ -427,16 +427,16 @@ class Reporter(Protocol):
 
 
 class Log(Protocol):
-    """Where a process logs: an event, and what belongs to it by name."""
+    """A process's log; each line has an event and named fields."""
 
     def info(self, event: str, **fields: Any) -> object:
-        """Something an operator may want to read later."""
+        """Log something that an operator may want to read later."""
         ...
 
     def warning(self, event: str, **fields: Any) -> object:
-        """Something is wrong that may pass."""
+        """Log a problem that may pass without action."""
         ...
 
     def error(self, event: str, **fields: Any) -> object:
-        """Something is wrong that an operator must look at."""
+        """Log a problem that needs an operator."""
         ...

@@ -1,7 +1,7 @@
-"""What every service process of ours does around its work: loop, malloc, log lines, signals.
+"""What every service process does around its work: event loop, malloc, log lines, signals.
 
-Invariant: one event loop per process; SIGTERM and SIGINT ask for a clean stop once, and a second one of them
-ends the process at once.
+Invariant: one event loop per process; the first SIGTERM or SIGINT asks for a clean stop, the second ends the process at
+once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def run_service(
     log_format: LogFormat = LogFormat.AUTO,
     log_level: LogLevel = LogLevel.INFO,
 ) -> ExitCode:
-    """Run ``main(stop_asked)`` on the fastest loop there is and return its exit code."""
+    """Run ``main(stop_asked)`` on the fastest available event loop and return its exit code."""
     keep_large_buffers()
     configure_log_lines(log_format, log_level)
     with asyncio.Runner(loop_factory=fastest_loop()) as runner:
@@ -33,7 +33,7 @@ def run_service(
 
 
 def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop]:
-    """What makes a loop: uvloop's where it can be imported."""
+    """The function that makes an event loop: uvloop's if it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -56,38 +56,38 @@ async def _with_signals(main: Callable[[asyncio.Event], Coroutine[Any, Any, Exit
 
 
 # ---- long_lived
-# Decides when state that stays is taken out of the sight of the collector of garbage.
+# Decides when long-lived state is frozen, that is, hidden from the garbage collector.
 #
-# A full collection visits every object that it knows, and one begins whenever the number of objects has grown by a
-# quarter: on a node of ten thousand partitions it holds the event loop for 200 ms and more, just when a node's death
-# has made it lead thousands of them. What is frozen is visited never again, and reference counts free it as before.
+# A full collection visits every object that it knows, and starts whenever the number of objects has grown by a quarter.
+# On a node of ten thousand partitions it blocks the event loop for 200 ms and more, just when another node's death has
+# made it leader of thousands. Frozen objects are never visited again; reference counts still free them.
 #
-# Invariant: the size has grown by a tenth between two freezes, so a cycle that was garbage when one came, and is kept
-# for that, is one of few: a process that serves ten thousand partitions has frozen at most sixty times.
+# Invariant: the size grows by a tenth between two freezes, so few garbage cycles are frozen and thereby leaked: a
+# process that serves ten thousand partitions has frozen at most sixty times.
 
 LOOK_EVERY_S = 1.0
 
 _LEAST_GROWTH = 100
-"""Below this a full collection is not worth the trouble."""
+"""With less growth a freeze is not worth its cost."""
 
 _THRESHOLDS = (5_000, 10, 100)
-"""New containers until the youngest generation is collected, and how many collections of one generation it takes for
-the next. With Python's own 700, 10 and 10 a node that begins to lead thousands of partitions collects everything that
-it just made several times over, for 100 ms each; at 5,000 a collection takes about a millisecond."""
+"""The number of new containers at which the youngest generation is collected, and of collections of one generation at
+which the next is. With Python's 700, 10 and 10 a node that becomes leader of thousands of partitions collects all new
+objects several times, for 100 ms each; at 5,000 a collection takes about a millisecond."""
 
 
 def keep_what_is_loaded() -> None:
-    """Let no collection of garbage look through what the start loaded: it stays for as long as the process does.
+    """Freeze what the start has loaded, because it stays as long as the process runs.
 
-    Modules are a hundred thousand objects, twice as many with pyarrow as without, and a full collection would hold up
-    the clients being served while it visits each of them.
+    Modules are a hundred thousand objects, with pyarrow twice as many, and clients would have to wait while a full
+    collection visits each of them.
     """
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
 
 
 class LongLived:
-    """``size`` counts what stays: logs and roles of a node, partitions of a controller."""
+    """Freezes state as it grows. ``size`` returns how much there is: a node's logs and roles, or partitions."""
 
     def __init__(self, size: Callable[[], int], freeze: Callable[[], None] = gc.freeze) -> None:
         self._size = size
@@ -95,7 +95,7 @@ class LongLived:
         self._frozen = 0
 
     def look(self) -> None:
-        """Freeze if there is a tenth more than when this was done last."""
+        """Freeze if the size has grown by a tenth since the last freeze."""
         size = self._size()
         if size - self._frozen >= max(_LEAST_GROWTH, self._frozen // 10):
             self._frozen = size
@@ -109,13 +109,13 @@ class LongLived:
 
 
 # ---- incarnation
-# How another program on the machine distinguishes one of our processes from a later one with the same number.
+# How another program on the machine distinguishes a Strandline process from a later one with the same process id.
 #
-# Invariant: a process id alone proves nothing; in a container every service is process 1. With the moment at which the
-# kernel started it, it means one process and no other.
+# Invariant: a process id alone proves nothing; in a container every service is process 1. Together with the time at
+# which the kernel started the process it is unique.
 
 _STARTED_AT = 19
-"""Place of `starttime` behind the name in /proc/PID/stat (proc(5), field 22)."""
+"""Index of `starttime` among the fields after the name in /proc/PID/stat (proc(5), field 22)."""
 
 
 def started_ticks(pid: int) -> int | None:
@@ -129,7 +129,7 @@ def started_ticks(pid: int) -> int | None:
 
 
 # ---- own_tasks
-# Background tasks with an owner: all are ended by one call, and the first that fails ends the process.
+# Background tasks with an owner: one call cancels all of them, and the first that fails ends the process.
 
 
 class OwnTasks:
@@ -140,14 +140,14 @@ class OwnTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run ``work`` in the background; an exception that it ends with goes to ``fail``."""
+        """Run ``work`` in the background; ``fail`` is called with an exception that ends it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def close(self) -> None:
-        """Cancel what still runs, and wait until it has ended."""
+        """Cancel the tasks that still run, and wait until they have ended."""
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
@@ -160,9 +160,9 @@ class OwnTasks:
 
 
 # ---- open_file_limit
-# How many descriptors a service may use: as many as the machine allows, not what a shell gives a program by default.
+# A service may use as many descriptors as the machine allows, more than a shell allows by default.
 #
-# Invariant: nothing of ours waits with `select`, for whose sake the soft limit is usually 1,024.
+# Invariant: no part of Strandline uses `select`, because of which the soft limit is usually 1,024.
 
 
 def raise_open_file_limit() -> int:

@@ -1,7 +1,7 @@
-"""What becomes of the refusals that this process gives: each is counted, few are logged.
+"""Counts this process's refusals and logs some of them.
 
-Invariant: a kind of refusal (which call, which error) is logged at once when it first occurs, and then at most once in
-`TELL_EVERY_MS` with how many there were, so that no caller can flood the log.
+Invariant: a kind of refusal (by call and error) is logged at its first occurrence, and then at most once in
+`TELL_EVERY_MS`, with the number of occurrences, so that no caller can flood the log.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _log = structlog.get_logger("strandline.refusals")
 
 
 def _tell(sentence: str, **fields: object) -> None:
-    # The method is looked up for each line: taken before the process configured its log, it would keep another form.
+    # `info` is looked up for each line: a bound method taken before the log was configured would keep the old form.
     _log.info(sentence, **fields)
 
 
 @dataclass(slots=True)
 class _Kind:
-    """Of one kind, since the last line."""
+    """One kind of refusal, since its last line in the log."""
 
     reported_ms: int
     unreported: int = 0
@@ -41,17 +41,17 @@ class _Kind:
 
 
 class Refusals:
-    """Of one process; used in its event loop alone."""
+    """The refusals of one process. Not thread-safe: for its event loop only."""
 
     def __init__(self, clock: Clock = monotonic_ms, tell: Callable[..., Any] | None = None) -> None:
         self._clock = clock
         self._tell = tell or _tell
         self._kinds: dict[tuple[str, str], _Kind] = {}
         self.by_error: Counter[str] = Counter()
-        """How many there were, by the error's name."""
+        """The number of refusals, by the error's name."""
 
     def note(self, call: str, refusal: Refusal, **where: object) -> None:
-        """One was given; ``where`` says for what (topic_id, partition), as far as it has a place."""
+        """Count a refusal, and log it if due; ``where`` names what was refused (topic_id, partition), if known."""
         error = refusal.code.name
         self.by_error[error] += 1
         now_ms = self._clock()
@@ -66,7 +66,7 @@ class Refusals:
             self._tell_rest(call, error, kind, now_ms)
 
     def tell_rest(self) -> None:
-        """Log what was held back and is due."""
+        """Log the refusals that were held back and are due."""
         now_ms = self._clock()
         for (call, error), kind in self._kinds.items():
             if kind.unreported and now_ms - kind.reported_ms >= TELL_EVERY_MS:
@@ -77,32 +77,32 @@ class Refusals:
         self._tell("refused", call=call, error=error, times=times, within_ms=TELL_EVERY_MS, **kind.last)
 
     async def tell_forever(self) -> None:
-        """Log what is due until cancelled."""
+        """Log the refusals that are due, periodically, until cancelled."""
         while True:
             await asyncio.sleep(TELL_EVERY_MS / 1000)
             self.tell_rest()
 
 
 # ---- audit
-# The way of audit events to the export: refusals of one kind within a second are one event (C109).
+# Passes audit events to the export; refusals of one kind within a second are merged into one event (C109).
 #
-# Invariant: taking an event never waits, and what is held of refusals is bounded, whatever callers do.
+# Invariant: `take` never waits, and the number of refusals held is bounded, whatever callers do.
 
 MERGED_FOR_S = 1.0
 KEPT = 200
-"""The newest events, for those who ask what happened lately, with at most `SHOWN` values before and after."""
+"""The number of newest events kept for DescribeAudit, each with at most `SHOWN` values before and after."""
 SHOWN = 20
 
 
 class Audited:
-    """Where a process's state events go, with refusals merged on their way; ``take`` has them next."""
+    """Receives a process's state events and passes them on to ``take``, with refusals merged."""
 
     def __init__(self, take: Callable[[TopicPartition | None, StateEvent], None], clock: Clock = monotonic_ms) -> None:
         self._take = take
         self._clock = clock
         self._refused = MergedRefusals()
         self.recent: deque[tuple[int, Audit]] = deque(maxlen=KEPT)
-        """With the time of day in microseconds."""
+        """The newest audit events, each with its wall-clock time in microseconds."""
 
     def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
         """Take one event."""
@@ -112,7 +112,7 @@ class Audited:
             self._take(tp, event)
 
     def tell(self, event: Audit) -> None:
-        """Pass an audit event on, a refusal within a second."""
+        """Pass on an audit event; a refusal is passed on within a second."""
         if event.outcome == "REFUSED":
             now = Moment(self._clock())
             self._refused.take(event._replace(first_ms=now, last_ms=now))
@@ -120,12 +120,12 @@ class Audited:
             self._pass_on(event)
 
     def pass_on(self) -> None:
-        """Pass on what was refused so far."""
+        """Pass on the refusals merged so far."""
         for event in self._refused.drain():
             self._pass_on(event)
 
     async def pass_on_forever(self) -> None:
-        """Pass on what was refused, every second, until cancelled."""
+        """Pass on merged refusals every second, until cancelled."""
         while True:
             await asyncio.sleep(MERGED_FOR_S)
             self.pass_on()

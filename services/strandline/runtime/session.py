@@ -1,7 +1,7 @@
-"""How a node stays a member of its cluster: registration, heartbeats, the metadata watch, the farewell.
+"""Keeps a node in its cluster: registration, heartbeats, the metadata watch, the controlled shutdown.
 
-Invariant: a process registers exactly once in its life. When a newer process took its place, or the
-controller refuses it for good, it ends with its own exit code; every other failure is waited out.
+Invariant: a process registers exactly once in its life. When a newer process has taken its place, or the controller
+refuses it for good, it ends with an exit code of its own; every other failure is retried.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from strandline.runtime.ports import Backoff, Controller, Log
 _log: Log = structlog.get_logger("strandline.session")
 
 _WATCH_SILENCE_SESSIONS = 3
-"""A watch that brings nothing for so many session time-outs is opened again."""
+"""The number of session time-outs after which a silent watch is opened again."""
 
 
 class SessionTimings(NamedTuple):
-    """Durations in ms. The simulator shortens them with all others of its world."""
+    """Durations in ms. The simulator shortens them like all other durations in its world."""
 
     first_interval_ms: int = 500
-    """Between heartbeats until the controller has said how often it wants them."""
+    """Interval between heartbeats until the controller has sent its own."""
     farewell_interval_ms: int = 100
     shortest_deadline_ms: int = 500
-    """A heartbeat waits this long for its answer, however short the interval is."""
+    """A heartbeat waits at least this long for its answer, however short the interval is."""
     duplicate_ms: int = 60_000
-    """How long the session of a dead process with another directory is waited out; beyond it that process lives."""
+    """How long to wait for the end of an old process's session; if it has not ended by then, that process is alive."""
     session_timeout_ms: int = 9_000
-    """Until the controller has said what it is."""
+    """Session time-out until the controller has sent its own."""
 
 
 USUAL_TIMINGS = SessionTimings()
@@ -55,11 +55,11 @@ _NOTHING_KNOWN = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""Refusals that do not say what the controller made of the request."""
+"""Refusals after which it is unknown whether the controller has carried out the request."""
 
 
 class Session:
-    """One process's membership. ``stop`` ends the process."""
+    """One process's membership in the cluster. ``stop`` ends the process."""
 
     def __init__(
         self,
@@ -91,18 +91,18 @@ class Session:
         self._heartbeats_failed = 0
         self._clock_offset_us: int | None = None
         self._clock_err_us: int | None = None
-        # The newest position that this process can prove it was sent, and that of the last change of a topic.
+        # The newest position that this process can prove it received, and the position of the last change of a topic.
         self._position: messages.PositionProof | None = None
         self._topics_position: messages.Position | None = None
         self._watching: asyncio.Task[None] | None = None
         self.heard_us: int | None = None
-        """When the watch last brought anything, signs of life included, by the monotonic clock; None: never."""
+        """When the watch last received anything, even a sign of life, in monotonic microseconds; None: never."""
         self._asking: set[asyncio.Task[None]] = set()
 
     async def register(self, request: messages.RegisterNode) -> messages.NodeRegistered:
-        """Register, waiting out every failure that may pass; then give the core its identity.
+        """Register, and retry after every failure that may pass; return the controller's answer.
 
-        Ends the process when the refusal is final.
+        A final refusal ends the process.
         """
         self._position, self._topics_position = request.position, request.topics_position
         backoff = self._backoff()
@@ -143,7 +143,7 @@ class Session:
 
     @property
     def position(self) -> messages.PositionProof | None:
-        """The newest position that this process was sent."""
+        """The newest position that this process has received."""
         return self._position
 
     @property
@@ -206,7 +206,7 @@ class Session:
         return answer
 
     def _compare_clocks(self, answer: messages.HeartbeatAnswer, began_us: int, round_trip_us: int) -> None:
-        """The answer was written at some moment of the round trip: half of it is the error at most."""
+        """The controller read its clock during the round trip; assuming the middle, the error is at most half of it."""
         if answer.controller_wall_us is not None:
             self._clock_offset_us = began_us + round_trip_us // 2 - answer.controller_wall_us
             self._clock_err_us = (round_trip_us + 1) // 2
@@ -221,26 +221,26 @@ class Session:
             self._may_stop.set()
 
     def _check(self, refusal: Refusal) -> None:
-        """End the process if it is not the registered one (any more), or if this is another cluster."""
+        """End the process if another one is registered, or if the controller belongs to another cluster."""
         if refusal.code is ErrorCode.STALE_BROKER_EPOCH:
             self._stop(ExitCode.FENCED, f"node {self._host.node_id} is not the process that is registered: {refusal}")
         if refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
             self._stop(ExitCode.REFUSED, f"the controller is another cluster's: {refusal}")
 
     def _check_disk(self) -> None:
-        """An fsync that hangs is a dead disk: a node that cannot acknowledge must not keep its session (M59)."""
+        """End the process if an fsync hangs: a node that cannot acknowledge must not keep its session (M59)."""
         age_ms = self._oldest_sync_ms(self._host.driver.clock(), 2 * self._interval_ms)
         if age_ms > self.session_timeout_ms:
             self._stop(ExitCode.FSYNC_HUNG, f"an fsync has taken {age_ms} ms, longer than the session time-out")
 
     async def released(self) -> None:
-        """Wait until the controller has moved away all that this node led: after a farewell, or by ShutdownNode."""
+        """Wait until the controller has moved all leaders off this node, after `say_farewell` or ShutdownNode."""
         await self._may_stop.wait()
 
     async def say_farewell(self, deadline_ms: int) -> bool:
-        """Ask for a controlled shutdown; returns whether the controller agreed before the deadline.
+        """Ask for a controlled shutdown; return whether the controller agreed before the deadline.
 
-        Three heartbeats in a row without an answer end the wait: no controller is there to move the leaders.
+        Three unanswered heartbeats in a row end the wait: there is no controller to move the leaders.
         """
         self._want_shut_down = True
         self._heartbeats_failed = 0
@@ -261,7 +261,7 @@ class Session:
             return
 
     async def watch_forever(self) -> None:
-        """Follow the metadata until cancelled, over any number of connections."""
+        """Follow the metadata until cancelled, and reconnect as often as needed."""
         backoff = self._backoff()
         while True:
             self._watching = asyncio.get_running_loop().create_task(self._watch(backoff))
@@ -288,7 +288,7 @@ class Session:
                     if image is not None:
                         driver = self._host.driver
                         driver.step(events.MetadataArrived(driver.clock(), image))
-                        # Changes that wait come one in a turn of the loop: a fetch waits for one of them at most.
+                        # One change per turn of the event loop, so that a fetch waits for at most one of them.
                         await asyncio.sleep(0)
         except (StopAsyncIteration, TimeoutError):
             return
@@ -296,7 +296,7 @@ class Session:
             self._check(error.refusal)
 
     def believe(self, image: messages.MetadataImage) -> None:
-        """Take over what the core believed (`BelieveMetadata`)."""
+        """Apply metadata that the core has accepted (`BelieveMetadata`)."""
         self._position = later_of(self._position, image.position)
         if image.is_about_topics:
             self._topics_position = image.place
@@ -306,7 +306,7 @@ class Session:
             self._beat_now.set()
 
     def ignore(self, reason: str) -> None:
-        """Report metadata that the core ignored (`IgnoreMetadata`)."""
+        """Log metadata that the core has rejected (`IgnoreMetadata`)."""
         self._log.error("metadata that cannot be true is ignored", reason=reason)
 
     def refresh(self) -> None:
@@ -315,7 +315,7 @@ class Session:
             self._watching.cancel()
 
     def alter_partition(self, effect: SendAlterPartition) -> None:
-        """Propose ISRs; ends in exactly one event."""
+        """Propose ISRs to the controller; the answer is exactly one event."""
         self._spawn(self._alter(effect))
 
     async def _alter(self, effect: SendAlterPartition) -> None:
@@ -332,7 +332,7 @@ class Session:
         driver.step(events.AlterPartitionAnswered(driver.clock(), sequence, answer))
 
     def report_logs(self, effect: SendReplicaLogs) -> None:
-        """Report logs to the controller; ends in exactly one event."""
+        """Report logs to the controller; the answer is exactly one event."""
         self._spawn(self._report(effect))
 
     async def _report(self, effect: SendReplicaLogs) -> None:
@@ -354,7 +354,7 @@ class Session:
             self._host.driver.fail(error)
 
     async def close(self) -> None:
-        """Cancel what is under way."""
+        """Cancel the requests under way."""
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)

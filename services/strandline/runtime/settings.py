@@ -1,6 +1,6 @@
-"""Where a service's settings come from: flags, then `STRANDLINE_...` variables, then a file, then defaults.
+"""Reads a service's settings: from flags, then `STRANDLINE_...` variables, then a file, then defaults.
 
-Invariant: settings are read once, at the edge; everywhere else they are frozen values. Every value knows its origin,
+Invariant: settings are read once, at the start; afterwards they are frozen values. Each value has its origin recorded,
 so that an operator need not guess why a service behaves as it does.
 """
 
@@ -26,10 +26,10 @@ from strandline.core.log.truncation import historic_fault
 from strandline.core.types import Rules, Truncation
 
 # ---- variables
-# Which `STRANDLINE_...` variables there are, so that one that is misspelled is refused and not ignored.
+# The known `STRANDLINE_...` variables, so that a misspelled one is refused and not ignored.
 #
-# Invariant: a name of any service or command is known to every service, because processes share environments; what
-# Kubernetes and container links put there by themselves is no setting.
+# Invariant: every service knows the names of all services and commands, because processes share environments; variables
+# that Kubernetes and container links set are no settings.
 
 PREFIX = "STRANDLINE_"
 SERVICES = "strandline.settings"
@@ -44,7 +44,7 @@ OF_COMMANDS = frozenset(
         "VERSION CLOCK SCHEDULES KUBERNETES_CACHE KUBERNETES_STATE"
     ).split()
 )
-"""Names that mean something to a part of the project that has no settings class."""
+"""Names used by parts of the project that have no settings class."""
 
 _LINK = re.compile(
     rf"^{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$"
@@ -52,13 +52,13 @@ _LINK = re.compile(
 
 
 def unknown_variable(environment: Iterable[str], own: Iterable[str]) -> str | None:
-    """One sentence about the first `STRANDLINE_...` variable that no setting has; None if there is none.
+    """A message about the first `STRANDLINE_...` variable that belongs to no setting; None if there is none.
 
-    ``own`` are the names of the asking service's settings, as fields.
+    ``own`` are the field names of the calling service's settings.
     """
     known = OF_COMMANDS | {PREFIX + name.upper() for name in own}
     found = sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
-    if found:  # The other services' classes are imported only where one of their names may be meant.
+    if found:  # The other services' classes are imported only if one of their names may be meant.
         known |= {PREFIX + name.upper() for kind in _services() for name in kind.own_names()}
     for name in found:
         if name in known or _LINK.match(name):
@@ -78,7 +78,7 @@ def _services() -> list[type[ServiceSettings]]:
 
 
 class Origin(StrEnum):
-    """Where a value came from, strongest first."""
+    """The source of a value, strongest first."""
 
     FLAG = "flag"
     VARIABLE = "variable"
@@ -87,7 +87,7 @@ class Origin(StrEnum):
 
 
 class SettingsWrong(Exception):
-    """A setting cannot be used; the sentence names it and says what is allowed."""
+    """A setting cannot be used; the message names it and says what is allowed."""
 
 
 class SettingMissing(SettingsWrong):
@@ -101,21 +101,21 @@ def _served(truncation: Truncation) -> Truncation:
 
 
 ServedTruncation = Annotated[Truncation, AfterValidator(_served)]
-"""How a follower finds its cut, in a server: a rule that Kafka abandoned is refused."""
+"""The truncation rule of a real server, which refuses those that Kafka has abandoned."""
 
 
 def setting(default: Any, meaning: str, advice: str, **limits: Any) -> Any:
-    """A setting: its default (... if it must be given), what it decides, when to change it, and pydantic's limits."""
+    """A setting: its default (... if required), its meaning, advice on when to change it, and pydantic's limits."""
     return Field(default, description=meaning, json_schema_extra={"advice": advice}, **limits)
 
 
 def tuned(default: Any, meaning: str, **limits: Any) -> Any:
-    """A value that is right for nearly every cluster: no page lists it, and only ``tune`` sets it."""
+    """A setting whose default suits nearly every cluster: no page lists it, and only ``tune`` sets it."""
     return Field(default, description=meaning, json_schema_extra={"tuned": True}, **limits)
 
 
 def shared(meaning: str, advice: str = "", **limits: Any) -> Any:
-    """What several services say of one setting, for `Annotated`; each gives its default. No advice: it is tuned."""
+    """A setting that several services share, for `Annotated`; each gives its default. Without advice it is tuned."""
     return Field(description=meaning, json_schema_extra={"advice": advice} if advice else {"tuned": True}, **limits)
 
 
@@ -142,12 +142,12 @@ class ServiceSettings(BaseModel):
 
     @classmethod
     def own_names(cls) -> list[str]:
-        """Fields that have a flag, a variable and a line of a file, in the order of the class."""
+        """Fields that can be set by a flag, a variable or a line of a file, in the order of the class."""
         return [name for name in cls.model_fields if name not in cls.tuned_names()]
 
 
 def wrong_transport(environment: Mapping[str, str]) -> str | None:
-    """One sentence if the variable of ``grpc_transport``, which clients follow too, names no transport; else None."""
+    """A message if the variable of ``grpc_transport``, which clients obey too, names no transport; else None."""
     variable = PREFIX + "GRPC_TRANSPORT"
     names = get_args(ServiceSettings.model_fields["grpc_transport"].annotation)
     named = environment.get(variable) or names[0]
@@ -155,7 +155,7 @@ def wrong_transport(environment: Mapping[str, str]) -> str | None:
 
 
 def extra(field: FieldInfo) -> Mapping[str, Any]:
-    """What `setting` and `tuned` say of a field beside its meaning."""
+    """What `setting` and `tuned` record of a field in addition to its meaning."""
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
@@ -164,7 +164,7 @@ _Settings = TypeVar("_Settings", bound=ServiceSettings)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded(Generic[_Settings]):
-    """Settings and, by field name, where each came from."""
+    """Settings and, by field name, the origin of each."""
 
     settings: _Settings
     origins: Mapping[str, Origin]
@@ -177,11 +177,11 @@ def load_settings(
     variables: Mapping[str, str] | None = None,
     file: Path | None = None,
 ) -> Loaded[_Settings]:
-    """Merge the sources.
+    """Merge the sources and validate the result.
 
     Raises:
-        SettingMissing: naming the first required setting that is missing.
-        SettingsWrong: naming the first wrong setting or unknown variable, or an unreadable file.
+        SettingMissing: a required setting is missing; the message names the first one.
+        SettingsWrong: a setting is wrong, a variable unknown or a file unreadable; the message names the first one.
     """
     environment = os.environ if variables is None else variables
     known = kind.own_names()
@@ -214,7 +214,7 @@ def _not_tuned(kind: type[ServiceSettings], found: Mapping[str, object]) -> Mapp
 
 
 def _tuned(kind: type[ServiceSettings], given: object, origin: Origin) -> dict[str, str]:
-    """The values that ``tune`` holds. Names of other services are ignored in variables: processes share those."""
+    """The values in ``tune``. In a variable, names of other services are ignored, because processes share variables."""
     found = {}
     for part in split_commas(str(given)):
         name, _, value = (word.strip() for word in part.partition("="))
@@ -232,9 +232,9 @@ _NO_COMMANDS: Mapping[str, str] = {}
 def parse_flags(
     kind: type[ServiceSettings], program: str, arguments: Sequence[str], commands: Mapping[str, str] = _NO_COMMANDS
 ) -> tuple[dict[str, str], Path | None]:
-    """``--node-id 1 --config file.yaml`` as flags by field name, and the settings file; exits with 2 on wrong usage.
+    """Parse ``--node-id 1 --config file.yaml`` into flags by field name and the settings file; exit 2 on wrong usage.
 
-    ``commands``: what may come instead, with what each does; the help lists them, and one that is misspelled is named.
+    ``commands`` are listed in the help with their meanings; one may be given instead. A misspelled one gets a hint.
     """
     listed = "\n".join(f"  {name:<12}{text}" for name, text in commands.items())
     parser = argparse.ArgumentParser(
@@ -298,10 +298,10 @@ def split_commas(value: Any) -> Any:
 
 
 # ---- guarding
-# The settings every service shares about its ports: TLS, the plaintext exceptions, and what is refused.
+# The settings of ports that all services share: TLS, the exceptions for plaintext, and the checks.
 #
-# Invariant: the three files of TLS are given together or not at all; nothing but loopback is served without TLS unless
-# the setting ``insecure`` allows it. The ports of health and metrics are exempt: they show nothing secret.
+# Invariant: the three TLS files are given together or not at all; only loopback is served without TLS, unless the
+# setting ``insecure`` allows more. The ports of health and metrics are exempt, because they reveal no secrets.
 
 TlsCert = Annotated[
     str,
@@ -342,12 +342,12 @@ MetricsTls = Annotated[
 
 
 class Authorization(StrEnum):
-    """Who may do what."""
+    """How callers are authorized."""
 
     OFF = "off"
-    """Whatever the table of the certificates' roles says."""
+    """Only by the role in their certificates, as the table of permissions says."""
     ACL = "acl"
-    """Of that, and of what it leaves to administrators, a client what rules allow."""
+    """Clients also need a rule for each access; rules may grant them what is otherwise for administrators."""
 
 
 AuthorizationSetting = Annotated[
@@ -384,11 +384,11 @@ QuotaBurstS = Annotated[
 
 
 class TlsSettings(Protocol):
-    """The three files, as every kind of service has them, and whether its metrics use them."""
+    """The three TLS files, which every kind of service has, and whether its metrics use them."""
 
     @property
     def metrics_tls(self) -> bool:
-        """Whether the port of metrics speaks HTTPS."""
+        """Whether the metrics port speaks HTTPS."""
         ...
 
     @property
@@ -408,7 +408,7 @@ class TlsSettings(Protocol):
 
 
 class GuardedSettings(TlsSettings, Protocol):
-    """The files, and whether one may do without."""
+    """The TLS files, and whether they may be missing."""
 
     @property
     def insecure(self) -> bool:
@@ -417,12 +417,12 @@ class GuardedSettings(TlsSettings, Protocol):
 
 
 def check_guards(settings: GuardedSettings, **addresses: str) -> None:
-    """Refuse a part of TLS without the others, and an address beyond loopback without TLS.
+    """Refuse some TLS files without the others, and an address beyond loopback without TLS.
 
-    ``addresses`` are the ports of services by their setting's name; an empty one is not served.
+    ``addresses`` are the addresses of ports by the name of their setting; an empty one is not served.
 
     Raises:
-        ValueError: naming the setting.
+        ValueError: the message names the setting.
     """
     check_tls(settings)
     if settings.tls_cert or settings.insecure:
@@ -436,7 +436,7 @@ def check_guards(settings: GuardedSettings, **addresses: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches ``host``; names other than localhost are not looked up and do not count."""
+    """Whether ``host`` is reachable from this machine only; names other than localhost are not resolved: False."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -444,10 +444,10 @@ def is_loopback(host: str) -> bool:
 
 
 def check_tls(settings: TlsSettings) -> None:
-    """Refuse a part of TLS without the others, and metrics by HTTPS without TLS.
+    """Refuse some TLS files without the others, and settings that need TLS without it.
 
     Raises:
-        ValueError: naming what is absent.
+        ValueError: the message names what is missing.
     """
     given = {name: getattr(settings, name) for name in ("tls_cert", "tls_key", "tls_ca")}
     absent = [name for name, value in given.items() if not value]

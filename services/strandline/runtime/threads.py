@@ -1,9 +1,9 @@
-"""Work beside the event loop: threads for records, lookups in files, and computations of coordinators.
+"""Work outside the event loop: threads for records, lookups in files, and computations of coordinators.
 
-How offsets are found by time: one partition after another, records read beside the event loop.
+Offsets are looked up by time for one partition after another; the records are read in a thread.
 
-Invariant: a call holds one batch at a time and ends after ``MOST_MS``, however many partitions it names; a call whose
-caller went away is not worked on any more.
+Invariant: a call holds one batch at a time and ends after ``MOST_MS``, however many partitions it names; work for a
+caller that is gone stops.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from strandline.runtime.clock import Clock
 from strandline.runtime.ports import Logs
 
 # ---- aside
-# Where work runs that would block the event loop: in one thread, with a short queue.
+# Runs work that would block the event loop in one thread, with a short queue.
 #
-# Invariant: what runs here touches neither the core nor a log, only what it was given; no more than ``waiting`` jobs
-# wait, and one more is refused. The caller bounds how long its work takes.
+# Invariant: a job touches neither the core nor a log, only its own data; at most ``waiting`` jobs wait, and one more is
+# refused. The caller bounds the duration of its job.
 
 _Found = TypeVar("_Found")
 _Item = TypeVar("_Item")
 
 _ITEMS_IN_A_ROW = 128
-"""About a fifth of a millisecond of work on records."""
+"""The number of records that take about a fifth of a millisecond."""
 
 
 class Aside:
@@ -50,10 +50,10 @@ class Aside:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
 
     async def run(self, work: Callable[[], _Found]) -> _Found:
-        """What ``work`` returns or raises, worked out beside the event loop.
+        """Run ``work`` in the thread, and return or raise what it does.
 
         Raises:
-            Refused: THROTTLING_QUOTA_EXCEEDED, too many jobs wait already; nothing was begun.
+            Refused: THROTTLING_QUOTA_EXCEEDED, too many jobs wait already; ``work`` was not run.
         """
         if self._jobs > self._most:
             message = f"{self._jobs} requests wait for this node's thread for {self._name}; back off and send again"
@@ -65,15 +65,15 @@ class Aside:
             self._jobs -= 1
 
     def close(self) -> None:
-        """Begin nothing more; a job under way ends by itself."""
+        """Start no more jobs; one under way is not interrupted."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 class OwnThreads:
-    """``count`` threads named after their work, begun with the first of it; the caller bounds how much waits.
+    """``count`` threads named after their work, started with the first job; the caller bounds how many jobs wait.
 
-    The future that an executor makes for each work costs as much as the whole hand-over of this, twice for every batch
-    that is made durable. The threads are daemons: a disk that does not answer does not hold up the end of the process.
+    An executor would make a future for each job, which costs as much as a whole hand-over here, twice for every batch
+    that is made durable. The threads are daemons, so that a disk that does not answer cannot delay the process's end.
     """
 
     def __init__(self, name: str, count: int) -> None:
@@ -83,9 +83,9 @@ class OwnThreads:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, work: Callable[[], None], ended: Callable[[BaseException | None], None]) -> None:
-        """Do ``work``, and call ``ended`` on the loop that runs now."""
+        """Do ``work`` in a thread, then call ``ended`` on the running event loop, with the error or None."""
         if self._loop is None:
-            # Asked once: in CPython 3.11 every question costs a system call (getpid).
+            # Looked up once, because in CPython 3.11 each lookup costs a system call (getpid).
             self._loop = asyncio.get_running_loop()
             for name in self._names:
                 Thread(target=self._work, args=(self._loop,), name=name, daemon=True).start()
@@ -97,13 +97,13 @@ class OwnThreads:
             error: BaseException | None = None
             try:
                 work()
-            except BaseException as raised:  # noqa: BLE001  # `ended` gets it
+            except BaseException as raised:  # noqa: BLE001  # passed to `ended`
                 error = raised
-            with suppress(RuntimeError):  # the loop is closed, and with it everything that waits
+            with suppress(RuntimeError):  # the loop is closed, and so is everything that waits for it
                 loop.call_soon_threadsafe(ended, error)
 
     def close(self) -> None:
-        """Begin nothing more; what is under way ends by itself."""
+        """Start no more jobs; those under way are not interrupted."""
         with suppress(Empty):
             while True:
                 self._waiting.get_nowait()
@@ -112,7 +112,7 @@ class OwnThreads:
 
 
 def giving_way(items: Iterable[_Item]) -> Iterator[_Item]:
-    """The same items. A thread that only computes lets others run every 5 ms; this lets them every few items."""
+    """Yield the same items, and let other threads run every few of them; by itself Python would do so every 5 ms."""
     for number, item in enumerate(items):
         if not number % _ITEMS_IN_A_ROW:
             sleep(0)
@@ -120,7 +120,7 @@ def giving_way(items: Iterable[_Item]) -> Iterator[_Item]:
 
 
 MOST_MS = 2_000
-"""How long one call may look; what is left then is refused."""
+"""Time limit for the lookups of one call; partitions not looked up by then are refused."""
 
 _TOO_LONG = Refusal(
     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
@@ -129,7 +129,7 @@ _TOO_LONG = Refusal(
 
 
 class Lookups:
-    """Calls of ListOffsets by time that are being answered. ``fail`` takes what ends the process."""
+    """Answers calls of ListOffsets by time. ``fail`` is called with an unexpected error, which ends the process."""
 
     def __init__(
         self, logs: Logs, calls: Calls, aside: Aside, clock: Clock, fail: Callable[[BaseException], None]
@@ -142,7 +142,7 @@ class Lookups:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, effect: AnswerOffsets) -> None:
-        """Answer the call as soon as everything it asks for is found."""
+        """Answer the call as soon as all its offsets are found."""
         task = asyncio.get_running_loop().create_task(self._answer(effect), name="offsets by time")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -171,30 +171,30 @@ class Lookups:
             return OffsetAnswer(answer.tp, refusal=error.refusal)
 
     async def close(self) -> None:
-        """Cancel what is under way."""
+        """Cancel the lookups under way."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 # ---- coordinating
-# What coordinators need done outside of a step: their logs read piece by piece, and long computations in a worker.
+# What coordinators need outside a step: their logs read piece by piece, and long computations in a thread.
 #
-# Invariant: each effect ends in one event, stepped later and never within the step that asked: loading a log, and
-# computing an assignment, leave the event loop to other callers in between (G7).
+# Invariant: each effect ends in one event, stepped later and never within the step of the effect, so that loading a log
+# and computing an assignment leave the event loop to other callers in between (G7).
 
 
 def leave_to_counts() -> None:
-    """Take what was just loaded out of the collector's sight; reference counts free it as before.
+    """Hide what was just loaded from the garbage collector; reference counts still free it.
 
-    A full collection looks at every object of the state, and while it grows there is one again and again: with 100,000
-    keys each holds the loop for 40 ms and more.
+    A full collection visits every object of the state, and growing state causes one after another: with 100,000 keys
+    each blocks the event loop for 40 ms and more.
     """
     gc.freeze()
 
 
 class Coordinating:
-    """``step`` takes the events, ``fail`` the first error, after which the process ends."""
+    """Performs coordinators' effects. ``step`` takes the events, ``fail`` the first error, which ends the process."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class Coordinating:
         loaded: Callable[[], None] = lambda: None,
         read_s: float = 0,
     ) -> None:
-        """``loaded`` is called behind each piece of a log that was folded, ``read_s`` after it was read."""
+        """``read_s`` after a piece of a log was read it is stepped, and then ``loaded`` is called."""
         self._logs = logs
         self._step = step
         self._fail = fail
@@ -215,7 +215,7 @@ class Coordinating:
         self._read_s = read_s
 
     def read_log(self, effect: ReadCoordinatorLog) -> None:
-        """Read a piece of a log now, and hand it over when the loop comes round."""
+        """Read a piece of a log now, and pass it to the core in a later turn of the event loop."""
         chunk = self._logs.read(effect.tp, effect.start, effect.end, effect.max_bytes, at_least_one=True)
         asyncio.get_running_loop().call_later(self._read_s, self._hand_over, effect, chunk.payload, chunk.end)
 
@@ -227,7 +227,7 @@ class Coordinating:
         self._loaded()
 
     def compute(self, effect: Compute) -> None:
-        """Run ``work`` in a thread."""
+        """Run the effect's work in a thread, and pass the result to the core."""
         done = asyncio.get_running_loop().run_in_executor(None, effect.work)
         done.add_done_callback(partial(self._computed, effect))
 

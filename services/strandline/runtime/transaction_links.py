@@ -1,9 +1,8 @@
-"""This node's questions to other nodes about transactions: partitions for their coordinators, markers for leaders.
+"""This node's questions to other nodes about transactions: partitions for coordinators, markers for leaders.
 
-Invariants: every question ends in exactly one event, an answer or a refusal; nothing is asked twice here, the core asks
-again. At most `MOST_UNDER_WAY` requests of each kind are under way to a node; what comes meanwhile leaves together in
-the next one, so a node that is slow gets fewer and larger requests. How a node is reached is behind
-`runtime.ports.TransactionPeers`.
+Invariants: every question ends in exactly one event, an answer or a refusal; nothing is retried here, the core retries.
+At most `MOST_UNDER_WAY` requests of each kind are under way to a node; questions that come meanwhile are sent together
+in the next one, so a slow node gets fewer and larger requests. `runtime.ports.TransactionPeers` does the calls.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from strandline.runtime.driver import Driver
 from strandline.runtime.ports import Core, TransactionPeers, TransactionPlaces
 
 MOST_WAITING = 10_000
-"""Questions of one kind that wait for one node; beyond it they are refused."""
+"""Most questions of one kind that wait for one node; further ones are refused."""
 MOST_IN_A_REQUEST = 1_000
 MOST_UNDER_WAY = 4
-"""Requests of one kind to one node. More than one, because a request is answered with the last of its questions, and a
-coordinator may hold one for as long as a partition lacks its marker (X9)."""
+"""Concurrent requests of one kind to one node. More than one, because a request is answered only with the last of its
+questions, and a coordinator may hold a question as long as a partition lacks its marker (X9)."""
 
 _FULL = Refusal(
     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
@@ -38,18 +37,18 @@ _Question = TypeVar("_Question")
 
 
 class _Line(Generic[_Question]):
-    """What waits for one node, and the tasks that ask it while anything does."""
+    """The questions that wait for one node, and the tasks that send them."""
 
     def __init__(self, ask: Callable[[Sequence[_Question]], Coroutine[Any, Any, None]], most_under_way: int) -> None:
         self._ask = ask
         self._most_under_way = most_under_way
         self._waiting: deque[_Question] = deque()
-        # Whether a task was made and has not taken anything yet: it takes all that one step wants.
+        # Whether a task was created and has taken nothing yet: it will take all questions of the current step.
         self._is_starting = False
         self.tasks: set[asyncio.Task[None]] = set()
 
     def put(self, question: _Question, done: Callable[[asyncio.Task[None]], None]) -> bool:
-        """Queue a question; False: too many wait."""
+        """Queue a question; return False if too many wait."""
         if len(self._waiting) >= MOST_WAITING:
             return False
         self._waiting.append(question)
@@ -65,14 +64,14 @@ class _Line(Generic[_Question]):
         while self._waiting:
             size = min(len(self._waiting), MOST_IN_A_REQUEST)
             await self._ask([self._waiting.popleft() for _ in range(size)])
-        # Here and not when the task is done: what comes in between would find no task to take it.
+        # Here and not when the task is done: a question that came in between would find no task to send it.
         task = asyncio.current_task()
         assert task is not None
         self.tasks.discard(task)
 
 
 class TransactionLinks:
-    """Everything this node asks about transactions (`runtime.ports.Transactions`)."""
+    """Sends this node's questions about transactions (`runtime.ports.Transactions`)."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class TransactionLinks:
         self._closed = False
 
     async def close(self) -> None:
-        """Ask nothing more; no event comes of what is under way, or of what the last steps still want."""
+        """Send nothing more; neither requests under way nor questions of the last steps end in an event."""
         self._closed = True
         under_way = [task for line in self._adding.values() for task in line.tasks]
         under_way += [task for line in self._marking.values() for task in line.tasks]
@@ -113,7 +112,7 @@ class TransactionLinks:
         return None if line.put(effect, self._done) else self._added(effect, _FULL)
 
     def send_txn_markers(self, effect: SendTxnMarkers) -> TxnMarkersAnswered | None:
-        """Have markers written by leaders; those that cannot be sent are refused within the step."""
+        """Ask leaders to write markers; those that cannot be sent are refused within the step."""
         if self._closed:
             return None
         refused: list[TxnMarkerAnswer] = []
@@ -157,13 +156,13 @@ class TransactionLinks:
         return AddPartitionsAnswered(self._driver.clock(), effect.correlation_id, refusal)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        """A line ended; only a bug ends one by an exception, and then the process ends with it."""
+        """End the process if a task ended with an exception, which only a bug can cause."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._driver.fail(error)
 
 
 def _each_id_once(batch: Sequence[SendAddPartitions]) -> list[list[SendAddPartitions]]:
-    """Questions in parts that name one identity for each transactional id; almost always one part."""
+    """Split questions into parts that have one identity for each transactional id; almost always one part."""
     parts: list[tuple[dict[str, ProducerIdentity], list[SendAddPartitions]]] = []
     for effect in batch:
         identity = ProducerIdentity(effect.producer_id, effect.producer_epoch)
@@ -177,7 +176,7 @@ def _each_id_once(batch: Sequence[SendAddPartitions]) -> list[list[SendAddPartit
 
 
 def _together(part: Sequence[SendAddPartitions]) -> dict[AddPartitions, list[SendAddPartitions]]:
-    """One question for each transaction, with the effects that its answer is for."""
+    """One question for each transaction, with the effects that it answers."""
     of_one: dict[str, list[SendAddPartitions]] = {}
     for effect in part:
         of_one.setdefault(effect.transactional_id, []).append(effect)
@@ -192,7 +191,7 @@ def _together(part: Sequence[SendAddPartitions]) -> dict[AddPartitions, list[Sen
 
 
 async def _answers(asked: Awaitable[Sequence[Refusal | None]], count: int) -> Sequence[Refusal | None]:
-    """What a request was answered; one that has no answer is a refusal of each of its questions."""
+    """The answers to a request; if it fails, its refusal for each of its questions."""
     try:
         return await asked
     except Refused as error:

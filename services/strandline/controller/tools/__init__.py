@@ -1,1 +1,1 @@
-"""What an administrator does to a controller's store while no controller runs on it."""
+"""An administrator's commands for a controller's store: backup, restore, recovery, migration."""

@@ -1,8 +1,8 @@
-"""How `strandline controller backup` gets a whole copy of the store, whether controllers run or not (C45).
+"""`strandline controller backup`: makes a complete copy of the store, whether controllers run or not (C45).
 
-A running controller holds its store in SQLite for itself, so no other process can read it: it is asked by SIGUSR1 to
-write a copy, and only after it was seen to have the very file open. A store in etcd is read as of one revision.
-Invariant: what is called a backup was read back, and is the same kind of file from either store.
+A running controller locks its SQLite store, so no other process can read it. It is asked by SIGUSR1 to write a copy,
+but only after a check that it has exactly this file open. A store in etcd is read as of one revision.
+Invariant: every backup was read back, and is the same kind of file from either store.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _LOOK_EVERY_S = 0.05
 
 
 async def back_up(data_dir: Path, target: Path) -> ClusterState:
-    """Write a copy of the store in ``data_dir`` to ``target``; returns what the copy holds.
+    """Write a copy of the store in ``data_dir`` to ``target``; return the state in the copy.
 
     Raises:
-        StoreFailed: there is no store, ``target`` exists, or no copy could be had; the sentence says which.
+        StoreFailed: there is no store, ``target`` exists, or no copy could be made; the message says which.
     """
     _refuse(data_dir, target)
     store = SqliteStore(data_dir)
@@ -53,11 +53,11 @@ async def back_up(data_dir: Path, target: Path) -> ClusterState:
 
 
 async def back_up_etcd(access: EtcdAccess, target: Path) -> ClusterState:
-    """Write what etcd holds to ``target``, whether controllers run or not; returns what the copy holds.
+    """Write the state in etcd to ``target``, whether controllers run or not; return the state in the copy.
 
     Raises:
-        StoreFailed: etcd is away or holds no cluster, ``target`` exists or cannot be written.
-        ValueError: a file of TLS cannot be read.
+        StoreFailed: etcd does not answer or holds no cluster, ``target`` exists or cannot be written.
+        ValueError: a TLS file cannot be read.
     """
     _refuse_existing(target)
     store = access.store()
@@ -94,7 +94,7 @@ def _refuse_existing(target: Path) -> None:
 
 
 async def _ask(data_dir: Path) -> None:
-    """Have the running controller write its copy, and wait for it."""
+    """Ask the running controller to write its copy, and wait for it."""
     copy = data_dir / COPY_NAME
     before = _written_ns(copy)
     os.kill(_holder(data_dir), signal.SIGUSR1)
@@ -106,7 +106,7 @@ async def _ask(data_dir: Path) -> None:
 
 
 def _holder(data_dir: Path) -> int:
-    """The process that has the store open, as its endpoint says and the kernel confirms."""
+    """The process that has the store open, according to the endpoint file and confirmed by the kernel."""
     try:
         pid = int(json.loads((data_dir / ENDPOINT_NAME).read_text(encoding="utf-8"))["pid"])
         opened = {os.path.realpath(file.path) for file in psutil.Process(pid).open_files()}
@@ -129,7 +129,7 @@ def _keep(copy: Path, target: Path) -> None:
 
 
 async def _read_back(target: Path) -> ClusterState:
-    """What a controller would find in the copy. Read from a second copy, so that the first stays as it is."""
+    """The state that a controller would read from the copy; read from a second copy, so that the first is unchanged."""
     probe = target.with_name(f"{target.name}.check")
     probe.mkdir()
     try:
@@ -151,7 +151,7 @@ def _written_ns(path: Path) -> int | None:
 
 
 def main(arguments: Sequence[str]) -> ExitCode:
-    """``backup --data-dir DIR --to FILE``, or with ``--etcd-endpoints``; returns the exit code."""
+    """Run ``backup --data-dir DIR --to FILE``, or with ``--etcd-endpoints``; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="strandline controller backup",
         description="Copy the controllers' store, beside running controllers or while they are stopped.",
@@ -185,14 +185,14 @@ async def _back_up(given: argparse.Namespace) -> ClusterState:
 
 
 # ---- restore
-# `strandline controller restore`: puts a backup in place of the controllers' store (C45).
+# `strandline controller restore`: replaces the controllers' store by a backup (C45).
 #
-# Invariant: a restored store is older than what nodes have seen, unless nothing happened since the backup, and nothing
-# here hides that: the controller, or a node, notices and names `recover` (C35, C40).
+# Invariant: unless nothing happened since the backup, a restored store is older than what nodes have seen. Nothing here
+# hides that: the controller or a node notices it and names `recover` as the remedy (C35, C40).
 
 
 def restore(arguments: Sequence[str]) -> ExitCode:
-    """``restore --from FILE --to STORE [--replace]``; returns the exit code."""
+    """Run ``restore --from FILE --to STORE [--replace]``; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="strandline controller restore",
         description="Put a backup in place of the controllers' store, while every controller is stopped.",

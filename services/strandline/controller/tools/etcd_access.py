@@ -1,7 +1,6 @@
-"""How a process reaches etcd: its members, what it shows them, and below which keys the cluster is.
+"""How a process reaches etcd: the members, the credentials, and the prefix of the cluster's keys.
 
-Invariant: files that cannot be used are refused before anything is sent; files that changed are used by the next
-connection that is opened.
+Invariant: unusable files are refused before anything is sent; changed files are used by the next connection.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdAccess:
-    """One cluster's keys in etcd, and what is needed to read and write them."""
+    """One cluster's keys in etcd, with the addresses and credentials to access them."""
 
     members: tuple[Endpoint, ...]
     prefix: str = DEFAULT_PREFIX
@@ -57,12 +56,12 @@ class EtcdAccess:
             user = User(self.user, password)
         if not self.ca:
             return Etcd(self.members, user=user)
-        # Read now, so that files that cannot be used are refused at the start.
+        # Read now, so that unusable files are refused at the start.
         self._credentials()
         return Etcd(self.members, credentials=self._credentials, user=user)
 
     def store(self) -> EtcdStore:
-        """The store that is kept there; raises as `client`."""
+        """The store under these keys; raises as `client`."""
         return EtcdStore(self.client(), self.prefix)
 
     def _credentials(self) -> grpc.ChannelCredentials:
@@ -76,7 +75,7 @@ class EtcdAccess:
 
 
 def read_members(text: str) -> tuple[Endpoint, ...]:
-    """The members of etcd that a list with commas names.
+    """The members of etcd in a list with commas.
 
     Raises:
         ValueError: an entry is no address.
@@ -85,14 +84,14 @@ def read_members(text: str) -> tuple[Endpoint, ...]:
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
-    """The options that say what etcd is shown; the controller's own variables are their defaults."""
+    """Add the options for etcd's credentials; their defaults are the controller's environment variables."""
     for name, description in _FILES.items():
         variable = f"STRANDLINE_{name.upper().replace('-', '_')}"
         parser.add_argument(f"--{name}", default=os.environ.get(variable, ""), help=description)
 
 
 def access_of(given: argparse.Namespace, members: Sequence[Endpoint], prefix: str) -> EtcdAccess:
-    """What a command that has `add_files` was given."""
+    """The access that the options of `add_files` describe."""
     return EtcdAccess(
         members=tuple(members),
         prefix=prefix,

@@ -1,7 +1,7 @@
 """`strandline controller migrate`: moves a store from SQLite to etcd or back, whole, with its history (C44).
 
-Invariant: at every moment at most one of the two stores serves, and that one has everything: the target does not serve
-before the source says that it has moved. Each step can be repeated, so a migration that was killed is run again.
+Invariant: at every moment at most one of the two stores serves, and it has all data: the target does not serve before
+the source is marked as moved. Each step can be repeated, so a migration that was killed is simply run again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from strandline.runtime.exit_codes import ExitCode
 
 
 class MigrationStep(StrEnum):
-    """What a migration has done, in this order."""
+    """The steps that a migration has completed, in this order."""
 
     BEGUN = "begun"
     SOURCE_LOCKED = "source locked"
@@ -45,12 +45,12 @@ async def migrate(
     replaces: bool = False,
     reached: Callable[[MigrationStep], None] = lambda _: None,
 ) -> ClusterState:
-    """Move everything that ``source`` holds to ``target``; returns it. ``replaces``: what the target holds may go.
+    """Move the whole state from ``source`` to ``target`` and return it; ``replaces``: the target may be overwritten.
 
     Raises:
-        StoreInUse: a controller has one of them.
-        StoreMarked: a migration between other stores left one of them unable to serve.
-        StoreFailed: nothing was moved, or it is not certain that it was; run it again.
+        StoreInUse: a controller uses one of them.
+        StoreMarked: a migration with another store has marked one of them as not serving.
+        StoreFailed: nothing was moved, or the outcome is unknown; run it again.
     """
     if source.name == target.name:
         raise StoreFailed(f"{source.name} is both source and target; name two stores")
@@ -67,7 +67,7 @@ async def migrate(
                 if source.mark is not None and not replaces:
                     raise StoreMarked(source.mark.sentence(source.name))
                 await _fill(source, target, state, replaces=replaces, reached=reached)
-            # From here on the source does not serve: the target is the store.
+            # The source does not serve any more: from here on the target is the store.
             await target.set_mark(None)
             reached(MigrationStep.TARGET_OPENED)
         reached(MigrationStep.TARGET_UNLOCKED)
@@ -76,7 +76,7 @@ async def migrate(
 
 
 async def _has_all(source: StorePlace, target: StorePlace, state: ClusterState) -> bool:
-    """Whether the source has moved to this target already, and only the end of the migration is left."""
+    """Whether the source has already moved to this target, and only the last steps are left."""
     moved, pending = source.mark, target.mark
     if moved is None or moved.marked is not Marked.MOVED:
         return False
@@ -116,20 +116,20 @@ async def _fill(
 
 
 def _is_same(copied: ClusterState | None, state: ClusterState) -> bool:
-    """Whether two states are equal, the order of topics and of reigns included, which dictionaries do not compare."""
+    """Whether two states are equal, including the order of topics and reigns, which dictionaries do not compare."""
     return copied == state and list(copied.topics) == list(state.topics) and list(copied.reigns) == list(state.reigns)
 
 
 async def _check_target(source: StorePlace, target: StorePlace, state: ClusterState, *, replaces: bool) -> None:
-    """Refuse to overwrite what may be needed.
+    """Refuse to overwrite data that may be needed.
 
     Raises:
         StoreMarked: another migration to the target was not finished.
-        StoreFailed: it holds a cluster.
+        StoreFailed: the target holds a cluster.
     """
     mark = target.mark
     if mark is not None and mark.marked is Marked.PENDING:
-        # It holds nothing that a cluster can rely on.
+        # A half-migrated store holds nothing that a cluster relies on.
         if mark.elsewhere == source.name or replaces:
             return
         raise StoreMarked(f"{mark.sentence(target.name)}; or add --replace to give that migration up")
@@ -141,7 +141,7 @@ async def _check_target(source: StorePlace, target: StorePlace, state: ClusterSt
         raise StoreFailed(
             f"{target.name} holds cluster {theirs}, {source.name} cluster {ours}; name another directory or prefix"
         )
-    # What was moved away is older than what comes back.
+    # A target marked as moved may be overwritten: its state is older than the one that comes back.
     if mark is None and not replaces:
         raise StoreFailed(
             f"{target.name} holds cluster {theirs} at metadata offset {found.header.metadata_offset}; add --replace "
@@ -150,10 +150,10 @@ async def _check_target(source: StorePlace, target: StorePlace, state: ClusterSt
 
 
 def place_of(words: str, given: argparse.Namespace, *, is_source: bool) -> StorePlace:
-    """The place that a word names: ``sqlite:DIR``, ``etcd:MEMBERS[/PREFIX]``, or ``backup:FILE`` as a source.
+    """The place that a text names: ``sqlite:DIR``, ``etcd:MEMBERS[/PREFIX]``, or ``backup:FILE`` as a source.
 
     Raises:
-        ValueError: it names none, or files of TLS cannot be read.
+        ValueError: it names none, or TLS files cannot be read.
     """
     kind, _, where = words.partition(":")
     if kind == "sqlite" and where:
@@ -168,7 +168,7 @@ def place_of(words: str, given: argparse.Namespace, *, is_source: bool) -> Store
 
 
 def main(arguments: Sequence[str]) -> ExitCode:
-    """``migrate --from STORE --to STORE``; returns the exit code."""
+    """Run ``migrate --from STORE --to STORE``; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="strandline controller migrate",
         description="Move the controllers' store from SQLite to etcd or back, while every controller is stopped and "
@@ -185,7 +185,7 @@ def main(arguments: Sequence[str]) -> ExitCode:
 
 
 def move(source: str, target: str, given: argparse.Namespace, *, replaces: bool) -> ExitCode:
-    """Carry out the command and print its result; returns the exit code."""
+    """Move the store and print the result; return the exit code."""
     try:
         state = asyncio.run(_move(source, target, given, replaces=replaces))
     except ValueError as error:
@@ -203,7 +203,7 @@ def move(source: str, target: str, given: argparse.Namespace, *, replaces: bool)
 
 
 async def _move(source: str, target: str, given: argparse.Namespace, *, replaces: bool) -> ClusterState:
-    # Clients of etcd belong to the loop that runs.
+    # The places are made here because clients of etcd belong to the running event loop.
     return await migrate(
         place_of(source, given, is_source=True), place_of(target, given, is_source=False), replaces=replaces
     )

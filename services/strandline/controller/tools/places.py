@@ -1,7 +1,7 @@
-"""The places that a migration moves a store from and to: a directory with SQLite, keys of etcd, a backup.
+"""The places between which a migration moves a store: a directory with SQLite, keys in etcd, a backup.
 
-Invariant: between `__aenter__` and `__aexit__` no other process writes there: SQLite's lock ends with this process, and
-every write to etcd compares the election key, which this process holds.
+Invariant: between `__aenter__` and `__aexit__` no other process writes to the place: this process holds SQLite's lock,
+or etcd's election key, which every write to etcd compares.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _FIRST_ANSWER_S = 10.0
 _LEASE_MS = 5_000
 _RENEW_S = _LEASE_MS / 3_000
 _FREE_S = 8.0
-"""Longer than the lease of a migration that was killed."""
+"""How long to wait for the election key: longer than the lease of a migration that was killed."""
 _LOOK_S = 0.2
 
 
 class StorePlace(Protocol):
-    """A store that a migration has for itself while it is entered."""
+    """A store to which a migration has exclusive access while it is entered."""
 
     name: str
-    """In the words of `controller migrate`."""
+    """The store's name in the form of `controller migrate`."""
     mark: Mark | None
-    """Why the store must not serve, as it was when it was entered or as it was set since."""
+    """Why the store must not serve, as read on entering or as set since; None if it may serve."""
 
     async def __aenter__(self) -> Self:
         """Lock the store.
 
         Raises:
-            StoreInUse: a controller has it.
+            StoreInUse: a controller uses it.
             StoreFailed: it cannot be opened.
         """
         ...
@@ -54,19 +54,19 @@ class StorePlace(Protocol):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Unlock it."""
+        """Unlock the store."""
         ...
 
     async def read(self) -> ClusterState | None:
-        """What is stored; None if nothing ever was. Raises `StoreFailed`."""
+        """The stored state; None if nothing was ever stored. Raises `StoreFailed`."""
         ...
 
     async def set_mark(self, mark: Mark | None) -> None:
-        """Make it a store that must not serve, or one that may. Raises `StoreFailed`."""
+        """Mark the store so that it must not serve, or remove the mark with None. Raises `StoreFailed`."""
         ...
 
     async def write(self, state: ClusterState) -> None:
-        """Make ``state`` all that is stored. Raises `StoreFailed`."""
+        """Replace the whole content by ``state``. Raises `StoreFailed`."""
         ...
 
 
@@ -74,7 +74,7 @@ class SqlitePlace:
     """The store in a controller's data directory."""
 
     def __init__(self, directory: Path, *, is_source: bool) -> None:
-        # Absolute, so that a mark names the same place from wherever the command is run.
+        # Absolute, so that a mark names the same place whatever directory the command is run in.
         self.name = f"sqlite:{directory.absolute()}"
         self.mark: Mark | None = None
         self._directory = directory
@@ -114,7 +114,7 @@ class SqlitePlace:
 
 
 class BackupPlace:
-    """A file that `controller backup` wrote. It is read from a copy, so it stays as it is."""
+    """A file that `controller backup` wrote. It is read from a copy, so that it is not changed."""
 
     def __init__(self, file: Path) -> None:
         self.name = f"backup:{file.absolute()}"
@@ -149,15 +149,15 @@ class BackupPlace:
         return await self._store.read()
 
     async def set_mark(self, mark: Mark | None) -> None:
-        """Nothing: a backup can be restored again."""
+        """Do nothing: a backup can be restored more than once."""
 
     async def write(self, state: ClusterState) -> None:
-        """Nothing is ever written to a backup."""
+        """Refuse: a backup is never written to."""
         raise StoreFailed(f"{self.name} cannot be written; use `strandline controller backup`")
 
 
 class EtcdPlace:
-    """The store in etcd, held by the election key."""
+    """The store in etcd, locked by the election key."""
 
     def __init__(self, access: EtcdAccess) -> None:
         self._store: EtcdStore = access.store()
@@ -233,7 +233,7 @@ class EtcdPlace:
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(_RENEW_S)
-            # A lease that ended is noticed by the next write, which compares the token.
+            # If the lease has ended, the next write notices it, because it compares the token.
             with contextlib.suppress(EtcdError):
                 await self._store.renew(self._lease)
 

@@ -1,7 +1,7 @@
-"""The facts of `strandline controller recover`: nodes' data directories, read only.
+"""`strandline controller recover`: rebuilds the store from nodes' data directories, which are only read.
 
-Invariant: nothing is written before every directory could be read; the old store is replaced in one
-transaction or not at all (TR18).
+Invariant: nothing is written before every directory has been read; the old store is replaced in one transaction or not
+at all (TR18).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from strandline.storage.checkpoint_files import CheckpointDamaged
 from strandline.storage.inspect import NoMetadata, stored_metadata
 
 META_NAME = "meta.properties"
-"""Where a data node keeps its identity."""
+"""The file with a data node's identity."""
 
 
 def read_node_directory(path: Path) -> GivenNode:
-    """What one node's data directory knows.
+    """The identity and the metadata in one node's data directory.
 
     Raises:
-        Refused: INVALID_REQUEST, the directory is no node's, or its metadata is missing or damaged.
+        Refused: INVALID_REQUEST, the directory is not a node's, or its metadata is missing or damaged.
     """
     try:
         lines = (path / META_NAME).read_text(encoding="utf-8").splitlines()
@@ -52,7 +52,7 @@ def read_node_directory(path: Path) -> GivenNode:
 
 
 def _metadata(path: Path) -> bytes | None:
-    """The newest metadata that a node received; None if it was never sent any about a topic."""
+    """The newest metadata that a node received; None if it never received any about a topic."""
     try:
         return stored_metadata(path)
     except NoMetadata:
@@ -60,10 +60,10 @@ def _metadata(path: Path) -> bytes | None:
 
 
 async def recover_store(data_dir: Path, node_dirs: Sequence[Path]) -> ClusterState:
-    """Replace the store's content by what the nodes know; returns it.
+    """Replace the store's content by the nodes' metadata; return the new state.
 
     Raises:
-        Refused: nothing usable was given.
+        Refused: no usable directory was given.
         StoreFailed: the store is in use, or cannot be written.
     """
     given = [read_node_directory(path) for path in node_dirs]
@@ -78,14 +78,14 @@ async def recover_store(data_dir: Path, node_dirs: Sequence[Path]) -> ClusterSta
 
 
 async def recover_store_in_etcd(data_dir: Path, node_dirs: Sequence[Path], access: EtcdAccess) -> ClusterState:
-    """Replace what etcd holds by what the nodes know; returns it. No controller may run.
+    """Replace the content of etcd by the nodes' metadata; return the new state. No controller may run.
 
-    What the controller of ``data_dir`` has seen of the store is forgotten, for the store that it saw is gone.
+    The position that the controller of ``data_dir`` has seen is deleted, because that store no longer exists.
 
     Raises:
-        Refused: nothing usable was given.
+        Refused: no usable directory was given.
         StoreFailed: a controller holds the store, or it cannot be read or written.
-        ValueError: a file of TLS cannot be read.
+        ValueError: a TLS file cannot be read.
     """
     given = [read_node_directory(path) for path in node_dirs]
     store = access.store()
@@ -100,7 +100,7 @@ async def recover_store_in_etcd(data_dir: Path, node_dirs: Sequence[Path], acces
 
 
 def main(arguments: Sequence[str]) -> ExitCode:
-    """``recover --data-dir DIR NODE_DIR...``; returns the exit code."""
+    """Run ``recover --data-dir DIR NODE_DIR...``; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="strandline controller recover",
         description="Replace a lost or too old metadata store by what the nodes' data directories know.",

@@ -1,7 +1,7 @@
-"""Rules of who may do what on the wire, both ways.
+"""Access rules on the wire, in both directions.
 
-Invariant: a number that this release does not know is refused, and never read as another one. Metadata with such a
-rule is not believed at all: a node keeps to the rules that it knew.
+Invariant: a number that this release does not know is refused, and never read as another one. Metadata with such a rule
+is rejected as a whole: a node keeps the rules that it knew.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PATTERNS = {each: metadata_pb2.AclPatternType.Value(f"ACL_PATTERN_TYPE_{each.na
 _OPERATIONS = {each: metadata_pb2.AclOperation.Value(f"ACL_OPERATION_{each.name}") for each in Operation}
 _PERMISSIONS = {each: metadata_pb2.AclPermissionType.Value(f"ACL_PERMISSION_TYPE_{each.name}") for each in Permission}
 _ANY = (0, 1)
-"""In a filter, in every one of the four enumerations."""
+"""The numbers that match anything in a filter, for each of the four enumerations."""
 _SPEAKS = metadata_pb2.ACL_PATTERN_TYPE_MATCH
 
 _Value = TypeVar("_Value")
@@ -29,7 +29,7 @@ _Message = TypeVar("_Message")
 
 
 def _one_of(known: Mapping[Any, int], field: str, none: tuple[int, ...] = (), default: int = 0) -> As:
-    """A field of an enumeration; ``none`` are the numbers that are read as None, and 0 is read as ``default``."""
+    """A field of an enumeration; the numbers in ``none`` are read as None, and 0 is read as ``default``."""
 
     def read(number: int) -> Any:
         if number in none:
@@ -45,7 +45,7 @@ def _one_of(known: Mapping[Any, int], field: str, none: tuple[int, ...] = (), de
 
 
 def each_or_refusal(read: Callable[[_Message], _Value]) -> Callable[[Iterable[_Message]], tuple[_Value | Refusal, ...]]:
-    """What is read of each message, or why it cannot be: an entry that cannot be read is answered by itself."""
+    """Read every message; an entry that cannot be read becomes its own refusal and leaves the others alone."""
 
     def one(message: _Message) -> _Value | Refusal:
         try:
@@ -87,7 +87,7 @@ def read_acl(message: metadata_pb2.Acl) -> Rule:
     """One rule.
 
     Raises:
-        Refused: INVALID_REQUEST: a number is not known, or a host is named.
+        Refused: INVALID_REQUEST: a number is unknown, or a host is named.
     """
     if message.host not in ("", "*"):
         why = f"host {message.host[:60]!r}: rules do not depend on addresses, which certificates do not name; give *"
@@ -108,7 +108,7 @@ _written: tuple[tuple[Rule, ...], metadata_pb2.AclRules] | None = None
 
 
 def write_rules_message(rules: tuple[Rule, ...]) -> metadata_pb2.AclRules:
-    """All rules. Images repeat the same ones at every change of a topic, so the last ones are kept."""
+    """All rules. Images repeat the same rules at every change of a topic, so the last message is cached."""
     global _written
     if _written is None or _written[0] is not rules:
         _written = (rules, metadata_pb2.AclRules(acls=map(write_acl, rules)))
@@ -116,7 +116,7 @@ def write_rules_message(rules: tuple[Rule, ...]) -> metadata_pb2.AclRules:
 
 
 def write_created(answer: messages.EntriesAltered) -> pb.CreateAclsResponse:
-    """What became of each."""
+    """The result of each creation."""
     response = pb.CreateAclsResponse()
     for refusal in answer.refusals:
         write_error(response.results.add(), refusal)
@@ -124,7 +124,7 @@ def write_created(answer: messages.EntriesAltered) -> pb.CreateAclsResponse:
 
 
 def write_deleted(answer: messages.EntriesAltered) -> pb.DeleteAclsResponse:
-    """What each filter took back."""
+    """The rules that each filter deleted."""
     response = pb.DeleteAclsResponse()
     for one, refusal in zip(answer.results, answer.refusals, strict=True):
         rules = () if isinstance(one, Refusal) else one
@@ -133,6 +133,6 @@ def write_deleted(answer: messages.EntriesAltered) -> pb.DeleteAclsResponse:
 
 
 def write_exactly(rule: Rule) -> pb.AclFilter:
-    """A filter that finds this rule alone."""
+    """A filter that matches this rule only."""
     wanted = (rule.resource, rule.name, rule.pattern, rule.principal, rule.operation, rule.permission)
     return _FILTER.write(messages.AclFilter(*wanted))

@@ -27,7 +27,7 @@ _HasCluster = (
 )
 
 
-# What is the same on both sides, but for names.
+# Pairs that differ in nothing but names.
 INIT_PRODUCER_ID = ByName(control_messages.InitProducerId, pb.InitProducerIdRequest)
 PRODUCER_ID = ByName(control_messages.ProducerIdGiven, pb.InitProducerIdResponse)
 _ALLOCATE = ByName(control_messages.AllocateProducerIds, pb.AllocateProducerIdsRequest)
@@ -82,7 +82,7 @@ def _read_new(message: pb.CreatableTopic, topic_id: str) -> control_messages.New
 
 
 def write_topics_created(answer: control_messages.TopicsCreated) -> pb.CreateTopicsResponse:
-    """What became of the topics to create."""
+    """The result for each topic to create."""
     message = pb.CreateTopicsResponse()
     for created in answer.topics:
         entry = message.topics.add(
@@ -112,7 +112,7 @@ def read_describe_topics(message: pb.DescribeTopicsRequest) -> control_messages.
 
 
 def write_topics_described(answer: control_messages.TopicsDescribed) -> pb.DescribeTopicsResponse:
-    """The topics described; one that is not known has only what it was asked by."""
+    """The topics described; an unknown one has only the name and id from the request."""
     message = pb.DescribeTopicsResponse()
     for described in answer.topics:
         entry = message.topics.add()
@@ -136,7 +136,7 @@ def read_alter_configs(message: pb.AlterTopicConfigsRequest) -> control_messages
 
 
 def read_create_partitions(message: pb.CreatePartitionsRequest) -> control_messages.CreatePartitions:
-    """Topics that grow."""
+    """Topics that get more partitions."""
     growing = (
         control_messages.GrowingTopic(_ref(topic), topic.count, _assignments(topic.assignments))
         for topic in message.topics
@@ -150,17 +150,17 @@ def read_create_partitions(message: pb.CreatePartitionsRequest) -> control_messa
 
 
 def write_topics_deleted(answer: control_messages.TopicsChanged) -> pb.DeleteTopicsResponse:
-    """What became of the topics to delete."""
+    """The result for each topic to delete."""
     return pb.DeleteTopicsResponse(responses=_results(answer.topics))
 
 
 def write_configs_altered(answer: control_messages.TopicsChanged) -> pb.AlterTopicConfigsResponse:
-    """What became of the settings to change."""
+    """The result for each topic whose settings were to change."""
     return pb.AlterTopicConfigsResponse(responses=_results(answer.topics))
 
 
 def write_partitions_created(answer: control_messages.TopicsChanged) -> pb.CreatePartitionsResponse:
-    """What became of the topics that grow."""
+    """The result for each topic that was to get more partitions."""
     return pb.CreatePartitionsResponse(results=_results(answer.topics))
 
 
@@ -190,7 +190,7 @@ def read_elect_leaders(message: pb.ElectLeadersRequest) -> control_messages.Elec
 
 
 def write_leaders_elected(answer: control_messages.LeadersElected) -> pb.ElectLeadersResponse:
-    """What became of the elections, by topic."""
+    """The results of the elections, by topic."""
     message = pb.ElectLeadersResponse()
     entries: dict[control_messages.TopicRef, pb.ElectionTopicResult] = {}
     for result in answer.results:
@@ -236,7 +236,7 @@ def write_nodes_listed(answer: control_messages.NodesListed) -> pb.ListNodesResp
 
 
 def write_shutdown_begun(answer: control_messages.NodeShutdownBegun) -> pb.ShutdownNodeResponse:
-    """How far the shutdown is."""
+    """The progress of a shutdown: the partitions that still have to move."""
     message = pb.ShutdownNodeResponse()
     write_error(message, answer.refusal)
     for topic_id, partitions in by_topic(answer.remaining, lambda tp: tp):
@@ -245,13 +245,13 @@ def write_shutdown_begun(answer: control_messages.NodeShutdownBegun) -> pb.Shutd
 
 
 def read_get_metadata(message: pb.GetMetadataRequest) -> control_messages.GetMetadata:
-    """A client's question for the state."""
+    """A client's request for the state."""
     topics = tuple(_ref(topic) for topic in message.topics)
     return control_messages.GetMetadata(cluster_id=_cluster(message), topics=topics, linearizable=message.linearizable)
 
 
 def write_metadata(answer: control_messages.MetadataListed) -> pb.GetMetadataResponse:
-    """The state, whole."""
+    """The whole state."""
     return pb.GetMetadataResponse(metadata=write_image(answer.image))
 
 

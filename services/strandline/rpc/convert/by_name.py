@@ -1,7 +1,7 @@
-"""Values whose fields have the names of a message's fields, in both directions.
+"""Converts between values and messages whose fields have the same names, in both directions.
 
-Invariants: what a value has and the message lacks is named, or the pair cannot be made; absence stays absence: a field
-that may be None is None if the message does not have it, and any other has the message's default.
+Invariants: a field that the value has and the message lacks must be named, or the pair cannot be made. Absence stays
+absence: a field that may be None is None if the message does not have it; any other gets the message's default.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Convert = Callable[[Any], Any]
 
 
 class As(NamedTuple):
-    """A field that has another name in the message, or another form."""
+    """A field that has another name or another form in the message."""
 
     name: str
     write: _Convert | None = None
@@ -27,8 +27,8 @@ class As(NamedTuple):
 class ByName(Generic[V, M]):
     """A class of values (a dataclass or a NamedTuple) and its message.
 
-    ``other`` has the fields that differ, by their names in the value: an `As`; another name; another pair, of a field
-    of the same name; None: the caller has it. A ``refusal`` is the two error fields.
+    ``other`` lists the fields that differ, by their names in the value: an `As`; the name in the message; another pair,
+    for a field of the same name; None: the caller converts it. ``refusal`` stands for the two error fields.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ByName(Generic[V, M]):
                 self._fields.append((name, there, write, read, may_be_none and field.has_presence))
 
     def write(self, value: V, **given: Any) -> M:
-        """The message; ``given`` has fields of it that do not follow from the value's own."""
+        """The message; ``given`` are message fields that do not follow from the value's fields."""
         for name, there, write, _, _ in self._fields:
             found = getattr(value, name)
             given.setdefault(there, found if write is None or found is None else write(found))
@@ -64,7 +64,7 @@ class ByName(Generic[V, M]):
         return [self.write(value) for value in values]
 
     def read(self, message: M, **given: Any) -> V:
-        """The value; ``given`` has fields of it that do not follow from the message's own."""
+        """The value; ``given`` are value fields that do not follow from the message's fields."""
         has: Any = message.HasField  # type: ignore[attr-defined]
         for name, there, _, read, may_be_absent in self._fields:
             if name not in given:

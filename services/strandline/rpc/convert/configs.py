@@ -1,7 +1,7 @@
-"""Settings on the wire: single changes of them, and what is in force (C101).
+"""Settings on the wire: changes of single settings, and the values in force (C101).
 
-Invariant: every entry of a request gets its own in the answer, in the same order; what cannot be read is refused there
-and leaves the others alone. Which names and values a topic may have is the core's to say.
+Invariant: every entry of a request gets its own entry in the answer, in the same order; one that cannot be read is
+refused there and leaves the others alone. The core decides which names and values a topic may have.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _wrong_type(resource_type: int) -> Refusal | None:
 
 
 def _wrong_operation(configs: Iterable[pb.AlterableConfig]) -> Refusal | None:
-    """Refuse a name that comes twice, an operation for lists, a value that is missing."""
+    """Refuse a repeated name, an operation for lists, a missing value."""
     seen: set[str] = set()
     for config in configs:
         name = config.name[:60]
@@ -75,7 +75,7 @@ def _wrong_operation(configs: Iterable[pb.AlterableConfig]) -> Refusal | None:
 def write_incremental(
     message: pb.IncrementalAlterConfigsRequest, answer: messages.TopicsChanged
 ) -> pb.IncrementalAlterConfigsResponse:
-    """What became of each entry of the request."""
+    """The result of each entry of the request."""
     response = pb.IncrementalAlterConfigsResponse()
     for resource, result in zip(message.resources, answer.topics, strict=True):
         row = response.responses.add(resource_type=resource.resource_type, resource_name=resource.resource_name)

@@ -93,10 +93,10 @@ def write_registration(request: messages.RegisterNode) -> pb.RegisterNodeRequest
 
 
 def read_registration(message: pb.RegisterNodeRequest, rules: Rules) -> messages.RegisterNode:
-    """A registration as the controller takes it; ``rules`` replace those the node does not name.
+    """A registration as the controller reads it; ``rules`` supplies those that the node does not name.
 
     Raises:
-        Refused: INVALID_REQUEST that names the missing or impossible field.
+        Refused: INVALID_REQUEST, which names the missing or impossible field.
     """
     _check_registration(message)
     seen = message.epochs_seen
@@ -140,27 +140,27 @@ def _check_registration(message: pb.RegisterNodeRequest) -> None:
 
 
 def _check_words(name: str, value: str) -> None:
-    """What a node says of itself is shown to people: in tables, in logs, on pages."""
+    """Refuse text that cannot be shown: people see what a node says of itself in tables, logs and pages."""
     if len(value) > _MOST_CHARACTERS or not value.isprintable():
         shown = f"{value[:60]!r}, {len(value)} characters"
         raise invalid(f"{name} is {shown}; give at most {_MOST_CHARACTERS} characters that can be printed")
 
 
 def read_epochs_seen(message: pb.PartitionEpochsSeen) -> messages.EpochsSeen:
-    """The highest epochs that a node knows of a partition."""
+    """The epochs in which the sender last saw a partition."""
     tp = TopicPartition(message.topic_id, message.partition)
     return messages.EpochsSeen(tp, LeaderEpoch(message.leader_epoch), PartitionEpoch(message.partition_epoch))
 
 
 def write_heartbeat(request: messages.Heartbeat) -> pb.HeartbeatRequest:
-    """A node's sign of life."""
+    """A node's heartbeat."""
     has_metadata = request.metadata_offset != NO_METADATA
     offset = request.metadata_offset if has_metadata else None
     return _HEARTBEAT.write(request, current_metadata_offset=offset)
 
 
 def read_heartbeat(message: pb.HeartbeatRequest) -> messages.Heartbeat:
-    """A node's sign of life.
+    """A node's heartbeat.
 
     Raises:
         Refused: STALE_BROKER_EPOCH when the node epoch is absent.
@@ -207,8 +207,8 @@ def read_alter_partition(message: pb.AlterPartitionRequest) -> messages.AlterPar
     """A leader's proposals.
 
     Raises:
-        Refused: STALE_BROKER_EPOCH when the sender's node epoch is absent, INVALID_REQUEST when a partition
-            is named twice, which could not be answered once each.
+        Refused: STALE_BROKER_EPOCH when the sender's node epoch is absent, INVALID_REQUEST when a partition is named
+            twice, because each partition gets exactly one answer.
     """
     proposals = tuple(_read_proposals(message))
     if len({proposal.tp for proposal in proposals}) < len(proposals):
@@ -275,10 +275,10 @@ def write_report(request: messages.ReportReplicaLogs) -> pb.ReportReplicaLogsReq
 
 
 def read_report(message: pb.ReportReplicaLogsRequest) -> messages.ReportReplicaLogs:
-    """A report as the controller takes it.
+    """A report as the controller reads it.
 
     Raises:
-        Refused: STALE_BROKER_EPOCH without a node epoch, INVALID_REQUEST that names the impossible field.
+        Refused: STALE_BROKER_EPOCH without a node epoch, INVALID_REQUEST, which names the impossible field.
     """
     epoch, logs = required_epoch(message), tuple(_read_logs(message))
     return _REPORT.read(message, node_epoch=epoch, logs=logs)

@@ -1,6 +1,6 @@
 """Records of coordinators as bytes: keys and values in protobuf, in record batches like any other (G4).
 
-Invariant: decoding what was encoded gives the same records; fields that a later release added are left out.
+Invariant: decoding an encoded batch gives the same records; fields that a later release added are ignored.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from strandline.rpc.convert.by_name import As, ByName
 from strandline.v1 import coordinator_record_pb2 as pb
 
 _NO_LIMIT_BYTES = 1 << 30
-"""A batch that is too large is encoded, so that its coordinator can say how large it is."""
+"""Even a batch that is too large is encoded, so that its coordinator can report its size."""
 
 
 class ProtoRecords:
     """The codec of a data node (`core.coordinator.records.RecordCodec`)."""
 
     def encode(self, records: Batch, unix_ms: int) -> EncodedBatch:
-        """One batch."""
+        """Encode the records as one batch with this timestamp."""
         rows = [_encoded(record) for record in records]
         payload = encode_batch([NewRecord(key, value, unix_ms) for key, value in rows], max_bytes=_NO_LIMIT_BYTES)
         sizes = tuple(len(key) + len(value or b"") for key, value in rows)
@@ -71,7 +71,7 @@ class ProtoRecords:
 
 
 class _Form(NamedTuple):
-    """How one kind of record is written: the field of both messages, and what is in it."""
+    """How one kind of record is written: its field in both messages, and the converters of key and value."""
 
     field: str
     key: ByName[Any, Any]

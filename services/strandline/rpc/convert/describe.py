@@ -55,7 +55,7 @@ _SELF = ByName(
 
 
 class DescribedLead(NamedTuple):
-    """A led partition with what only the files know; ``lag_bytes`` by follower."""
+    """A led partition, with the figures that come from its files; ``lag_bytes`` by follower."""
 
     view: PartitionView
     size_bytes: int
@@ -71,7 +71,7 @@ class DescribedSelf(NamedTuple):
 
 
 class NotDescribed(NamedTuple):
-    """A partition this node cannot speak of, and why."""
+    """A partition that this node cannot describe, and why."""
 
     tp: TopicPartition
     refusal: Refusal
@@ -81,7 +81,7 @@ class NotDescribed(NamedTuple):
 def selected(
     asked: Iterable[partition_pb2.TopicPartitions], topics: Topics, held: Iterable[TopicPartition]
 ) -> tuple[list[TopicPartition], list[Unresolved]]:
-    """Which partitions a Describe names: nothing named means all held, a bare topic all held of it."""
+    """The partitions that a Describe asks for: without topics all held ones, for a bare topic all held ones of it."""
     everything = sorted(held)
     found: list[TopicPartition] = []
     unresolved: list[Unresolved] = []
@@ -177,19 +177,19 @@ def replicas_response(
 
 
 def not_held(tp: TopicPartition) -> NotDescribed:
-    """The answer for a partition this node holds no replica of."""
+    """The answer for a partition of which this node holds no replica."""
     refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp.partition} is not on this node")
     return NotDescribed(tp, refusal)
 
 
 # ---- convert_controllers
-# Controllers on the wire: what `DescribeControllers` says of each.
+# Controllers on the wire, as `DescribeControllers` answers them.
 #
-# Invariant: a list is in the order of the ids.
+# Invariant: the list is in the order of the ids.
 
 
 class ControllerDescribed(NamedTuple):
-    """One controller, as any of them describes it."""
+    """One controller, as any controller describes it."""
 
     controller_id: str
     client: Endpoint
@@ -200,7 +200,7 @@ class ControllerDescribed(NamedTuple):
 
 
 def write_controllers(controllers: Iterable[ControllerDescribed]) -> pb.DescribeControllersResponse:
-    """The answer."""
+    """The answer of DescribeControllers."""
     message = pb.DescribeControllersResponse()
     for one in sorted(controllers):
         described = message.controllers.add(

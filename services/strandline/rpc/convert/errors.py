@@ -1,6 +1,6 @@
 """Refusals on the wire: Kafka's number, one sentence, and for produce its outcome.
 
-Invariant: number 0 and only it means that there is no refusal; an unknown number of a newer peer is read as
+Invariant: the number 0, and no other, means that there is no refusal; an unknown number from a newer peer is read as
 UNKNOWN_SERVER_ERROR, never as success.
 """
 
@@ -55,10 +55,10 @@ def outcome_to_wire(outcome: Outcome | None) -> leader_service_pb2.ProduceOutcom
 
 
 class Addresses(Protocol):
-    """Where a node is reached by the kind of caller that asks (`runtime.topics` knows)."""
+    """The addresses of nodes, for the kind of caller that asks."""
 
     def endpoint_of(self, node_id: NodeId) -> Endpoint | None:
-        """Its advertised address, if known."""
+        """The node's advertised address; None if unknown."""
         ...
 
 
@@ -82,10 +82,10 @@ def write_leader(target: partition_pb2.CurrentLeader, hint: LeaderHint, addresse
 
 
 # ---- addressing
-# Which log a request means: topics by name, by id, or by both; and whose cluster it is for.
+# Which log a request means: topics are given by name, by id, or by both; and which cluster it is for.
 #
-# Invariant: past this file a topic is its id (M63); a topic that cannot be resolved is answered under the very
-# name and id it was asked by, and never reaches the core.
+# Invariant: past this file a topic is its id (M63); a topic that cannot be resolved is answered under the name and id
+# of the request, and never reaches the core.
 
 
 class Topics(Addresses, Protocol):
@@ -119,7 +119,7 @@ _Partition = TypeVar("_Partition")
 
 
 class Asked(NamedTuple, Generic[_Part]):
-    """What a request asks of the core, and what is answered without it."""
+    """The parts of a request for the core, and those that are answered without it."""
 
     parts: tuple[_Part, ...]
     unresolved: tuple[Unresolved, ...]
@@ -136,7 +136,7 @@ def gather(
     """Resolve topics given as (name, id, partitions) and build one part for each partition.
 
     Raises:
-        Refused: INVALID_REQUEST when a partition is named twice though ``once_each`` is asked for.
+        Refused: INVALID_REQUEST when a partition is named twice, with ``once_each``.
     """
     parts: list[_Part] = []
     unresolved: list[Unresolved] = []
@@ -157,7 +157,7 @@ def gather(
 
 
 def invalid(message: str) -> Refused:
-    """The refusal of a request whose shape is wrong; for a produce that is definite."""
+    """The refusal of a malformed request; for a produce the outcome is definite: not appended."""
     return Refused(ErrorCode.INVALID_REQUEST, message, Outcome.NOT_APPENDED)
 
 
@@ -165,7 +165,7 @@ def check_cluster(given: str | None, directory: Topics, *, required: bool = Fals
     """Refuse a request for another cluster. ``given`` is None when the field is absent.
 
     Raises:
-        Refused: INCONSISTENT_CLUSTER_ID, or INVALID_REQUEST for a replica that does not say.
+        Refused: INCONSISTENT_CLUSTER_ID, or INVALID_REQUEST if the id is required and absent.
     """
     ours = directory.cluster_id
     if given is None:
@@ -181,7 +181,7 @@ def check_cluster(given: str | None, directory: Topics, *, required: bool = Fals
 
 
 def read_replica(state: partition_pb2.ReplicaState) -> ReplicaState:
-    """The replica that asks.
+    """The replica that sent a request.
 
     Raises:
         Refused: INVALID_REQUEST when its id or its epoch is absent.
@@ -194,7 +194,7 @@ def read_replica(state: partition_pb2.ReplicaState) -> ReplicaState:
 
 
 def write_replica(target: partition_pb2.ReplicaState, replica: ReplicaState) -> None:
-    """Say who asks."""
+    """Set the replica that sends a request."""
     target.replica_id, target.replica_epoch = replica
 
 
@@ -210,7 +210,7 @@ def by_topic(parts: Iterable[_HasTp], tp_of: Callable[[_HasTp], TopicPartition])
 
 
 def named(tps: Iterable[TopicPartition], topics: Topics) -> list[partition_pb2.TopicPartitions]:
-    """Partitions as messages list them, by topic, with both name and id."""
+    """Partitions as messages that list them by topic, with both name and id."""
     return [
         partition_pb2.TopicPartitions(
             topic=topics.name_of(topic_id), topic_id=topic_id, partitions=[tp.partition for tp in of]
@@ -228,7 +228,7 @@ def unresolved_by_topic(parts: Iterable[Unresolved]) -> Iterator[tuple[tuple[str
 
 
 def read_forgotten(topics: Iterable[partition_pb2.TopicPartitions], directory: Topics) -> tuple[TopicPartition, ...]:
-    """Partitions that a stream no longer wants; unknown ones have nothing parked and are left out."""
+    """Partitions that a stream no longer fetches; unknown ones, which have no parked fetch, are left out."""
     found: list[TopicPartition] = []
     for topic in topics:
         topic_id = directory.resolve(topic.topic, topic.topic_id)

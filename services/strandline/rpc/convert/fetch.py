@@ -1,9 +1,9 @@
-"""Fetch on the wire: what a server reads and answers, and what a follower asks and reads.
+"""Fetch on the wire, for the server and for a follower.
 
 Invariants: a request without ``replica_state`` is a consumer's and can never acknowledge anything; one with it
-must name its epoch, its cluster and the leader epoch it knows (PROTOCOL.md#the-wire). What a leader sent is trusted
-for nothing: batches are cut and their CRCs checked on arrival, and a damaged answer becomes ``corrupt`` with neither
-headers nor bytes.
+must name its epoch, its cluster and the leader epoch it knows (PROTOCOL.md#the-wire). A leader's answer is not trusted:
+batches are split and their CRCs checked on arrival, and a damaged answer becomes ``corrupt`` with neither headers nor
+bytes.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ FetchMessage = (
 
 
 class FetchAsked(NamedTuple):
-    """A fetch message as the core takes it, and what is answered without the core."""
+    """A fetch message: the core's request, and the partitions that are answered without the core."""
 
     request: messages.FetchRequest
     unresolved: tuple[errors.Unresolved, ...]
     starts: dict[TopicPartition, Offset] | None
-    """Where each partition's decoded records begin; None unless the caller asked for decoding."""
+    """The first offset of each partition's decoded records; None unless the caller asked for decoding."""
 
     @property
     def named(self) -> int:
-        """How many partitions the caller named, all of which its call holds in memory while it waits."""
+        """The number of partitions that the caller named; its call holds them all in memory while it waits."""
         return len(self.request.partitions) + len(self.unresolved)
 
     def decoded(self, served: Iterable[messages.ServedPartition], pace: Pace) -> dict[TopicPartition, Decoded]:
-        """The records that were read, as messages, for a caller that asked for that. It may run in any thread."""
+        """The records that were read, as messages, for a caller that asked for decoding. It may run in any thread."""
         assert self.starts is not None, "the caller wants batches"
         fetched = [FetchedBatches(part.result.tp, bytes_of(part), part.result.aborted) for part in served]
         return decode_records(fetched, self.starts, pace)
@@ -61,11 +61,11 @@ def bytes_of(part: messages.ServedPartition) -> bytes:
 
 
 def read_fetch(message: FetchMessage, topics: errors.Topics) -> FetchAsked:
-    """Take a fetch message apart.
+    """Parse a fetch message.
 
     Raises:
-        Refused: for the message as a whole: INVALID_REQUEST, INCONSISTENT_CLUSTER_ID,
-            FETCH_SESSION_ID_NOT_FOUND for a session on unary Fetch.
+        Refused: the message as a whole: INVALID_REQUEST, INCONSISTENT_CLUSTER_ID, or FETCH_SESSION_ID_NOT_FOUND for a
+            session on unary Fetch.
     """
     replica = _replica_of(message)
     errors.check_cluster(
@@ -133,7 +133,7 @@ def fetch_topics(
     topics: errors.Topics,
     decoded: Mapping[TopicPartition, Decoded] | None = None,
 ) -> list[partition_pb2.FetchTopicResponse]:
-    """The answers of a fetch, by topic. With ``decoded`` its records go out, and no batches."""
+    """The answers of a fetch, by topic. With ``decoded`` they hold its records instead of batches."""
     answers = []
     for topic_id, parts in errors.by_topic(served, attrgetter("result.tp")):
         answer = partition_pb2.FetchTopicResponse(topic=topics.name_of(topic_id), topic_id=topic_id)
@@ -158,7 +158,7 @@ def fetch_topics(
 
 
 def row_without_records(result: messages.FetchResult, topics: errors.Topics) -> partition_pb2.FetchPartitionResponse:
-    """One partition's answer, as far as it is not records."""
+    """One partition's answer without its records."""
     row = partition_pb2.FetchPartitionResponse()
     _write_row(row, result, topics)
     return row
@@ -204,7 +204,7 @@ def fetch_stream_message(
 def forget_message(
     partitions: Iterable[TopicPartition], *, cluster_id: str, correlation_id: int
 ) -> leader_service_pb2.FetchStreamRequest:
-    """A stream message that only ends parked fetches."""
+    """A stream message that does nothing but end parked fetches."""
     message = leader_service_pb2.FetchStreamRequest(correlation_id=correlation_id, cluster_id=cluster_id)
     for topic_id, parts in errors.by_topic(partitions, lambda tp: tp):
         message.forgotten_topics_data.add(topic_id=topic_id, partitions=[tp.partition for tp in parts])
@@ -229,7 +229,7 @@ def _write_topics(
 
 
 def read_fetched(responses: Iterable[partition_pb2.FetchTopicResponse]) -> tuple[messages.FetchedPartition, ...]:
-    """The leader's answers, with their batches cut and checked; where they must begin is the core's check."""
+    """The leader's answers, with their batches split and checked; the core checks at which offset they begin."""
     return tuple(
         _read_answer(TopicPartition(topic.topic_id, row.partition_index), row)
         for topic in responses
@@ -278,10 +278,10 @@ def _read_diverging(end: partition_pb2.EpochEndOffset) -> EpochEnd | None:
 # Encodes the answers of a FetchStream around their records, which are copied once.
 #
 # As protobuf objects the records would be copied three times: into their row, with it into the answer, and out of it.
-# A message is encoded as its fields one after the other, in any order. So a topic that was encoded without its rows is
+# An encoded message is its fields one after the other, in any order. So a topic that was encoded without its rows is
 # completed by appending them, and a row by appending its records.
 #
-# Invariant: the bytes decode to exactly the message that `fetch_topics` makes of the same values.
+# Invariant: the bytes decode to the same message that `fetch_topics` makes of the same values.
 
 _RESPONSES = tag(leader_service_pb2.FetchStreamResponse, "responses")
 _PARTITIONS = tag(partition_pb2.FetchTopicResponse, "partitions")
@@ -295,7 +295,7 @@ def encode_fetch_answer(
     topics: errors.Topics,
     throttle_time_ms: int = 0,
 ) -> bytes:
-    """A `FetchStreamResponse` that answers these partitions, encoded."""
+    """An encoded `FetchStreamResponse` that answers these partitions."""
     head = leader_service_pb2.FetchStreamResponse(correlation_id=correlation_id, throttle_time_ms=throttle_time_ms)
     if unresolved:
         head.responses.extend(fetch_topics((), unresolved, topics))

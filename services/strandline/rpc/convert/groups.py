@@ -1,7 +1,7 @@
-"""GroupService on the wire: what a server reads and answers.
+"""GroupService on the wire, for the server.
 
-Invariants: past this file a topic is its id (M63); an offset of a topic that is not known is refused by itself and
-never reaches a coordinator. A refusal of a whole commit is written to each of its partitions, as Kafka does.
+Invariants: past this file a topic is its id (M63); an offset of an unknown topic is refused on its own and never
+reaches a coordinator. A refusal of a whole commit is written to each of its partitions, as in Kafka.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from strandline.v1 import group_service_pb2 as pb
 MAX_PRODUCER_EPOCH = (1 << 15) - 1
 CommitResponse = pb.OffsetCommitResponse | pb.TxnOffsetCommitResponse
 MAX_GROUP_ID = 249
-"""Characters of a group id, as of a topic's name."""
+"""Most characters of a group id, the same as of a topic's name."""
 
 _OUTCOMES = {
     None: pb.COMMIT_OUTCOME_UNSPECIFIED,
@@ -43,14 +43,14 @@ _OUTCOMES = {
 
 
 class CommitAsked(NamedTuple):
-    """A commit as the coordinator takes it, and what is answered without it."""
+    """A commit: the coordinator's request, and the partitions that are answered without it."""
 
     request: messages.OffsetCommit | messages.TxnOffsetCommit
     unresolved: tuple[Unresolved, ...]
 
 
 class GroupFetch(NamedTuple):
-    """One group of an OffsetFetch, or why it is not asked for; and what is answered without its coordinator."""
+    """One group of an OffsetFetch, or why it is refused; and the partitions answered without its coordinator."""
 
     request: messages.OffsetFetch
     unresolved: tuple[Unresolved, ...] = ()
@@ -93,7 +93,7 @@ def read_txn_commit(message: pb.TxnOffsetCommitRequest, topics: Topics) -> Commi
     """A commit of a transaction.
 
     Raises:
-        Refused: as `read_commit`; INVALID_REQUEST also for a number that no producer has.
+        Refused: as in `read_commit`; also INVALID_REQUEST for a producer id or epoch that no producer can have.
     """
     asked = _offsets_of(message, topics)
     if message.producer_id < 0:
@@ -142,7 +142,7 @@ def write_commit(
     topics: Topics,
     hint: LeaderHint | None = None,
 ) -> None:
-    """Write what became of a commit; ``hint`` names the coordinator beside NOT_COORDINATOR."""
+    """Write the results of a commit; ``hint`` names the coordinator to a caller refused with NOT_COORDINATOR."""
     for topic_id, parts in by_topic(committed, attrgetter("tp")):
         topic = response.topics.add(name=topics.name_of(topic_id), topic_id=topic_id)
         for part in parts:
@@ -159,12 +159,12 @@ def write_commit(
 
 
 def refused_commit(commit: CommitAsked, refusal: Refusal) -> tuple[messages.CommittedPartition, ...]:
-    """Every partition of a commit, refused with it."""
+    """The results of a commit that is refused as a whole: the same refusal for every partition."""
     return tuple(messages.CommittedPartition(offset.tp, refusal) for offset in commit.request.offsets)
 
 
 def read_offset_fetch(message: pb.OffsetFetchRequest, topics: Topics) -> tuple[GroupFetch, ...]:
-    """The groups whose offsets are wanted.
+    """The groups whose offsets are requested.
 
     Raises:
         Refused: INCONSISTENT_CLUSTER_ID, INVALID_REQUEST: no group is named, or one twice.
@@ -229,7 +229,7 @@ def add_group(
 def add_coordinator(
     response: pb.FindCoordinatorResponse, key: str, found: LeaderHint | Refusal, topics: Topics
 ) -> None:
-    """Add where one key's coordinator is, or why there is none."""
+    """Add the address of one key's coordinator, or why there is none."""
     row = response.coordinators.add(key=key)
     endpoint = None
     if isinstance(found, Refusal):
@@ -248,13 +248,13 @@ def add_coordinator(
 def read_heartbeat(
     message: pb.ConsumerGroupHeartbeatRequest, topics: Topics, client_host: str
 ) -> messages.ConsumerGroupHeartbeat:
-    """A member's heartbeat. What it holds of topics that are not known here is left out: no member can hold them.
+    """A member's heartbeat, without partitions that it holds of unknown topics: no member can hold those.
 
     Raises:
         Refused: INCONSISTENT_CLUSTER_ID.
     """
     check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
-    # One question for all that is set: most heartbeats leave most fields out.
+    # One ListFields instead of a HasField for each field: most heartbeats leave most fields out.
     given = {field.name: value for field, value in message.ListFields()}.get
     names, held = given("subscribed_topic_names"), given("topic_partitions")
     return messages.ConsumerGroupHeartbeat(
@@ -294,7 +294,7 @@ def heartbeat_response(answer: messages.HeartbeatAnswered, topics: Topics) -> pb
 def read_offset_delete(
     message: pb.OffsetDeleteRequest, topics: Topics
 ) -> tuple[messages.OffsetDelete, tuple[Unresolved, ...]]:
-    """Offsets to delete, and what is answered without the coordinator.
+    """The offsets to delete, and the partitions that are answered without the coordinator.
 
     Raises:
         Refused: INCONSISTENT_CLUSTER_ID, INVALID_GROUP_ID, INVALID_REQUEST: no partition is named, or one twice.
@@ -312,7 +312,7 @@ def read_offset_delete(
 def offset_delete_response(
     deleted: Iterable[messages.DeletedOffset], unresolved: Iterable[Unresolved], topics: Topics
 ) -> pb.OffsetDeleteResponse:
-    """What became of them."""
+    """The result for each offset to delete."""
     response = pb.OffsetDeleteResponse()
     for topic_id, parts in by_topic(deleted, attrgetter("tp")):
         topic = response.topics.add(name=topics.name_of(topic_id), topic_id=topic_id)

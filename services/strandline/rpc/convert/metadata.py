@@ -1,7 +1,7 @@
 """The cluster's state on the wire: nodes, partitions, topics, rules, snapshots and changes.
 
-Invariant: both directions are exact inverses for everything a receiver may act on; absence stays absence, so
-that a partition without a leader never reads as one led by node 0.
+Invariant: both directions are exact inverses for everything that a receiver may act on; absence stays absence, so that
+a partition without a leader is never read as one led by node 0.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from strandline.v1 import controller_service_pb2, metadata_pb2, partition_pb2
 _V = TypeVar("_V")
 
 CONTROLLER_ID = 0
-"""There is one controller; its id is fixed and means nothing beside `controller_epoch`."""
+"""There is one active controller; its id is fixed and says nothing that `controller_epoch` does not."""
 
 _TRUNCATION = {
     Truncation.LEADER_EPOCH: metadata_pb2.TRUNCATION_LEADER_EPOCH,
@@ -69,7 +69,7 @@ _REIGN = ByName(messages.Reign, metadata_pb2.Reign)
 PLACE = ByName(messages.Position, metadata_pb2.Position)
 """A position as its sender claims it."""
 POSITION = ByName(messages.PositionProof, controller_service_pb2.PositionProof)
-"""A proof that a node gives back, true or not."""
+"""A proof of a position that a node returns to the controller; not verified here."""
 
 
 def write_rules(rules: Rules) -> metadata_pb2.Rules:
@@ -83,10 +83,10 @@ def write_rules(rules: Rules) -> metadata_pb2.Rules:
 
 
 def read_rules(message: metadata_pb2.Rules, default: Rules) -> Rules:
-    """The four settings; one that is not given has the value of ``default``.
+    """The four settings; one that is not given has the value in ``default``.
 
     Raises:
-        Refused: INVALID_REQUEST for a number this release does not know.
+        Refused: INVALID_REQUEST for a number that this release does not know.
     """
     return Rules(
         truncation=_pick(_TRUNCATION_BACK, message.truncation, default.truncation, "truncation"),
@@ -110,7 +110,7 @@ def write_roles(roles: Iterable[Role]) -> list[metadata_pb2.NodeRole.ValueType]:
 
 
 def read_roles(numbers: Iterable[int]) -> frozenset[Role]:
-    """Roles; numbers this release does not know are left out."""
+    """Roles, without the numbers that this release does not know."""
     return frozenset(_ROLE_BACK[number] for number in numbers if number in _ROLE_BACK)
 
 
@@ -124,7 +124,7 @@ _NODE = ByName(
 
 
 def write_endpoints(client: messages.Endpoint | None, internal: messages.Endpoint | None) -> metadata_pb2.NodeEndpoints:
-    """Where a node is reached."""
+    """A node's addresses."""
     message = metadata_pb2.NodeEndpoints()
     if client is not None:
         message.client.host, message.client.port = client
@@ -139,12 +139,12 @@ def read_endpoint(message: partition_pb2.Endpoint) -> messages.Endpoint:
 
 
 def write_node(node: messages.NodeImage) -> metadata_pb2.NodeMetadata:
-    """One node, whole."""
+    """One node with all its fields."""
     return _NODE.write(node, endpoints=write_endpoints(node.client_endpoint, node.internal_endpoint))
 
 
 def read_node(message: metadata_pb2.NodeMetadata) -> messages.NodeImage:
-    """One node, whole."""
+    """One node with all its fields."""
     endpoints = message.endpoints
     return _NODE.read(
         message,
@@ -238,7 +238,7 @@ def read_topic(message: metadata_pb2.TopicMetadata) -> messages.TopicImage:
 
 
 def write_image(image: messages.MetadataImage) -> metadata_pb2.ClusterMetadata:
-    """A snapshot or a change; the message around it says which, and to whom it goes."""
+    """A snapshot or a change; the enclosing message says which, and to which node it is addressed."""
     message = metadata_pb2.ClusterMetadata(
         cluster_id=image.cluster_id,
         controller_id=CONTROLLER_ID,
@@ -263,7 +263,7 @@ def write_image(image: messages.MetadataImage) -> metadata_pb2.ClusterMetadata:
 def read_image(
     message: metadata_pb2.ClusterMetadata, *, is_snapshot: bool, to_node_epoch: NodeEpoch | None = None
 ) -> messages.MetadataImage:
-    """The state as its receiver believes it.
+    """The state that its receiver acts on.
 
     Raises:
         Refused: INVALID_REQUEST when the rules have a value of a later release.
@@ -304,7 +304,7 @@ def write_watch_news(
     to_node_epoch: NodeEpoch | None,
     position: messages.PositionProof | None,
 ) -> controller_service_pb2.WatchMetadataResponse:
-    """One message of the watch around metadata that was written for every watcher."""
+    """One message of the watch, around metadata that was encoded once for all watchers."""
     message = controller_service_pb2.WatchMetadataResponse(node_epoch=to_node_epoch, metadata=metadata)
     if is_snapshot:
         message.is_snapshot = True
@@ -314,7 +314,7 @@ def write_watch_news(
 
 
 def read_watch_answer(message: controller_service_pb2.WatchMetadataResponse) -> messages.MetadataImage | None:
-    """The image in one message of the watch, addressed as it says; None for a sign of life."""
+    """The image in one message of the watch, with the node epoch it is addressed to; None for a sign of life."""
     if not message.HasField("metadata"):
         return None
     epoch = NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None

@@ -1,6 +1,6 @@
 """OffsetForLeaderEpoch and ListOffsets on the wire, in both directions.
 
-Invariant: "undefined" is absence of both epoch and end on the wire and None here; it is never offset 0.
+Invariant: "undefined" is None here, and the absence of both epoch and end on the wire; it is never offset 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from strandline.v1.partition_pb2 import ISOLATION_LEVEL_READ_COMMITTED
 def read_asker(
     message: pb.OffsetForLeaderEpochRequest | pb.ListOffsetsRequest, topics: errors.Topics
 ) -> messages.ReplicaState | None:
-    """Who asks; None for a client.
+    """The replica that asks; None for a client.
 
     Raises:
         Refused: INVALID_REQUEST or INCONSISTENT_CLUSTER_ID.
@@ -161,7 +161,7 @@ def list_offsets_request(
     replica: messages.ReplicaState | None,
     read_committed: bool = False,
 ) -> pb.ListOffsetsRequest:
-    """ListOffsets by topic ids. ``read_committed`` is asked of the request as a whole."""
+    """ListOffsets by topic ids. ``read_committed`` applies to the request as a whole."""
     request = pb.ListOffsetsRequest(cluster_id=cluster_id)
     if read_committed:
         request.isolation_level = ISOLATION_LEVEL_READ_COMMITTED
@@ -196,7 +196,7 @@ def read_offsets(response: pb.ListOffsetsResponse) -> tuple[messages.OffsetAnswe
 # ---- convert_deletion
 # DeleteRecords on the wire, in both directions.
 #
-# Invariant: the high watermark is -1 on the wire and None here; no other offset below 0 passes for it.
+# Invariant: the high watermark is -1 on the wire and None here; no other negative offset is read as it.
 
 DEFAULT_TIMEOUT_MS = 30_000
 MAX_TIMEOUT_MS = 600_000
@@ -207,7 +207,7 @@ HIGH_WATERMARK = -1
 def read_deletions(
     message: pb.DeleteRecordsRequest, topics: errors.Topics
 ) -> tuple[int, errors.Asked[messages.DeletePartition]]:
-    """How long to wait in ms, and what to delete.
+    """How long to wait, in ms, and what to delete.
 
     Raises:
         Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: timeout_ms is negative, no partition is named, or one twice.

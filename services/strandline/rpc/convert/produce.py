@@ -1,7 +1,7 @@
-"""Produce on the wire, in both directions; unary and stream carry the same topics.
+"""Produce on the wire, in both directions; the unary call and the stream carry the same topics.
 
-Invariant: absent ``acks`` is -1, never 0 (an omitted field must not become fire-and-forget), and records
-stay the very bytes that came.
+Invariant: absent ``acks`` is -1, never 0 (an omitted field must not become fire-and-forget), and records stay exactly
+the bytes that arrived.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from strandline.v1 import leader_service_pb2 as pb
 
 DEFAULT_TIMEOUT_MS = 30_000
 MAX_TIMEOUT_MS = 600_000
-"""Longest a produce may wait in the purgatory, whatever it asks for."""
+"""The longest time that a produce may wait in the purgatory, whatever its timeout_ms."""
 
 ProduceMessage = pb.ProduceRequest | pb.ProduceStreamRequest
 
@@ -33,14 +33,14 @@ _NO_HEADER = BatchHeader(Offset(0), None, 0, 0, 0)
 
 
 class ProduceAsked(NamedTuple):
-    """A produce message as the core takes it, and what is answered without the core."""
+    """A produce message: the parts for the core, and the partitions that are answered without the core."""
 
     acks: Acks
     timeout_ms: int
     parts: tuple[ProducePartition, ...]
     unresolved: tuple[errors.Unresolved, ...]
     size_bytes: int = 0
-    """The whole message, if it carries more than batches that are appended; it stays in memory while its call waits."""
+    """Size of a message that is more than appended batches, else 0; it stays in memory while its call waits."""
     transactional_id: str | None = None
 
     def arrives(self, now_ms: int, request_id: int) -> ProduceArrived:
@@ -60,9 +60,9 @@ def holds_single_records(message: ProduceMessage) -> bool:
 
 
 def read_produce(message: ProduceMessage, topics: errors.Topics, now_ms: int | None = None) -> ProduceAsked:
-    """Take a produce message apart and check each batch, without parsing its records.
+    """Parse a produce message and check each batch, without parsing its records.
 
-    ``now_ms``, wall-clock, is the time of single records without one. Without it a partition must hold a batch.
+    ``now_ms``, wall-clock, is the timestamp of single records that have none. Without it single records are refused.
 
     Raises:
         Refused: INVALID_REQUIRED_ACKS or INVALID_REQUEST for the message as a whole, both NOT_APPENDED.
@@ -166,22 +166,22 @@ def refused_stream_answer(correlation_id: int, refusal: Refusal) -> pb.ProduceSt
 
 
 # ---- convert_markers
-# WriteTxnMarkers on the wire: markers become control batches, their results go out marker by marker.
+# WriteTxnMarkers on the wire: markers become control batches, and their results are written marker by marker.
 #
-# Invariant: every partition of every marker is answered once, in the order of the request, whether the core was asked
-# or not; a marker is one control batch for all its partitions.
+# Invariant: every partition of every marker is answered once, in the order of the request, whether or not the core was
+# asked; a marker is one control batch for all its partitions.
 
 _MOST_EPOCH, _MOST_COORDINATOR_EPOCH = (1 << 15) - 1, (1 << 31) - 1
 
 
 class MarkersAsked(NamedTuple):
-    """A request's markers as the core takes them."""
+    """A request's markers: the parts for the core, and the partitions that are answered without the core."""
 
     parts: tuple[ProducePartition, ...]
     counts: tuple[int, ...]
-    """How many of ``parts`` each marker has."""
+    """The number of ``parts`` of each marker."""
     unresolved: tuple[tuple[errors.Unresolved, ...], ...]
-    """Of each marker the partitions that are answered without the core."""
+    """The partitions of each marker that are answered without the core."""
 
     def arrives(self, now_ms: int, request_id: int, within_ms: int) -> ProduceArrived:
         """The core's event: a marker is appended by the rules of acks=all (X11)."""
@@ -189,11 +189,11 @@ class MarkersAsked(NamedTuple):
 
 
 def read_markers(request: pb.WriteTxnMarkersRequest, topics: errors.Topics, now_ms: int) -> MarkersAsked:
-    """The markers of a request; ``now_ms``, wall-clock, is the time of their records.
+    """The markers of a request; ``now_ms``, wall-clock, is the timestamp of their records.
 
     Raises:
-        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: there is none, one names no partition or one twice, or has a
-            number that is none of a marker.
+        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: there is no marker, a marker names no partition or one twice,
+            or its producer id or an epoch is out of range.
     """
     errors.check_cluster(request.cluster_id if request.HasField("cluster_id") else None, topics, required=True)
     if not request.markers:
@@ -236,7 +236,7 @@ def _encode(marker: pb.WritableTxnMarker, now_ms: int) -> Batch:
 def markers_response(
     request: pb.WriteTxnMarkersRequest, asked: MarkersAsked, results: Sequence[ProduceResult], topics: errors.Topics
 ) -> pb.WriteTxnMarkersResponse:
-    """The answer: what became of each marker in each partition."""
+    """The answer: the result of each marker in each partition."""
     response = pb.WriteTxnMarkersResponse()
     for marker, own, not_found in zip(request.markers, _shares(results, asked.counts), asked.unresolved, strict=True):
         row = response.markers.add(producer_id=marker.producer_id)
@@ -261,7 +261,7 @@ def _shares(results: Sequence[ProduceResult], counts: Iterable[int]) -> Iterator
 def markers_request(
     markers: Sequence[MarkerQuestion], topics: errors.Topics, cluster_id: str
 ) -> pb.WriteTxnMarkersRequest:
-    """What coordinators of this node have for one leader: one entry per marker and partition, in their order."""
+    """The markers that this node's coordinators have for one leader: one entry per marker and partition, in order."""
     request = pb.WriteTxnMarkersRequest(cluster_id=cluster_id)
     for _, coordinator_epoch, marker in markers:
         request.markers.add(
@@ -275,8 +275,8 @@ def markers_request(
 
 
 def read_marker_results(response: pb.WriteTxnMarkersResponse, count: int) -> tuple[Refusal | None, ...]:
-    """What became of each of the ``count`` entries of `markers_request`; UNKNOWN_SERVER_ERROR for an answer that does
-    not fit them."""
+    """The result of each of the ``count`` entries of `markers_request`; UNKNOWN_SERVER_ERROR if the answer does not
+    match them."""
     found = [[part for topic in row.topics for part in topic.partitions] for row in response.markers]
     if len(found) != count or any(len(parts) != 1 for parts in found):
         lost = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the leader's answer does not fit the markers it was sent")

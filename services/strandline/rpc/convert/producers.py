@@ -1,7 +1,7 @@
 """FetchProducerSnapshot on the wire, in both directions.
 
-Invariant: a batch is read back as it was remembered; a number that no log gives is refused by the replica's core, not
-here.
+Invariant: a producer's batches are read exactly as they were written; impossible numbers are refused by the replica's
+core, not here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ACTIVE = ByName(
 
 
 def read_producer_question(message: pb.FetchProducerSnapshotRequest, topics: errors.Topics) -> ProducerSnapshotQuestion:
-    """What a replica asks.
+    """A replica's question.
 
     Raises:
         Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: replica_state, topic_id or current_leader_epoch is absent.
@@ -87,14 +87,14 @@ def read_producer_snapshot(response: pb.FetchProducerSnapshotResponse, tp: Topic
 # ---- convert_active_producers
 # DescribeProducers on the wire.
 #
-# Invariant: what a producer does not have is absent, never 0: no sequence, no coordinator, no open transaction.
+# Invariant: what a producer does not have (a sequence, a coordinator, an open transaction) is absent, never 0.
 
 MOST_PRODUCERS = 100_000
-"""Of one partition in one answer, about 4 MB."""
+"""Most producers of one partition in one answer, about 4 MB."""
 
 
 def read_described(request: pb.DescribeProducersRequest, topics: errors.Topics) -> errors.Asked[TopicPartition]:
-    """Whose producers are asked for.
+    """The partitions whose producers are requested.
 
     Raises:
         Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: no partition is named, or one twice.

@@ -1,7 +1,7 @@
-"""Quotas of clients on the wire, both ways.
+"""Quotas of clients on the wire, in both directions.
 
 Invariant: a key that this release does not know is refused, and never read as another one. Metadata with such a quota
-is not believed at all: a node keeps to the quotas that it knew.
+is rejected as a whole: a node keeps the quotas that it knew.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _principal(entity: Sequence[metadata_pb2.ClientQuotaEntity]) -> str:
 
 
 def write_entries(quotas: Iterable[Quota]) -> list[metadata_pb2.ClientQuotaEntry]:
-    """Quotas, those of a principal together."""
+    """One entry for each principal, with its quotas."""
     return [
         metadata_pb2.ClientQuotaEntry(
             entity=[_entity(principal)],
@@ -48,7 +48,7 @@ def read_entries(entries: Iterable[metadata_pb2.ClientQuotaEntry]) -> tuple[Quot
     """Quotas, in order.
 
     Raises:
-        Refused: INVALID_REQUEST: one is of a later release; its sender keeps the feature level that goes with it.
+        Refused: INVALID_REQUEST: a quota is of a later release, which needs a later feature level.
     """
     found = []
     for entry in entries:
@@ -80,7 +80,7 @@ DESCRIBE = ByName(
 def write_altered(
     message: pb.AlterClientQuotasRequest, answer: messages.EntriesAltered
 ) -> pb.AlterClientQuotasResponse:
-    """What became of each entry."""
+    """The result of each entry."""
     response = pb.AlterClientQuotasResponse()
     for entry, refusal in zip(message.entries, answer.refusals, strict=True):
         write_error(response.entries.add(entity=entry.entity), refusal)
@@ -90,7 +90,7 @@ def write_altered(
 def alter_request(
     cluster_id: str | None, changes: Iterable[QuotaChange], *, validate_only: bool
 ) -> pb.AlterClientQuotasRequest:
-    """Quotas to change, each an entry of its own, as a client asks for it."""
+    """A client's request to change quotas; each change is an entry of its own."""
     request = pb.AlterClientQuotasRequest(cluster_id=cluster_id, validate_only=validate_only)
     for principal, key, value in changes:
         request.entries.add(

@@ -1,6 +1,6 @@
 """Reassignments and drained nodes on the wire, as the controller reads and answers them.
 
-Invariant: an absent target is a cancel, and an empty one is a wrong target; neither is ever read as the other.
+Invariant: an absent target is a cancellation, and an empty one is an invalid target; neither is read as the other.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def read_alter(message: pb.AlterPartitionReassignmentsRequest) -> messages.Alter
 
 
 def write_altered(answer: messages.PartitionsReassigned) -> pb.AlterPartitionReassignmentsResponse:
-    """What became of them, by topic."""
+    """The results of the requested reassignments, by topic."""
     message = pb.AlterPartitionReassignmentsResponse()
     write_error(message, answer.refusal)
     for entry, result in _by_topic(answer.results, message.responses.add):
@@ -79,7 +79,7 @@ def _by_topic(rows: Sequence[_Row], add: Callable[..., _Entry]) -> Iterable[tupl
 
 
 def read_list(message: pb.ListPartitionReassignmentsRequest) -> messages.ListPartitionReassignments:
-    """A question for the reassignments that have not ended."""
+    """A request for the reassignments that have not ended."""
     return messages.ListPartitionReassignments(
         cluster_id=message.cluster_id if message.HasField("cluster_id") else None,
         partitions=tuple(

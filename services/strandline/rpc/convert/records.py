@@ -1,8 +1,8 @@
 """Single records as messages, in both directions, for people and for languages without a batch codec.
 
-Invariant: what one answer may cost is bounded before a batch is decoded, by the record count in its header; what can
-be read in front of a batch that cannot be is answered, without an error. A request's own offsets and epochs are
-ignored; an answer's come from the batch they were read from.
+Invariant: the cost of an answer is bounded before a batch is decoded, by the record count in its header. Records before
+a batch that cannot be decoded are answered without an error. Offsets and epochs in a request are ignored; those in an
+answer come from the batch that holds the record.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from strandline.records.codec import Record
 
 MOST_BYTES = 4 << 20
-"""Of all records in one answer, as messages; half of what a message may have."""
+"""Limit for all records in one answer, as messages; half of the largest message."""
 
 _MOST_FAILURES = 8
-"""After so many batches that cannot be decoded nothing more is, in one answer."""
+"""After so many batches that cannot be decoded, one answer decodes no more."""
 _RECORD_BYTES, _HEADER_BYTES = 32, 6
-"""What a record, and each of its headers, takes in a message beside its contents."""
+"""The overhead in a message of a record, and of each of its headers."""
 
 Pace = Callable[[Iterable["Record"]], Iterable["Record"]]
-"""Gives the same records; between two of them it may let other threads run."""
+"""Yields the same records; between two of them it may let other threads run."""
 
 
 class Decoded(NamedTuple):
-    """One partition's records as messages, or why the first of them cannot be given."""
+    """One partition's records as messages, or why the first one cannot be given."""
 
     records: Sequence[record_pb2.SimpleRecord]
     refusal: Refusal | None = None
     next_offset: Offset | None = None
-    """Behind the last batch that was taken apart or left out; None with a refusal."""
+    """The offset behind the last batch that was decoded or skipped; None with a refusal."""
 
 
 class FetchedBatches(NamedTuple):
-    """One partition's batches, and what of them a reader of committed records is not given."""
+    """One partition's batches, and the aborted transactions that a read-committed reader skips."""
 
     tp: TopicPartition
     payload: bytes
@@ -48,12 +48,12 @@ class FetchedBatches(NamedTuple):
 
 
 def encode_records(messages: Iterable[record_pb2.SimpleRecord], now_ms: int) -> bytes:
-    """One uncompressed batch of a request's records; one without a timestamp gets ``now_ms``, wall-clock.
+    """One uncompressed batch of a request's records; a record without a timestamp gets ``now_ms``, wall-clock.
 
     Raises:
         Refused: MESSAGE_TOO_LARGE, INVALID_TIMESTAMP.
     """
-    # Imported here and below: the codec is large, and batches that are sent and fetched as bytes never need it.
+    # Imported here and below, because the codec is large and batches sent and fetched as bytes never need it.
     from strandline.records.codec import NewRecord, encode_batch
 
     return encode_batch(
@@ -70,17 +70,16 @@ def encode_records(messages: Iterable[record_pb2.SimpleRecord], now_ms: int) -> 
 def decode_records(
     fetched: Iterable[FetchedBatches], starts: Mapping[TopicPartition, Offset], pace: Pace = iter
 ) -> dict[TopicPartition, Decoded]:
-    """Records of fetched batches, of each partition from its start on, as many as one answer may hold. Markers and what
-    was aborted are left out.
+    """The records of fetched batches, of each partition from its start on, as many as one answer may hold.
 
-    It may run in any thread.
+    Markers and aborted records are left out. It may run in any thread.
     """
     decoder = _Decoder(pace)
     return {one.tp: decoder.partition(one, starts[one.tp]) for one in fetched if one.payload}
 
 
 class _Decoder:
-    """Takes the batches of one answer apart. One for each answer: it counts what was decoded for it."""
+    """Decodes the batches of one answer, and counts what it has decoded; each answer has its own."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
@@ -103,7 +102,7 @@ class _Decoder:
                 found += self._batch(header, view, start)
             except Refused as error:
                 self._left_failures -= 1
-                # For a batch that found less room than an answer has, the next answer may have enough.
+                # A batch that found only part of an answer's room may fit into the next answer.
                 if found or (error.refusal.code is ErrorCode.MESSAGE_TOO_LARGE and not is_fresh):
                     end = header.base_offset
                     break

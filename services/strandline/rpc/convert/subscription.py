@@ -1,7 +1,7 @@
-"""Subscriptions to the metadata on the wire, both ways.
+"""Subscriptions to the metadata on the wire, in both directions.
 
-Invariant: both directions are exact inverses for everything a subscriber may act on; what a message leaves out stays
-None, so that a setting that stayed never reads as its default.
+Invariant: both directions are exact inverses for everything that a subscriber may act on; what a message leaves out
+stays None, so that an unchanged setting is never read as its default.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from strandline.v1 import (
 
 @dataclass(frozen=True, slots=True)
 class KnownController:
-    """One controller, by the ports at which it is known to be reached."""
+    """One controller, with its known addresses."""
 
     controller_id: int
     client: core_messages.Endpoint | None = None
@@ -39,7 +39,7 @@ class KnownController:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataUpdate:
-    """One message of a subscription as its subscriber reads it; None and empty: as before."""
+    """One message of a subscription as its subscriber reads it; a field that is None or empty has not changed."""
 
     as_of: core_messages.AsOf
     is_snapshot: bool = False
@@ -51,14 +51,14 @@ class MetadataUpdate:
     """Partitions by topic id."""
     deleted_topic_ids: tuple[str, ...] = ()
     missing: tuple[tuple[str, str], ...] = ()
-    """Names and ids."""
+    """Subscribed topics that do not exist, by name and id."""
     nodes: tuple[core_messages.NodeImage, ...] = ()
     removed_node_ids: tuple[NodeId, ...] = ()
     controllers: tuple[KnownController, ...] = ()
 
     @property
     def is_sign_of_life(self) -> bool:
-        """Whether it says only how current the sender is."""
+        """Whether it only says how current the sender is."""
         news = (self.is_snapshot, self.rules, self.feature_level, self.topics, self.changed, self.deleted_topic_ids)
         return not any((*news, self.missing, self.nodes, self.removed_node_ids))
 
@@ -119,7 +119,7 @@ def _read_refs(messages: Iterable[partition_pb2.TopicReference]) -> tuple[tuple[
 
 
 def write_controllers(known: Iterable[KnownController]) -> list[pb.ControllerEndpoints]:
-    """Where controllers are reached."""
+    """The addresses of controllers."""
     return [
         pb.ControllerEndpoints(
             controller_id=one.controller_id, endpoints=metadata.write_endpoints(one.client, one.internal)
@@ -129,7 +129,7 @@ def write_controllers(known: Iterable[KnownController]) -> list[pb.ControllerEnd
 
 
 def read_controllers(messages: Iterable[pb.ControllerEndpoints]) -> tuple[KnownController, ...]:
-    """Where controllers are reached."""
+    """The addresses of controllers."""
     return tuple(_read_controller(message) for message in messages)
 
 
@@ -182,7 +182,7 @@ def read_current_metadata(
 
 
 def update_of_image(image: core_messages.MetadataImage) -> MetadataUpdate:
-    """What a watch of an earlier release brought, or a whole state, as an update; topics are whole in both."""
+    """An image from a watch of an earlier release, or a whole state, as an update; both have whole topics."""
     return MetadataUpdate(
         as_of=core_messages.AsOf(image.controller_epoch, image.metadata_offset),
         is_snapshot=image.is_snapshot,
@@ -199,22 +199,22 @@ def update_of_image(image: core_messages.MetadataImage) -> MetadataUpdate:
 # ---- metadata_bytes
 # The newest metadata as a node keeps it in a file: its wire form behind a checksum.
 #
-# Invariant: bytes that are not exactly what was written read as nothing, never as older or other metadata.
+# Invariant: damaged bytes are read as no metadata, never as older or other metadata.
 
 _HEAD = struct.Struct(">4sI")
 _MAGIC = b"SLM2"
-"""The body is a WatchMetadataResponse: the image as it came, with its proof."""
+"""The body is a WatchMetadataResponse: the image as it arrived, with its proof."""
 
 _METADATA = tag(controller_service_pb2.WatchMetadataResponse, "metadata")
 _TOPICS = tag(metadata_pb2.ClusterMetadata, "topics")
 
 _WITHOUT_PROOF = b"SLM1"
-"""As releases before feature level 2 wrote it: ClusterMetadata alone."""
+"""The form that releases before feature level 2 wrote: ClusterMetadata only."""
 
 
 class ImageWriter:
-    """Writes one snapshot after the other. Topics that stayed the same objects are not encoded again: a change of a few
-    partitions costs what these topics cost, however many there are."""
+    """Writes successive snapshots. Topics that are still the same objects are not encoded again, so that a change of a
+    few partitions costs only the encoding of their topics."""
 
     def __init__(self) -> None:
         self._topics: dict[str, tuple[core_messages.TopicImage, bytes]] = {}
@@ -240,7 +240,7 @@ def _encoded(
 
 
 def _around(image: core_messages.MetadataImage) -> controller_service_pb2.WatchMetadataResponse:
-    """What is written beside the metadata itself."""
+    """The fields that are written around the metadata itself."""
     own = image.position if image.position is not None and _is_of(image, image.position) else None
     message = metadata.write_watch_news(
         None, is_snapshot=image.is_snapshot, to_node_epoch=image.to_node_epoch, position=own
@@ -271,7 +271,7 @@ def image_from_bytes(content: bytes) -> core_messages.MetadataImage | None:
             image = replace(image, registered=metadata.POSITION.read(message.registered_position))
         return image
     except (DecodeError, Refused):
-        # The second: rules of a later release. Their snapshot says nothing to this one, but stops no node.
+        # Refused: rules of a later release. Their snapshot is of no use to this one, but must not stop the node.
         return None
 
 
@@ -280,11 +280,11 @@ def _is_of(image: core_messages.MetadataImage, position: core_messages.PositionP
 
 
 Recent = tuple[int, Audit]
-"""When it was reported, in microseconds since 1970, and what."""
+"""When an event was recorded, in microseconds since 1970, and the event."""
 
 
 def write_audit(wall_us: int, event: Audit) -> state_event_pb2.StateEvent:
-    """An event of the audit as a process answers it: as in the export, with few fields of its envelope."""
+    """An audit event in the form of the export, but with only some fields of the export's envelope."""
     named = {name: value for name, value in event._asdict().items() if name not in ("first_ms", "last_ms")}
     kind = state_event_pb2.STATE_EVENT_TYPE_AUDIT
     return state_event_pb2.StateEvent(event_type=kind, ts_wall_us=wall_us, **named)

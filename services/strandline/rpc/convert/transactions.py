@@ -1,7 +1,7 @@
-"""TransactionService on the wire: what a server reads and answers, and what a node asks another one.
+"""TransactionService on the wire, for the server and for a node that asks another one.
 
-Invariants: past this file a topic is its id (M63); every transaction of a request is answered once, in its order,
-whether its coordinator was asked or not.
+Invariants: past this file a topic is its id (M63); every transaction of a request is answered once, in order, whether
+or not its coordinator was asked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from strandline.rpc.convert.errors import Topics, check_cluster, gather, invalid
 from strandline.v1 import transaction_service_pb2 as pb
 
 MAX_TRANSACTIONAL_ID = 255
-"""Characters of a transactional id."""
+"""Most characters of a transactional id."""
 _MOST_EPOCH = (1 << 15) - 1
 
 
@@ -46,10 +46,10 @@ def _identity(producer_id: int, producer_epoch: int) -> messages.ProducerIdentit
 
 
 def read_init(message: pb.TransactionServiceInitProducerIdRequest, topics: Topics) -> messages.InitProducerId:
-    """A producer that wants its identity.
+    """A producer's request for its identity.
 
     Raises:
-        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: an id that none can have, or half an identity.
+        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: an impossible id, or half an identity.
     """
     check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
     has_id, has_epoch = message.HasField("producer_id"), message.HasField("producer_epoch")
@@ -63,10 +63,10 @@ def read_init(message: pb.TransactionServiceInitProducerIdRequest, topics: Topic
 
 
 def read_end(message: pb.EndTxnRequest, topics: Topics) -> messages.EndTxn:
-    """A transaction that is to be decided.
+    """A request to commit or abort a transaction.
 
     Raises:
-        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: an id that none can have, or no identity.
+        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: an impossible id or identity.
     """
     check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
     return messages.EndTxn(
@@ -84,11 +84,11 @@ class Adding(NamedTuple):
 
 
 def read_added(message: pb.AddPartitionsToTxnRequest, topics: Topics) -> tuple[Adding, ...]:
-    """What the leaders of another node ask.
+    """The questions of another node's leaders.
 
     Raises:
-        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: no cluster, no transaction, or one named twice. What is wrong
-            with one transaction is its own answer, for others of the request belong to other producers.
+        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: no cluster, no transaction, or one named twice. An error in
+            one transaction is refused in its own answer, because the others belong to other producers.
     """
     check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics, required=True)
     names = [transaction.transactional_id for transaction in message.transactions]
@@ -126,7 +126,7 @@ def _adding(message: pb.AddPartitionsToTxnTransaction, topics: Topics) -> messag
 def add_partitions_request(
     questions: Iterable[messages.AddPartitions], topics: Topics, cluster_id: str
 ) -> pb.AddPartitionsToTxnRequest:
-    """What this node's leaders ask; each transactional id once."""
+    """The questions of this node's leaders, with each transactional id once."""
     request = pb.AddPartitionsToTxnRequest(cluster_id=cluster_id)
     for question in questions:
         request.transactions.add(
@@ -142,14 +142,14 @@ def add_partitions_request(
 def read_results(
     response: pb.AddPartitionsToTxnResponse, questions: Sequence[messages.AddPartitions]
 ) -> tuple[Refusal | None, ...]:
-    """What each question was answered, in their order; one that the answer leaves out is UNKNOWN_SERVER_ERROR."""
+    """The answer to each question, in order; UNKNOWN_SERVER_ERROR for one that the response leaves out."""
     rows = {row.transactional_id: read_error(row) for row in response.results_by_transaction}
     lost = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator's answer leaves this transaction out")
     return tuple(rows.get(question.transactional_id, lost) for question in questions)
 
 
 def read_list(message: pb.ListTransactionsRequest, topics: Topics) -> messages.ListTransactions:
-    """Which transactional ids to list.
+    """The filters of a list of transactional ids.
 
     Raises:
         Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: a negative duration.
