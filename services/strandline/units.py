@@ -39,11 +39,11 @@ def read_size(text: str) -> int:
     """`20MB`, `1.5 GiB`, `512B`: bytes, in powers of 1,000 or, with an i, of 1,024.
 
     Raises:
-        ValueError: it is no size; says how one is written.
+        ValueError: it is not a size; says how one is written.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKMGT]?)(i?)B", text)
     if found is None:
-        raise ValueError(f"{text!r} is no size; write a number with its unit (B, KB, MB, GB, KiB, MiB, GiB)")
+        raise ValueError(f"{text!r} is not a size; write a number with its unit (B, KB, MB, GB, KiB, MiB, GiB)")
     power = " KMGT".index(found[2].upper() or " ")
     return round(float(found[1]) * (1_024.0 if found[3] else 1_000.0) ** power)
 

@@ -312,7 +312,7 @@ def test_an_explanation_has_a_line_with_evidence_and_contradiction() -> None:
 
 @pytest.mark.parametrize("ext", ["", "[", "{}", "[1]", '[{"rule": "x"}]', "[" * 100_000])
 def test_what_cannot_be_read_is_not_shown(ext: str) -> None:
-    """A text that is no list of findings leaves the sentence as it is."""
+    """A text that is not a list of findings leaves the sentence as it is."""
     event = change(ext=ext)
     assert inferences(event) == ()
     assert "Inferred" not in with_inferences(event)
@@ -332,6 +332,6 @@ def test_nothing_inferred_changes_nothing() -> None:
     ],
 )
 def test_an_election_says_where_its_epoch_begins_if_a_file_says_it(ext: dict[str, str], said: str) -> None:
-    """The offset of a checkpoint file is in the sentence; what is no number is left out."""
+    """The offset of a checkpoint file is in the sentence; what is not a number is left out."""
     fields = {"old_leader": 1, "new_leader": 2, "new_leader_epoch": 3, "election_type": "isr"}
     assert sentence(replace(change(), event_type="LEADER_CHANGE", fields=fields, ext=ext)) == said

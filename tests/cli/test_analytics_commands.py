@@ -103,13 +103,13 @@ def test_an_input_that_is_not_there_ends_a_command_before_spark_starts(
     ended = CliRunner().invoke(app, ["analytics", *words, "--input", "absent"])
 
     assert (ended.exit_code, type(ended.exception)) == (2, SystemExit)
-    assert "absent is no directory" in ended.output
+    assert "absent is not a directory" in ended.output
 
 
 @pytest.mark.parametrize(
     ("arguments", "reported"),
     [
-        (["--input", "absent"], "absent is no directory"),
+        (["--input", "absent"], "absent is not a directory"),
         (["--input", ".", "--step", "often"], "'often' is not a duration"),
         (["--input", ".", "--delay", "5ms"], "5ms is too short; give 1s or more"),
         (["--input", ".", "--trigger", "0s"], "0s is too short; give 1s or more"),

@@ -66,7 +66,7 @@ def test_a_misspelled_variable_is_named_before_anything_runs(
 
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
-        "strandline: variable STRANDLINE_BOOTSTRP is no setting; did you mean STRANDLINE_BOOTSTRAP?\n"
+        "strandline: variable STRANDLINE_BOOTSTRP is not a setting; did you mean STRANDLINE_BOOTSTRAP?\n"
     )
 
 

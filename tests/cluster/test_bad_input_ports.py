@@ -119,7 +119,7 @@ async def test_an_unknown_variable_is_named(module: str, tmp_path: Path, monkeyp
 
     assert code == ExitCode.USAGE
     assert output == (
-        "strandline: variable STRANDLINE_EXPORT_ROLLS is no setting; did you mean STRANDLINE_EXPORT_ROLL_S?\n"
+        "strandline: variable STRANDLINE_EXPORT_ROLLS is not a setting; did you mean STRANDLINE_EXPORT_ROLL_S?\n"
     )
     assert not (tmp_path / "d").exists()
 

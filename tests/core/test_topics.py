@@ -80,7 +80,7 @@ def test_default_replication_factor_is_at_most_the_number_of_nodes() -> None:
     assert controller.partition().min_isr == 1
 
 
-NAMES = "is no topic name; use 1 to 249 of"
+NAMES = "is not a topic name; use 1 to 249 of"
 COUNTS = "is not between 1 and 10000; ask for a number of these"
 FACTORS = "is not between 1 and 3, the number of registered nodes"
 VALUES = "the value must be "
@@ -125,7 +125,7 @@ VALUES = "the value must be "
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "2 does not agree with the assignments",
         ),
-        ({"configs": (("min.insync.replica", "1"),)}, ErrorCode.INVALID_CONFIG, "is no setting of a topic; known are"),
+        ({"configs": (("min.insync.replica", "1"),)}, ErrorCode.INVALID_CONFIG, "is not a setting of a topic; known"),
         ({"configs": (("cleanup.policy", "compact"),)}, ErrorCode.INVALID_CONFIG, VALUES),
         ({"configs": (("min.insync.replicas", "0"),)}, ErrorCode.INVALID_CONFIG, VALUES),
         ({"configs": (("retention.ms", "1_000"),)}, ErrorCode.INVALID_CONFIG, VALUES),

@@ -334,5 +334,5 @@ async def test_what_is_no_backup_is_named(members: Members, tmp_path: Path, caps
     said = capsys.readouterr().err.splitlines()
 
     assert [nothing, no_backup, empty] == [ExitCode.FAILED] * 3
-    assert ["cannot be read" in said[0], "is no backup" in said[1], "check the prefix" in said[2]] == [True] * 3
+    assert ["cannot be read" in said[0], "is not a backup" in said[1], "check the prefix" in said[2]] == [True] * 3
     assert not (tmp_path / "copy").exists()

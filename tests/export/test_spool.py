@@ -123,7 +123,7 @@ def test_what_is_no_event_is_removed_and_said(tmp_path: Path, content: bytes) ->
 
     assert placed(tmp_path / "out") == {}
     assert spools(tmp_path) == []
-    assert said == [f"{path} is no spool of events that can be read, and is removed"]
+    assert said == [f"{path} is not a spool of events that can be read, and is removed"]
 
 
 def test_a_disk_that_fails_ends_the_spool_and_not_the_export(tmp_path: Path) -> None:
@@ -306,4 +306,4 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
 
     assert (form.exit_code, absent.exit_code) == (2, 2)
     assert "'csv' is none of: parquet, jsonl" in form.output
-    assert "is no directory" in absent.output
+    assert "is not a directory" in absent.output

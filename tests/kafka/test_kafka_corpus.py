@@ -133,7 +133,7 @@ def test_every_layout_gives_the_facts_of_the_distributions(release: str, name: s
 
 
 AT = "2027-01-01T00:00:00.123456789Z"
-"""When a container's runtime took a line, which is no time of the line's."""
+"""When a container's runtime took a line, which is not a time of the line's."""
 
 
 def parts(line: str, size: int = 70) -> str:

@@ -171,7 +171,7 @@ def test_lines_that_are_none_of_the_tools_are_counted(tmp_path: Path) -> None:
         ("| offset: 2 ", "| offset: 3 ", "the record at offset 3 must be at 2"),
         ('payload: {"type":"TOPIC_RECORD"', "payload: Error at 9, skipping. No", "tool of the release that wrote it"),
         ('"PARTITION_CHANGE_RECORD","version":2', '"PARTITION_CHANGE_RECORD","version":9', "PartitionChange version 9"),
-        ("baseOffset: 1 ", "baseOffset: x ", "is no batch that Kafka's tool prints"),
+        ("baseOffset: 1 ", "baseOffset: x ", "is not a batch that Kafka's tool prints"),
         ("LeaderChange: {", None, "has nothing behind its sizes: the tool ended there"),
     ],
 )

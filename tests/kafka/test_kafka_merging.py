@@ -288,7 +288,7 @@ def test_the_name_of_a_cluster_is_no_path(tmp_path: Path, run_a_node: Any) -> No
 def test_a_time_that_is_no_date_is_refused(tmp_path: Path) -> None:
     """A record whose time lies beyond all dates is refused with its offset."""
     root = node(tmp_path, 1, *HEAD, batch(5, NO_OP, at_ms=1 << 60))
-    with pytest.raises(Unreadable, match=r"the record at offset 5 cannot be read: its time, .* is no date"):
+    with pytest.raises(Unreadable, match=r"the record at offset 5 cannot be read: its time, .* is not a date"):
         imported([root], tmp_path / "out")
 
 

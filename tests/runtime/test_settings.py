@@ -157,9 +157,10 @@ def test_a_tuned_value_is_set_by_tune_alone(tmp_path: Path, capsys: pytest.Captu
     assert (loaded.settings.tick_ms, loaded.settings.fsync_threads) == (7, 2)
     assert loaded.origins["tick_ms"] == "flag"
     assert str(of_a_file.value) == "setting tick_ms (from file): write it as 'tune: tick_ms=VALUE'"
-    assert str(of_a_variable.value) == "variable STRANDLINE_TICK_MS is no setting; give STRANDLINE_TUNE=tick_ms=VALUE"
+    said = "variable STRANDLINE_TICK_MS is not a setting; give STRANDLINE_TUNE=tick_ms=VALUE"
+    assert str(of_a_variable.value) == said
     assert (of_a_flag.value.code, capsys.readouterr().err) == (
-        2, "replica: --tick-ms is no flag; give --tune tick_ms=VALUE\n",
+        2, "replica: --tick-ms is not a flag; give --tune tick_ms=VALUE\n",
     )  # fmt: skip
 
 
@@ -177,9 +178,9 @@ def test_tune_in_a_variable_is_shared_by_services() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("STRANDLINE_RAKC", "variable STRANDLINE_RAKC is no setting; did you mean STRANDLINE_RACK?"),
+        ("STRANDLINE_RAKC", "variable STRANDLINE_RAKC is not a setting; did you mean STRANDLINE_RACK?"),
         ("STRANDLINE_SESSION_TIMEOUT", "did you mean STRANDLINE_SESSION_TIMEOUT_MS?"),
-        ("STRANDLINE_XYZZY", "variable STRANDLINE_XYZZY is no setting; `strandline settings` lists those there are"),
+        ("STRANDLINE_XYZZY", "variable STRANDLINE_XYZZY is not a setting; `strandline settings` lists those there are"),
     ],
 )
 def test_an_unknown_variable_is_refused_with_the_nearest_name(name: str, said: str) -> None:

@@ -80,7 +80,7 @@ WRONG: dict[str, tuple[Callable[[TokenIssuer], str], str, str]] = {
     "no audience": (lambda i: i.token(aud=None), "TOKEN_INVALID", "lacks"),
     "no subject": (lambda i: i.token(sub=None), "TOKEN_INVALID", "lacks"),
     "no end": (lambda i: i.token(exp=None), "TOKEN_INVALID", "lacks"),
-    "end that is no number": (lambda i: i.token(exp="soon"), "TOKEN_INVALID", "no JWT"),
+    "end that is not a number": (lambda i: i.token(exp="soon"), "TOKEN_INVALID", "no JWT"),
     "expired": (lambda i: i.token(lasts_s=-31), "TOKEN_EXPIRED", "clocks may differ by 30 s"),
     "not valid yet": (lambda i: i.token(nbf=time.time() + 60), "TOKEN_NOT_YET_VALID", "clocks may differ by 30 s"),
     "issued in the future": (lambda i: i.token(iat=time.time() + 300), "TOKEN_NOT_YET_VALID", "correct that of"),
@@ -168,7 +168,7 @@ def test_no_text_in_the_place_of_a_token_does_more_than_be_refused(text: str) ->
 
 @pytest.mark.parametrize("header", ['{"alg":"ES256","kid":%s}', "%s"])
 def test_json_that_is_nested_deeply_is_refused(header: str) -> None:
-    """As any other text that is no token."""
+    """As any other text that is not a token."""
     nested = header % ("[" * 3_000)
     part = base64.urlsafe_b64encode(nested.encode()).decode().rstrip("=")
     with pytest.raises(Refused):

@@ -50,8 +50,8 @@ def test_every_state_of_a_move_holds() -> None:
     [
         ("94", moving(1, 0, 1, (3,), 1, raised_min_isr=2), "min ISR is 2 with 1 replicas that are not being added", 2),
         ("R95", moving(1, 1, 1, (2,), 1), "which it added, are not in the ISR", 1),
-        ("R96", moving(1, 1, 1, (1,), 1), "lead, or are in ISR or ELR, and are no replicas", 3),
-        ("R97", moving(1, 1, 1, (2,), 1), "lead, or are in ISR or ELR, and are no replicas", 4),
+        ("R96", moving(1, 1, 1, (1,), 1), "lead, or are in ISR or ELR, and are not replicas", 3),
+        ("R97", moving(1, 1, 1, (2,), 1), "lead, or are in ISR or ELR, and are not replicas", 4),
         ("98", moving(1, 1, 2, (2,), 2), "a cancel leaves replicas", 4),
         ("R99", moving(1, 1, 2, (1, 2), 1), "too few replicas hold what was committed", 6),
     ],

@@ -176,7 +176,7 @@ STREAM: dict[str, tuple[bytes, int]] = {
         PROTOCOL,
     ),
     "no body where there is a content-length": (call(1, (b"content-length", b"3"), flags=WHOLE), PROTOCOL),
-    "a content-length that is no number": (call(1, (b"content-length", b"-1"), flags=WHOLE), PROTOCOL),
+    "a content-length that is not a number": (call(1, (b"content-length", b"-1"), flags=WHOLE), PROTOCOL),
     "headers in the middle that do not end": (call() + call(), PROTOCOL),
     "trailers with :path": (call() + call(flags=WHOLE), PROTOCOL),
     "DATA after the end": (call(path=b"/it/Never", flags=WHOLE) + frame(DATA, b"x", 0, 1), CLOSED),
@@ -184,7 +184,7 @@ STREAM: dict[str, tuple[bytes, int]] = {
     "a window update of 0": (call() + _window(1, 0), PROTOCOL),
     "a stream's window above 2^31 - 1": (call() + _window(1, (1 << 31) - 1), FLOW),
     "more DATA than the window": (call(path=b"/it/Unread") + frame(DATA, message(bytes(99_995)), 0, 1) * 2, FLOW),
-    "a -bin value that is no base64": (call(1, (b"x-bin", b"!"), flags=WHOLE), PROTOCOL),
+    "a -bin value that is not base64": (call(1, (b"x-bin", b"!"), flags=WHOLE), PROTOCOL),
 }
 
 

@@ -112,9 +112,9 @@ def existing(inputs: Iterable[str]) -> list[str]:
     """The inputs, if those of this machine are there.
 
     Raises:
-        typer.BadParameter: one is no directory.
+        typer.BadParameter: one is not a directory.
     """
     for one in inputs:
         if "://" not in one and not Path(one).is_dir():
-            raise typer.BadParameter(f"--input: {one} is no directory; give what services have as export_dir, or a URI")
+            raise typer.BadParameter(f"--input: {one} is not a directory; give the export_dir of services, or a URI")
     return list(inputs)

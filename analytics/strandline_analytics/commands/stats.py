@@ -208,7 +208,7 @@ def _conditions(texts: Sequence[str], statistics: Sequence[Statistic], option: s
         about = [one for one in statistics if condition.stat in (None, one.id)]
         names = {value.name for one in about for value in (*one.extra, *one.values)} | {"coverage"}
         if condition.column(names) is None:
-            said = f"{condition.name} is no column of {', '.join(one.id for one in about) or condition.stat}"
+            said = f"{condition.name} is not a column of {', '.join(one.id for one in about) or condition.stat}"
             raise typer.BadParameter(f"{option}: {said}; there are: {', '.join(sorted(names))}")
         found.append(condition)
     return found

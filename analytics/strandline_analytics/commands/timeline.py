@@ -114,7 +114,7 @@ def _from_service(service: str, selection: Selection) -> list[Event]:
     known = state_event_pb2.StateEventType.DESCRIPTOR.values_by_name
     for name in selection.types:
         if f"STATE_EVENT_TYPE_{name}" not in known:
-            raise typer.BadParameter(f"--type: {name} is no type that a service knows; ask the export itself: --input")
+            raise typer.BadParameter(f"--type: {name} is not a type that a service knows; ask the export: --input")
     request = pb.GetTimelineRequest(
         range=range_of(selection.start_us, selection.end_us),
         cluster_id=selection.cluster_id or "",

@@ -175,7 +175,7 @@ class Threshold:
         """
         found = _SHAPE.fullmatch(text)
         if found is None:
-            raise ValueError(f"{text!r} is no condition; write for example 'under_min_ms>0'")
+            raise ValueError(f"{text!r} is not a condition; write for example 'under_min_ms>0'")
         stat = f"s{int(found[1][1:]):02}" if found[1] else None
         return cls(text=text.strip(), stat=stat, name=found[2], compare=found[3], number=float(found[4]))
 

@@ -270,7 +270,7 @@ class Runs:
         if found is None:
             raise questions.not_found(
                 "run_id",
-                f"{run_id!r} is no run since this server started, or was forgotten; the last {self._kept} are kept",
+                f"{run_id!r} is not a run since this server started, or was forgotten; the last {self._kept} are kept",
                 "use the run_id that SubmitRun gave, or submit it again: a run only replaces the hours that it writes",
             )
         return found

@@ -53,7 +53,7 @@ class AnalyticsServer:
 
         Raises:
             PortTaken: the address cannot be bound.
-            NothingThere: an input is no directory and no URI.
+            NothingThere: an input is neither a directory nor a URI.
             TlsWrong: the files of TLS or of tokens cannot be used.
         """
         settings = self._settings

@@ -299,7 +299,7 @@ def grouping_of(number: int) -> Grouping:
     if found is None:
         raise wrong(
             "grouping",
-            f"{number} is no grouping",
+            f"{number} is not a grouping",
             "leave it out for partitions, or use GROUPING_TOPIC, GROUPING_CLUSTER",
         )
     return Grouping(found)
@@ -328,5 +328,5 @@ def _event_type(number: int) -> str:
     names = state_event_pb2.StateEventType.DESCRIPTOR.values_by_number
     name = names[number].name.removeprefix("STATE_EVENT_TYPE_") if number in names else ""
     if name not in EVENT_TYPES:
-        raise wrong("types", f"{number} is no type of event", "use the names of StateEventType")
+        raise wrong("types", f"{number} is not a type of event", "use the names of StateEventType")
     return name

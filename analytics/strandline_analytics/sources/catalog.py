@@ -207,6 +207,6 @@ def _manifest(place: Place, folder: str, path: str, paths: dict[str, int]) -> Ma
         return Manifest.from_json(place.read(f"{folder}{path}").decode())
     except ValueError as error:
         raise DamagedFile(
-            f"{place.root}/{folder}{path} is no manifest: {error}. Rule: one JSON object per data file. Delete it; its "
-            "file then counts as not proven"
+            f"{place.root}/{folder}{path} is not a manifest: {error}. Rule: one JSON object per data file. Delete it; "
+            "its file then counts as not proven"
         ) from error

@@ -306,7 +306,7 @@ def _believed(rows: DataFrame, cluster: str, is_damaged: Column, whole: bool) ->
         return F.raise_error(F.concat(*(F.lit(part) if isinstance(part, str) else part for part in said)))
 
     broken = trouble(
-        file, " has a line or row that is no exported event. Rule: each has all columns that the schema requires. ",
+        file, " has a line or row that is not an exported event. Rule: each has all columns that the schema requires. ",
         "Export the file again, or take it away with its manifest; its hour then counts as incomplete",
     )  # fmt: skip
     foreign = trouble(

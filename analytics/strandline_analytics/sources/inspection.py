@@ -143,7 +143,7 @@ def inspect(files: Sequence[ExportedFile]) -> None:
                 f"appear whole. {_REMEDY}"
             )
         if file.manifest is None and file.path.endswith(layout.PARQUET) and not _is_parquet(file):
-            raise DamagedFile(f"{file.shown} is no whole Parquet file: it does not begin and end with PAR1. {_REMEDY}")
+            raise DamagedFile(f"{file.shown} is not a whole Parquet file: PAR1 is missing at its ends. {_REMEDY}")
 
 
 def notices(files: Sequence[ExportedFile]) -> list[str]:

@@ -151,7 +151,7 @@ def open_place(spark: SparkSession, name: str) -> Place:
     """The place that a path or URI names; ``s3:`` is read by Hadoop's ``s3a:``.
 
     Raises:
-        NothingThere: it is no directory of this machine, and no URI.
+        NothingThere: it is neither a directory of this machine nor a URI.
     """
     root = path_here(name)
     if root is None and not has_jvm(spark):
@@ -160,7 +160,7 @@ def open_place(spark: SparkSession, name: str) -> Place:
     if root is None:
         return HadoopPlace(spark, uri_of(name))
     if not root.is_dir():
-        raise NothingThere(f"{name} is no directory; give what services have as export_dir, or a URI such as s3a://...")
+        raise NothingThere(f"{name} is not a directory; give the export_dir of services, or a URI such as s3a://...")
     return LocalPlace(root)
 
 

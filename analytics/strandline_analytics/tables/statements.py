@@ -283,7 +283,7 @@ def _columns_of(spark: SparkSession, table: str) -> dict[str, str]:
         if _NO_TABLE not in str(error):
             raise
         raise OtherFiles(
-            f"{table} has files and is no table of Delta, perhaps one of --format iceberg: give another --out or "
+            f"{table} has files and is not a table of Delta, perhaps one of --format iceberg: give another --out or "
             "--namespace"
         ) from error
 

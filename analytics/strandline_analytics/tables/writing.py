@@ -55,7 +55,7 @@ def write_tables(
     """
     found = ResultFormat(kind)
     if not found.is_table:
-        raise ValueError(f"{kind} is no format of tables; there are: iceberg, delta")
+        raise ValueError(f"{kind} is not a format of tables; there are: iceberg, delta")
     question = whole_hours(
         Question(
             inputs=tuple(inputs),

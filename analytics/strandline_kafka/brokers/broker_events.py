@@ -276,7 +276,7 @@ def _echo(change: Decision | Removal, shrink: ShrinkProposed | None) -> state_ev
         old_isr, new_isr, elr = change.old_isr, change.new_isr, change.elr
         epochs, cause, initiator = (change.leader_epoch, change.partition_epoch), "lag", LEADER
     else:
-        assert change.before is not None, "a creation is no change"
+        assert change.before is not None, "a creation is not a change"
         after, why = change.after, change.why
         old_isr, new_isr, elr = change.before.isr, after.isr, after.elr
         epochs = (after.leader_epoch, after.partition_epoch)

@@ -106,7 +106,7 @@ def _series(where: Path, layout: Layout) -> tuple[dict[str, list[Path]], tuple[s
     if where.is_file():
         return {where.name: [where]}, ()
     if not where.is_dir():
-        raise Unreadable(f"{where} is no directory and no file; give the folder of a broker's logs")
+        raise Unreadable(f"{where} is neither a directory nor a file; give the folder of a broker's logs")
     found: dict[str, list[Path]] = {}
     others: list[Path] = []
     for path in sorted(path for path in where.iterdir() if path.is_file()):

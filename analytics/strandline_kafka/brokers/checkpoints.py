@@ -87,7 +87,7 @@ def read_checkpoints(node_id: int, where: Path, cluster_id: str | None) -> Check
         Unreadable: it holds no partition, is of another node or cluster, or a file is damaged.
     """
     if not where.is_dir():
-        raise Unreadable(f"{where} is no directory; give a log.dir of node {node_id}")
+        raise Unreadable(f"{where} is not a directory; give a log.dir of node {node_id}")
     _check_owner(node_id, where, cluster_id)
     hws = _hws(where / HWS_FILE)
     inner = where / "partitions"

@@ -263,7 +263,7 @@ class JsonLines:
     """Lines that are JSON objects, or end in one."""
 
     def parts(self, text: str) -> LineParts | None:
-        """The parts of a line; None for one that is no object with a time and a message."""
+        """The parts of a line; None for one that is not an object with a time and a message."""
         said = _object(text[max(0, text.find("{")) :])
         at = _json_moment(said)
         message = _first_text(said, _MESSAGES)

@@ -450,7 +450,7 @@ def _progress(work: Import) -> Iterator[None]:
 def _tell_sources(copies: list[Copy], work: Import) -> None:
     proof = work.result.proof
     for copy in copies:
-        tail = f", {copy.tail_bytes} bytes at its end are no whole batch" if copy.tail_bytes else ""
+        tail = f", {copy.tail_bytes} bytes at its end are not a whole batch" if copy.tail_bytes else ""
         typer.echo(f"{copy.name}: {len(copy.segments)} segments, {len(copy.snapshots)} snapshots{tail}")
         if copy.foreign is not None:
             typer.echo(

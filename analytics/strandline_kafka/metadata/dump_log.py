@@ -48,7 +48,7 @@ def content_of(text: str) -> Content | None:
 
     Raises:
         Unreadable: the record is of a version that is not read, or the tool could not read it.
-        ValueError, TypeError, KeyError, AttributeError, RecursionError: it is no JSON of a record.
+        ValueError, TypeError, KeyError, AttributeError, RecursionError: it is not JSON of a record.
     """
     for expression, read in _CONTENTS:
         if found := expression.fullmatch(text):
@@ -249,7 +249,7 @@ class _Reader:
 
     def _other(self, number: int, text: str) -> None:
         if text.startswith("baseOffset: "):
-            raise self._refused(number, " is no batch that Kafka's tool prints of a metadata log")
+            raise self._refused(number, " is not a batch that Kafka's tool prints of a metadata log")
         if found := _CUT_OFF.match(text):
             self.tail_bytes = int(found[1])
         elif not text:
@@ -316,6 +316,6 @@ class _Reader:
         if content is None and not found[3] and header.attributes & CONTROL_BIT:
             raise self._refused(number, " has nothing behind its sizes: the tool ended there, its errors say why")
         if content is None:
-            raise self._refused(number, " is no record; print it with --cluster-metadata-decoder")
+            raise self._refused(number, " is not a record; print it with --cluster-metadata-decoder")
         self._text.append(text)
         self._records.append(MetadataRecord(offset, at_ms, header.stamped_epoch, *content))

@@ -77,7 +77,7 @@ class Copy:
     voters: frozenset[int] = frozenset()
     """The voters by the quorum's own file; a newer word is in the log."""
     tail_bytes: int = field(default=0, init=False)
-    """Bytes at the end that are no whole batch, once the batches were read."""
+    """Bytes at the end that are not a whole batch, once the batches were read."""
     foreign: LeftOut | None = field(default=None, init=False)
     """Lines of a printed text that are not of Kafka's tool, once the batches were read."""
 
@@ -108,7 +108,7 @@ class Copy:
         self.tail_bytes = size - position
         if self.tail_bytes and not is_last:
             raise Unreadable(
-                f"{path}: {self.tail_bytes} bytes at position {position} are no whole batch, and a file follows"
+                f"{path}: {self.tail_bytes} bytes at position {position} are not a whole batch, and a file follows"
             )
 
 
@@ -142,7 +142,7 @@ def open_copy(directory: Path) -> Copy:
     inner = directory / FOLDER
     folder = inner if inner.is_dir() else directory
     if not folder.is_dir():
-        raise Unreadable(f"{directory} is no directory; give a log.dir of a controller, or the folder {FOLDER} in it")
+        raise Unreadable(f"{directory} is not a directory; give a log.dir of a controller, or its folder {FOLDER}")
     names = sorted(path for path in folder.iterdir() if path.is_file())
     segments = [path for path in names if _SEGMENT.fullmatch(path.name)]
     snapshots = [SnapshotFile(path, int(found[1])) for path in names if (found := _SNAPSHOT.fullmatch(path.name))]
@@ -227,7 +227,7 @@ def _next_batch(file: BinaryIO, path: Path, position: int, size: int) -> FoundBa
         said = "the CRC of the batch is wrong; the file is damaged there, give another node's copy"
         raise _damaged(path, position, header, said)
     if not is_dense(header) or header.leader_epoch is None or header.base_offset < 0:
-        said = "the batch has no epoch, or its counts do not agree; this is no metadata log"
+        said = "the batch has no epoch, or its counts do not agree; this is not a metadata log"
         raise _damaged(path, position, header, said)
     return FoundBatch(header, content, path)
 

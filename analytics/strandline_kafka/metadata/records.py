@@ -78,7 +78,7 @@ def check_moment(at_ms: int) -> None:
         Unreadable: it is before 1970, or after the year 9999.
     """
     if not 0 <= at_ms < _YEAR_10000_MS:
-        raise Unreadable(f"its time, {at_ms} ms since 1970, is no date")
+        raise Unreadable(f"its time, {at_ms} ms since 1970, is not a date")
 
 
 def decode_value(value: bytes) -> tuple[int, int, str | None, Message]:
@@ -95,7 +95,7 @@ def decode_value(value: bytes) -> tuple[int, int, str | None, Message]:
     frame = cursor.uvarint()
     if frame != _FRAME_VERSION:
         raise Unreadable(
-            f"frame version {frame} must be {_FRAME_VERSION}; this is no metadata log of Kafka 3.3 or later"
+            f"frame version {frame} must be {_FRAME_VERSION}; this is not a metadata log of Kafka 3.3 or later"
         )
     number, version = cursor.uvarint(), cursor.uvarint()
     kind = RECORDS.get(number)

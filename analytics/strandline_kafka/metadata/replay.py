@@ -290,7 +290,7 @@ def _nodes(ids: tuple[int, ...] | None) -> tuple[NodeId, ...]:
 
 
 def _whole_number(value: str | None) -> int | None:
-    """A value that is no number is one that Kafka would have refused; then the setting is not known."""
+    """A value that is not a number is one that Kafka would have refused; then the setting is not known."""
     is_number = value is not None and len(value) <= _MOST_DIGITS and value.isascii() and value.isdigit()
     return int(value) if is_number and value is not None else None
 

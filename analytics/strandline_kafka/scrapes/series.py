@@ -96,7 +96,7 @@ class Mapping:
         """The partition of a series.
 
         Raises:
-            Unreadable: a label is missing, or the partition is no number.
+            Unreadable: a label is missing, or the partition is not a number.
         """
         topic, partition = labels.get(self.topic), labels.get(self.partition)
         if topic is None or partition is None or not _is_number(partition):
@@ -295,7 +295,7 @@ class Reader:
     def _take_line(self, text: str) -> None:
         found = _LINE.fullmatch(text)
         if found is None:
-            raise Unreadable(f"{text!r:.80} is no line of a metric")
+            raise Unreadable(f"{text!r:.80} is not a line of a metric")
         labels = dict(_labels(found["labels"] or ""))
         if found["name"] is not None:
             labels[NAME] = found["name"]
@@ -318,11 +318,11 @@ class Reader:
                 # The mark of a scrape that failed.
                 continue
             if not (0 <= value < _MOST_OFFSET and value.is_integer()):
-                raise Unreadable(f"{text!s:.40} of {_shown(*key)} is no offset; another metric is meant")
+                raise Unreadable(f"{text!s:.40} of {_shown(*key)} is not an offset; another metric is meant")
             since_s = _number(at_s, "time")
-            # What is no number is not within either.
+            # What is not a number is not within either.
             if not 0 < since_s < _MOST_S:
-                raise Unreadable(f"{at_s!s:.40} is no time in seconds since 1970")
+                raise Unreadable(f"{at_s!s:.40} is not a time in seconds since 1970")
             at_ms = round(since_s * 1000)
             self._samples += at_ms not in part
             part[at_ms] = int(value)
@@ -362,7 +362,7 @@ def _labels(text: str) -> Iterator[tuple[str, str]]:
     while at < len(text):
         found = _LABEL.match(text, at)
         if found is None:
-            raise Unreadable(f"{text[at:]!r:.60} are no labels")
+            raise Unreadable(f"{text[at:]!r:.60} are not labels")
         yield found[1], _ESCAPED.sub(lambda one: "\n" if one[1] == "n" else one[1], found[2])
         at = found.end()
 

@@ -209,7 +209,7 @@ class Admin:
         """The effective settings of a topic, by name; with ``settings`` empty, all of them.
 
         Raises:
-            Refused: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG for a name that is no setting.
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG for a name that is not a setting.
         """
         resource = pb.DescribeConfigsResource(
             resource_type=pb.CONFIG_RESOURCE_TYPE_TOPIC, resource_name=name, configuration_keys=list(settings)

@@ -402,7 +402,7 @@ class Consumer(Generic[K, V]):
         self._running()
         member = self._member()
         if member is None or self._group_id is None:
-            raise ValueError("this consumer is no member of a group; subscribe first")
+            raise ValueError("this consumer is not a member of a group; subscribe first")
         return GroupMetadata(self._group_id, *member, self._grouped().superseded())
 
     async def commit(

@@ -196,7 +196,7 @@ def profile_path(name: str) -> Path:
         ProfileWrong: no profile can have this name.
     """
     if not _NAME.fullmatch(name):
-        raise ProfileWrong(f"{name!r} is no name of a profile; use letters, digits, '_', '-' and '.', at most 64")
+        raise ProfileWrong(f"{name!r} is not a name of a profile; use letters, digits, '_', '-' and '.', at most 64")
     return profiles_folder() / f"{name}.toml"
 
 
@@ -238,14 +238,14 @@ def _values(document: dict[str, Any]) -> dict[str, Any]:
     known = [field.name for field in fields(Profile) if field.name != "name"]
     unknown = sorted(document.keys() - set(known))
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is no field of a profile; known are {', '.join(known)}")
+        raise ValueError(f"{unknown[0]!r} is not a field of a profile; known are {', '.join(known)}")
     values = dict(document)
     bootstrap = values.get("bootstrap", [])
     entries = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
     if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
-        raise ValueError("bootstrap is no list of addresses; write for example bootstrap = ['127.0.0.1:9092']")
+        raise ValueError("bootstrap is not a list of addresses; write for example bootstrap = ['127.0.0.1:9092']")
     values["bootstrap"] = tuple(entry.strip() for entry in entries if entry.strip())
     wrong = next((name for name in known if name != "bootstrap" and not isinstance(values.get(name, ""), str)), None)
     if wrong is not None:
-        raise ValueError(f"{wrong} is no path; write it in quotes")
+        raise ValueError(f"{wrong} is not a path; write it in quotes")
     return values

@@ -779,7 +779,7 @@ class Admin(Blocking):
         """The effective settings of a topic, by name; with ``settings`` empty, all of them.
 
         Raises:
-            Refused: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG for a name that is no setting.
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG for a name that is not a setting.
         """
         return self._run(self._inner.describe_configs, name, settings)
 

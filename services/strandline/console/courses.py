@@ -175,7 +175,7 @@ def _of_partition(
         yield Transition(at_wall_ms=wall_ms, kind="leader", sentence=said, topic=topic, tp=now.tp)
     if bool(was.original) != bool(now.original):
         yield Transition(at_wall_ms=wall_ms, kind="move", sentence=_move_text(was, now), topic=topic, tp=now.tp)
-    # Of those that are no replicas any more the move says why.
+    # Of those that are not replicas any more the move says why.
     gone = [node_id for node_id in was.isr if node_id not in now.isr and node_id in now.replicas]
     come = [node_id for node_id in now.isr if node_id not in was.isr]
     if {*was.isr} != {*now.isr}:

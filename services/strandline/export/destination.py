@@ -179,7 +179,7 @@ def open_destination(name: str) -> Destination:
     try:
         filesystem, root = arrow_fs.FileSystem.from_uri(name if _arrow_knows(name) else f"fsspec+{name}")
     except (ArrowInvalid, ImportError, ValueError) as error:
-        raise ValueError(f"{name} is no destination: {error}") from error
+        raise ValueError(f"{name} is not a destination: {error}") from error
     return ArrowFileSystem(filesystem, root, name)
 
 
@@ -194,7 +194,7 @@ def _s3(uri: str, arrow_fs: Any) -> ArrowFileSystem:
     options = dict(parse_qsl(parts.query))
     known = {"endpoint_override", "scheme", "region", "anonymous", "force_virtual_addressing"}
     if unknown := sorted(options.keys() - known):
-        raise ValueError(f"{uri}: {unknown} are no options; known are {sorted(known)}")
+        raise ValueError(f"{uri}: {unknown} are not options; known are {sorted(known)}")
     flags = {name: options.pop(name) == "true" for name in ("anonymous", "force_virtual_addressing") if name in options}
     filesystem = arrow_fs.S3FileSystem(
         connect_timeout=CONNECT_TIMEOUT_S,

@@ -106,7 +106,7 @@ def parse_lines(content: bytes) -> list[Row]:
     """The rows of a file of JSON lines; a line that was cut off at the end is passed over.
 
     Raises:
-        ValueError: another line is no JSON object.
+        ValueError: another line is not a JSON object.
     """
     lines = content.split(b"\n")
     rows: list[Row] = []
@@ -122,6 +122,6 @@ def parse_lines(content: bytes) -> list[Row]:
                 break
             raise
         if not isinstance(row, dict):
-            raise ValueError(f"line {number} is no object")
+            raise ValueError(f"line {number} is not an object")
         rows.append(row)
     return rows

@@ -175,7 +175,7 @@ class FileExport:
         """Make the files that were growing when the process before was killed; done once."""
         for found in spool.left():
             if isinstance(found, Path):
-                self._said(f"{found} is no spool of events that can be read, and is removed")
+                self._said(f"{found} is not a spool of events that can be read, and is removed")
                 spool.forget(found)
                 continue
             seqs = [seq for run in found.runs for seq in run.seqs]

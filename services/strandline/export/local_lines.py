@@ -64,7 +64,7 @@ class LocalLines:
         self._file: TextIO | None = None
         self.is_broken = False
         self.stats = OutletStats()
-        """Empty: this record is no destination, and its rows are in the files as well."""
+        """Empty: this record is not a destination, and its rows are in the files as well."""
 
     def write(self, run: Run) -> None:
         """Append a line for each event that is no sample."""

@@ -36,7 +36,7 @@ class LogLines:
     def __init__(self, tell: Reported) -> None:
         self._tell = tell
         self.stats = OutletStats()
-        """Empty: the log is no destination of the export."""
+        """Empty: the log is not a destination of the export."""
 
     def write(self, run: Run) -> None:
         """A line for each row that has one."""

@@ -101,7 +101,7 @@ def _fault(row: Row) -> str:
             return f"{name} is missing, or no {'word' if kind is str else 'number'}"
     for name in _NUMBERS:
         if name in row and not isinstance(row[name], int):
-            return f"{name} is no number"
+            return f"{name} is not a number"
     by_type = row.get("dropped_by_type")
     if by_type is not None and not (isinstance(by_type, dict) and all(type(n) is int for n in by_type.values())):
         return "dropped_by_type does not hold numbers by name"

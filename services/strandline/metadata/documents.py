@@ -70,7 +70,7 @@ def read(text: str, kind: type[_T], present: Present | None = None) -> _T:
     """The value of a document's text; ``present`` converts the fields of an earlier schema into the present ones.
 
     Raises:
-        DamagedDocument: the checksum does not match, the text is no JSON object, or a field is missing or of a wrong
+        DamagedDocument: the checksum does not match, the text is not a JSON object, or a field is missing or of a wrong
             type.
     """
     try:

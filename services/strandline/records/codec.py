@@ -241,7 +241,7 @@ def marker_of(batch: records_batch.Buffer) -> Marker:
     """What one whole control batch says; its CRC was checked before.
 
     Raises:
-        Refused: CORRUPT_MESSAGE, it is no marker of a transaction.
+        Refused: CORRUPT_MESSAGE, it is not a marker of a transaction.
     """
     if len(batch) != MARKER_BYTES:
         raise _unknown(f"it is {len(batch)} bytes long, a marker is {MARKER_BYTES}")
@@ -268,4 +268,4 @@ def with_marker(header: BatchHeader, batch: records_batch.Buffer) -> BatchHeader
 
 
 def _unknown(why: str) -> Refused:
-    return Refused(ErrorCode.CORRUPT_MESSAGE, f"a control batch is no marker of a transaction: {why}")
+    return Refused(ErrorCode.CORRUPT_MESSAGE, f"a control batch is not a marker of a transaction: {why}")

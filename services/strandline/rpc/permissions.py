@@ -48,7 +48,7 @@ class Identity:
     role: CallerRole
     name: str
     node_id: int | None = field(init=False, repr=False, compare=False)
-    """The node's id; None if the holder is no replica. Stored, because every replica's fetch is compared with it."""
+    """The node's id; None if the holder is not a replica. Stored, because every replica's fetch is compared with it."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.cluster) or not _NAME.fullmatch(self.name):

@@ -118,7 +118,7 @@ def read_keys(issuer: Issuer) -> KeySet:
     except (OSError, http.client.HTTPException) as error:
         raise KeysAway(f"no answer ({type(error).__name__})") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise KeysAway("the content is no set of keys (RFC 7517)") from error
+        raise KeysAway("the content is not a set of keys (RFC 7517)") from error
     if not found:
         raise KeysAway(f"no key there has a kid and is a public one for {' or '.join(issuer.algorithms)}")
     return KeySet(content, found)

@@ -65,11 +65,11 @@ def unknown_variable(environment: Iterable[str], own: Iterable[str]) -> str | No
             continue
         field = name.removeprefix(PREFIX).lower()
         if any(field in kind.tuned_names() for kind in _services()):
-            return f"variable {name} is no setting; give {PREFIX}TUNE={field}=VALUE"
+            return f"variable {name} is not a setting; give {PREFIX}TUNE={field}=VALUE"
         words = [word.removeprefix(PREFIX) for word in sorted(known)]
         near = difflib.get_close_matches(name.removeprefix(PREFIX), words, n=1)
         meant = f"; did you mean {PREFIX}{near[0]}?" if near else "; `strandline settings` lists those there are"
-        return f"variable {name} is no setting{meant}"
+        return f"variable {name} is not a setting{meant}"
     return None
 
 
@@ -258,7 +258,7 @@ def parse_flags(
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=help_text, **form)
     found = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     for name in sorted(kind.tuned_names() & found.keys()):
-        parser.exit(2, f"{program}: --{name.replace('_', '-')} is no flag; give --tune {name}=VALUE\n")
+        parser.exit(2, f"{program}: --{name.replace('_', '-')} is not a flag; give --tune {name}=VALUE\n")
     file = found.pop("config", None)
     return found | ({"tune": ",".join(found["tune"])} if "tune" in found else {}), file
 

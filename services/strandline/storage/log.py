@@ -448,7 +448,7 @@ class Log:
         """The producer state at the LEO: the newest sound snapshot, and the batches behind it folded in.
 
         Raises:
-            StorageDamaged: a header is not what was written, or a control batch is no marker.
+            StorageDamaged: a header is not what was written, or a control batch is not a marker.
         """
         offset, rows, transactions = newest_snapshot(self.directory, self.leo)
         ledger = ProducerLedger(rows, transactions)

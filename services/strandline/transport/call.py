@@ -86,7 +86,7 @@ class ClientStream(Stream):
         if status != b"200" or not type_.startswith(headers.TYPE):
             code = status_of_http(int(status))
             if b"grpc-status" not in given:
-                said = f"HTTP status {status.decode()} and content-type {type_.decode('latin-1')!r}, which is no gRPC"
+                said = f"HTTP status {status.decode()} and content-type {type_.decode('latin-1')!r}, which is not gRPC"
                 self.over((code, f"the server answered with {said}", ()), reset=Code.CANCEL)
                 return
         self.has_headers = True

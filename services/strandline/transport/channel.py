@@ -517,7 +517,7 @@ def _read_target(target: str) -> tuple[str, int, str]:
             break
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or "/" in text or not host:
-        raise ValueError(f"'{target}' is no target of this transport; write host:port")
+        raise ValueError(f"'{target}' is not a target of this transport; write host:port")
     return host.strip("[]"), int(port), text
 
 

@@ -138,7 +138,7 @@ def settings_of(payload: bytes, *, from_server: bool) -> Iterator[tuple[int, int
         ConnectionFailed: a length or a value that RFC 9113 does not allow.
     """
     if len(payload) % 6:
-        raise ConnectionFailed(Code.FRAME_SIZE_ERROR, "the length of SETTINGS is no multiple of 6")
+        raise ConnectionFailed(Code.FRAME_SIZE_ERROR, "the length of SETTINGS is not a multiple of 6")
     for key, value in _SETTING.iter_unpack(payload):
         if key == Setting.ENABLE_PUSH and value > (0 if from_server else 1):
             raise ConnectionFailed(Code.PROTOCOL_ERROR, "ENABLE_PUSH has another value than 0 and 1")

@@ -217,7 +217,7 @@ def read_metadata(fields: Sequence[Field]) -> Metadata:
     """The caller's own fields; ``-bin`` values as bytes, padded or not, and several in one field apart.
 
     Raises:
-        BadHeaders: a ``-bin`` value that is no base64.
+        BadHeaders: a ``-bin`` value that is not base64.
     """
     found: list[tuple[str, str | bytes]] = []
     for name, value in fields:
@@ -234,7 +234,7 @@ def _unbase64(value: bytes) -> bytes:
     try:
         return base64.b64decode(value.rstrip(b"=") + b"=" * (-len(value.rstrip(b"=")) % 4), validate=True)
     except binascii.Error as error:
-        raise BadHeaders("a -bin value is no base64") from error
+        raise BadHeaders("a -bin value is not base64") from error
 
 
 def read_message(value: bytes) -> str:

@@ -159,5 +159,5 @@ def status_of_reset(code: int) -> grpc.StatusCode:
 
 
 def status_of_http(code: int) -> grpc.StatusCode:
-    """The status of a call whose answer is no gRPC (grpc, http-grpc-status-mapping)."""
+    """The status of a call whose answer is not gRPC (grpc, http-grpc-status-mapping)."""
     return _OF_HTTP.get(code, grpc.StatusCode.UNKNOWN)

@@ -60,7 +60,7 @@ class ServerStream(Stream):
         self.is_given_up = False
         """Whether it was reset, or its deadline passed, while its handler ran."""
         self.refusal: tuple[int, bytes] | None = None
-        """Status and body for a request that is no gRPC; sent when the request has ended, as HTTP's clients expect."""
+        """Status and body for a request that is not gRPC; sent when the request has ended, as HTTP's clients expect."""
 
     def end_of_data(self) -> None:
         """As `Stream.end_of_data`; a refusal has waited for it."""
@@ -95,7 +95,7 @@ class ServerStream(Stream):
         connection.outgoing.end(self, ending)
 
     def refuse(self) -> None:
-        """Answer a request that is no gRPC, as HTTP, if `refusal` was not sent yet."""
+        """Answer a request that is not gRPC, as HTTP, if `refusal` was not sent yet."""
         if self.refusal is None or self.is_closed:
             return
         (status, body), self.refusal = self.refusal, None

@@ -40,7 +40,7 @@ _DRAIN_S = 1.0
 """How long streams that are on their way when the server stops may take to arrive."""
 _CANCEL_S = 5.0
 _REFUSED_AFTER_S = 1.0
-"""How long a request that is no gRPC may take to end before it is answered; what it sends is thrown away."""
+"""How long a request that is not gRPC may take to end before it is answered; what it sends is thrown away."""
 _TOO_SOON_WITHOUT_CALLS_S = 7_200.0
 """gRPC's least time between pings on a connection without calls, where those are not welcome."""
 _REFUSED_COST = 2
@@ -233,7 +233,7 @@ def _length_of(given: Mapping[bytes, bytes]) -> int | None:
     if length is None:
         return None
     if not length.isdigit():
-        raise BadHeaders("content-length is no number")
+        raise BadHeaders("content-length is not a number")
     return int(length)
 
 

@@ -356,13 +356,13 @@ def _unpacked(message: bytes, most: int) -> bytes:
     """A message that was compressed by gzip, as far as the limit of a message allows.
 
     Raises:
-        Ended: it is no gzip, or expands beyond the limit.
+        Ended: it is not gzip, or expands beyond the limit.
     """
     expander = zlib.decompressobj(31)
     try:
         content = expander.decompress(message, most + 1)
     except zlib.error as error:
-        raise Ended(grpc.StatusCode.INTERNAL, f"the message is no gzip: {error}") from error
+        raise Ended(grpc.StatusCode.INTERNAL, f"the message is not gzip: {error}") from error
     if len(content) > most:
         raise Ended(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the message expands to more than max ({most})")
     if not expander.eof:

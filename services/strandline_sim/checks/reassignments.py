@@ -13,7 +13,7 @@ def reassignment_fault(before: PartitionImage | None, after: PartitionImage) -> 
     replicas = set(after.replicas)
     places = {*after.isr, *after.elr, *(() if after.leader is None else (after.leader,))}
     if strangers := sorted(places - replicas):
-        return f"nodes {strangers} lead, or are in ISR or ELR, and are no replicas"
+        return f"nodes {strangers} lead, or are in ISR or ELR, and are not replicas"
     if before is None or after.original or replicas == (original := set(before.original or before.replicas)):
         # Nothing ended, or it was cancelled, which an operator may force.
         return None

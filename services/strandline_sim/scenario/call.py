@@ -89,7 +89,7 @@ class VerbCall:
         return actor
 
     def nodes(self, word: Word) -> list[Actor]:
-        """Several nodes: ``A,B``; ``none`` is no node."""
+        """Several nodes: ``A,B``; ``none`` is not a node."""
         if word.text == "none":
             return []
         column = word.column

@@ -179,7 +179,7 @@ def test_a_manifest_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
     (manifest,) = (tmp_path / "c").rglob("*.json")
     manifest.write_text("{}")
 
-    with pytest.raises(DamagedFile, match="is no manifest") as reported:
+    with pytest.raises(DamagedFile, match="is not a manifest") as reported:
         found(tmp_path)
     assert f"{path.name}.json" in str(reported.value)
 

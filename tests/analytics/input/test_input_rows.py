@@ -206,7 +206,7 @@ def test_a_line_that_is_no_event_is_refused_by_name(spark: SparkSession, tmp_pat
 
     reported = refusal(spark, tmp_path)
     assert path.name in reported
-    assert "is no exported event" in reported
+    assert "is not an exported event" in reported
 
 
 def looked_at(cluster: str, count: int = 9) -> list[Row]:
@@ -250,7 +250,7 @@ def test_a_damaged_line_ends_a_statistic_by_the_files_name(
     reported = explained(caught.value)
     assert isinstance(reported, DamagedFile), caught.value
     assert path.name in str(reported)
-    assert "is no exported event" in str(reported)
+    assert "is not an exported event" in str(reported)
 
 
 @pytest.mark.timeout(300)

@@ -250,7 +250,7 @@ def test_the_provider_of_a_table_is_what_its_catalog_says(spark: SparkSession, t
 
 def test_files_that_are_no_table_are_refused() -> None:
     """Delta makes no table where files lie, and the line says what to give; other failures stay as they are."""
-    with pytest.raises(OtherFiles, match=r"^t has files and is no table of Delta.* give another --out or --namespace$"):
+    with pytest.raises(OtherFiles, match=r"^t has files and is not a table of Delta.* another --out or --namespace$"):
         made(Session(tables="[DELTA_TABLE_NOT_FOUND] Delta table `t` doesn't exist."))
     with pytest.raises(AnalysisException, match="OTHER"):
         made(Session(tables="[OTHER]"))

@@ -98,7 +98,7 @@ class DrainAndRemove(Scenario):
         return 0 if node_id in known else len(known)
 
     async def _bring_back(self, run: Run, node_id: int) -> None:
-        """Start it as a new node: with its id and its directory, whose logs are no replicas of anything."""
+        """Start it as a new node: with its id and its directory, whose logs are not replicas of anything."""
         await run.cluster.start_node(node_id)
         await until(lambda: run.probe.is_unfenced(node_id), f"node {node_id} is a member again")
         plan = json.loads(await _strandline(run, "rebalance", "--yes", "-o", "json"))

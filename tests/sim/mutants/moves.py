@@ -44,7 +44,7 @@ def _without_the_added(real: Real, draft: Draft, partition: PartitionImage) -> A
 def _members_stay(real: Real, draft: Draft, partition: PartitionImage, *given: Any) -> PartitionImage:
     """R97: a cancel leaves an added replica in the ISR (C77, C78; KAFKA-9672).
 
-    The ISR stays as it was, although some of its members are no replicas any more.
+    The ISR stays as it was, although some of its members are not replicas any more.
     """
     ended: PartitionImage = real(draft, partition, *given)
     if set(ended.isr) != set(partition.isr):

@@ -125,7 +125,7 @@ def _read_holder(folder: Path) -> CertificateHolder:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         identity = only_identity(names.get_values_for_type(x509.UniformResourceIdentifier))
     except (OSError, ValueError, x509.ExtensionNotFound, NoIdentity) as error:
-        raise NoCertificates(f"{path} is no certificate of ours: {error}") from error
+        raise NoCertificates(f"{path} is not a certificate of ours: {error}") from error
     addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
     return CertificateHolder(folder, identity, (*names.get_values_for_type(x509.DNSName), *addresses), certificate)
 

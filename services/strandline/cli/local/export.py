@@ -94,7 +94,7 @@ def recover(
     if kind not in [*ExportFormat]:
         raise typer.BadParameter(f"--format: {kind!r} is none of: {', '.join(ExportFormat)}")
     if not data_dir.is_dir():
-        raise typer.BadParameter(f"DATA_DIR: {data_dir} is no directory")
+        raise typer.BadParameter(f"DATA_DIR: {data_dir} is not a directory")
     try:
         files = recovered(data_dir, _open(place), ExportFormat(kind), lambda said: typer.echo(said, err=True))
     except StillRuns as error:

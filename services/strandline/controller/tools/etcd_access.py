@@ -78,7 +78,7 @@ def read_members(text: str) -> tuple[Endpoint, ...]:
     """The members of etcd in a list with commas.
 
     Raises:
-        ValueError: an entry is no address.
+        ValueError: an entry is not an address.
     """
     return tuple(parse_endpoint(entry.strip()) for entry in text.split(",") if entry.strip())
 

@@ -134,7 +134,7 @@ class BackupPlace:
         except StoreFailed as error:
             await self._store.close()
             self._folder.cleanup()
-            raise StoreFailed(f"{self._file} is no backup of a controller's store: {error}") from error
+            raise StoreFailed(f"{self._file} is not a backup of a controller's store: {error}") from error
         return self
 
     async def __aexit__(

@@ -40,7 +40,7 @@ def read_node_directory(path: Path) -> GivenNode:
         lines = (path / META_NAME).read_text(encoding="utf-8").splitlines()
         content = _metadata(path)
     except OSError as error:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{path} is no data directory of a node: {error}") from error
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{path} is not a data directory of a node: {error}") from error
     except CheckpointDamaged as damage:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{damage}; leave it out") from damage
     properties = dict(line.split("=", 1) for line in lines if "=" in line)

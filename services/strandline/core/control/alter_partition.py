@@ -170,7 +170,7 @@ def _check_epochs(partition: PartitionImage, sender: NodeId, proposal: ProposedI
 def _check_shape(partition: PartitionImage, proposal: ProposedIsr) -> Refusal | None:
     members = [member.node_id for member in proposal.new_isr]
     if not set(members) <= set(partition.replicas) or len(set(members)) < len(members):
-        return _invalid(f"new_isr {members} is no subset of the replicas {list(partition.replicas)}")
+        return _invalid(f"new_isr {members} is not a subset of the replicas {list(partition.replicas)}")
     if partition.leader not in members:
         return _invalid(f"new_isr {members} lacks the leader {partition.leader}")
     if proposal.recovering and len(members) > 1:

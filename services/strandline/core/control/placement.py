@@ -133,5 +133,5 @@ def _kind_of(name: str, timings: ControllerTimings) -> tuple[str, int, int]:
     """Whose state a topic holds, which feature level that needs, and how many partitions it has."""
     if name == GROUP_STATE:
         return "groups", GROUPS, timings.group_state_partitions
-    assert name == TRANSACTION_STATE, f"{name} is no internal topic"
+    assert name == TRANSACTION_STATE, f"{name} is not an internal topic"
     return "transactions", TRANSACTIONS, timings.transaction_state_partitions

@@ -90,7 +90,7 @@ def check_name(name: str) -> Refusal | None:
     shown = name if len(name) <= 60 else f"{name[:60]}..."
     return Refusal(
         ErrorCode.INVALID_TOPIC_EXCEPTION,
-        f"name '{shown}' ({len(name)} characters) is no topic name; use 1 to 249 of [a-zA-Z0-9._-], not '.' or '..'",
+        f"name '{shown}' ({len(name)} characters) is not a topic name; use 1 to 249 of [a-zA-Z0-9._-], not '.' or '..'",
     )
 
 
@@ -100,7 +100,7 @@ def check_configs(configs: Iterable[tuple[str, str]]) -> Refusal | None:
         check = CHECKS.get(name)
         if check is None:
             known = ", ".join(sorted(CHECKS))
-            return Refusal(ErrorCode.INVALID_CONFIG, f"'{name}' is no setting of a topic; known are {known}")
+            return Refusal(ErrorCode.INVALID_CONFIG, f"'{name}' is not a setting of a topic; known are {known}")
         broken = check(value)
         if broken:
             return Refusal(ErrorCode.INVALID_CONFIG, f"{name}={value[:60]}: the value {broken}")
@@ -138,7 +138,7 @@ def _in_force(name: str, given: str | None, default: str) -> TopicConfig:
 def check_names(names: Iterable[str]) -> Refusal | None:
     """Refuse names of unknown settings."""
     unknown = [name for name in names if name not in CHECKS]
-    return Refusal(ErrorCode.INVALID_CONFIG, f"{unknown} are no settings of a topic") if unknown else None
+    return Refusal(ErrorCode.INVALID_CONFIG, f"{unknown} are not settings of a topic") if unknown else None
 
 
 def allows_unclean(configs: Iterable[tuple[str, str]]) -> bool:

@@ -58,7 +58,7 @@ def _topic_fault(topic: messages.TopicImage) -> str | None:
         return refusal.message
     wrong = [name for name, value in topic.configs if name in _NUMBERS and not _is_number(value, _NUMBERS[name])]
     if wrong:
-        return f"setting {wrong[0]} of topic '{topic.name}' is no number, or out of range"
+        return f"setting {wrong[0]} of topic '{topic.name}' is not a number, or out of range"
     indexes = {partition.tp.partition for partition in topic.partitions}
     if len(indexes) < len(topic.partitions) or min(indexes, default=0) < 0:
         return f"partitions of topic '{topic.name}' are named twice or numbered below 0"

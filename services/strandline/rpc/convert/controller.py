@@ -131,12 +131,12 @@ def _check_registration(message: pb.RegisterNodeRequest) -> None:
             )
         if not _HOST.fullmatch(endpoint.host):
             raise invalid(
-                f"endpoints.{name}.host {endpoint.host[:60]!r} is no host; advertise a name or an address, "
+                f"endpoints.{name}.host {endpoint.host[:60]!r} is not a host; advertise a name or an address, "
                 "at most 253 of [a-zA-Z0-9._:%-]"
             )
     levels = message.feature_levels
     if not 1 <= levels.min_level <= levels.max_level:
-        raise invalid(f"feature_levels {levels.min_level}-{levels.max_level} is no range of levels from 1 on")
+        raise invalid(f"feature_levels {levels.min_level}-{levels.max_level} is not a range of levels from 1 on")
 
 
 def _check_words(name: str, value: str) -> None:

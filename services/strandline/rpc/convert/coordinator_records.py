@@ -190,7 +190,7 @@ def _decoded(key: bytes, value: bytes | None, offset: Offset) -> Record:
         read = pb.CoordinatorRecordKey.FromString(key)
         given = None if value is None else pb.CoordinatorRecordValue.FromString(value)
     except DecodeError as error:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"the record at {offset} is no record of a coordinator") from error
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"the record at {offset} is not a record of a coordinator") from error
     kind = read.WhichOneof("key")
     if kind is None or (given is not None and given.WhichOneof("value") != kind):
         message = f"the record at {offset} is of a kind that this release does not know; run a newer one"

@@ -110,7 +110,7 @@ def timed_out(coordinator: Coordinator) -> Coordinator:
 @cache
 def heard(coordinator: Coordinator, partition: int, marker: Entry, refusal: Refusal | None) -> Coordinator:
     """A partition answered a marker."""
-    assert marker.commits is not None, "a record is no marker"
+    assert marker.commits is not None, "a record is not a marker"
     machine = _machine(coordinator)
     sent = TxnMarker(ID, ProducerIdentity(PRODUCER, marker.epoch), marker.commits, TPS[partition])
     if marker.coordinator_epoch != coordinator.epoch:
