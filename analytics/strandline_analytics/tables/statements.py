@@ -232,15 +232,15 @@ def set_up(
             _check_formats(spark, kind, tables)
         for table, (comment, columns) in tables.items():
             spark.sql(create_table(table, columns, kind, comment))
-    except PySparkException as error:
-        text = str(error)
-        if any(mark in text for mark in _WITHOUT_RUNTIME):
-            first = text.splitlines()[0]
-            raise NoRuntime(
-                f"--format {kind.value}: this session has no runtime or catalog for it ({first}). Give both to "
-                f"spark-submit, by --packages and --conf; these pairs work: {pairs()}"
-            ) from error
-        raise
+    except Exception as error:
+        # Spark raises some of these as its own errors and some as those of the JVM's bridge, by release.
+        said = next((line for line in str(error).splitlines() if any(mark in line for mark in _WITHOUT_RUNTIME)), None)
+        if said is None:
+            raise
+        raise NoRuntime(
+            f"--format {kind.value}: this session has no runtime or catalog for it "
+            f"({said[max(said.find('['), 0) :]}). Give both to spark-submit, by --packages and --conf; these pairs work: {pairs()}"
+        ) from error
     for table, (_, columns) in tables.items():
         added = add_columns(table, columns, _columns_of(spark, table))
         if added is not None:

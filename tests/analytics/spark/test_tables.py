@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
+from written_export import HOUR_US, Emitter, write_export
 
 from strandline import __version__
 from strandline_analytics.jobs.results import ResultEntry, result_columns
@@ -32,6 +33,7 @@ from strandline_analytics.tables.statements import (
     state_of_hours,
     table_of,
 )
+from strandline_analytics.tables.writing import write_tables
 
 COLUMNS = [
     Value("cluster_id", "string", "", "the cluster's name"),
@@ -220,6 +222,16 @@ def test_a_session_without_a_runtime_or_catalog_is_refused_by_name(said: str) ->
 
     with pytest.raises(AnalysisException, match="PARSE_SYNTAX_ERROR"):
         made(Session(statements="[PARSE_SYNTAX_ERROR]"))
+
+
+def test_a_notebook_writes_only_tables_that_its_session_can_have(spark: SparkSession, tmp_path: Path) -> None:
+    """`write_tables` reads the export before it needs a runtime, which this session lacks; files are not tables."""
+    emitter = Emitter("c", 1)
+    write_export(tmp_path, [emitter.row(HOUR_US, "EXPORT_HEARTBEAT"), emitter.row(3 * HOUR_US, "EXPORT_HEARTBEAT")])
+    with pytest.raises(NoRuntime, match=r"it \(\[DATA_SOURCE_NOT_FOUND\].* these pairs work: iceberg"):
+        write_tables(spark, [str(tmp_path)], "delta", names=["S10"])
+    with pytest.raises(ValueError, match="parquet is not a format of tables; there are: iceberg, delta"):
+        write_tables(spark, [str(tmp_path)], "parquet")
 
 
 def test_a_table_of_another_format_is_refused_by_name() -> None:
