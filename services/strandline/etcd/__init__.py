@@ -1,1 +1,1 @@
-"""SPEAKS to etcd: its messages, one call, one watch, and which member is asked next."""
+"""SPEAKS to etcd: its messages, single calls, watches, and the choice of the member to ask."""

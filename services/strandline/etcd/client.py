@@ -1,7 +1,7 @@
-"""One call to etcd: which member it goes to, how long it may take, and what a missing answer means.
+"""Calls to etcd: the choice of the member, the deadline, and the meaning of a missing answer.
 
-Invariant: every call has a deadline. Reads are linearizable and go round the members until one answers; a write is
-sent once, because whether it was carried out is for its caller to find out (C9).
+Invariant: every call has a deadline. Reads are linearizable and try one member after the other until one answers; a
+write is sent once, because only its caller can find out whether it was carried out (C9).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from strandline.rpc.channels import target
 # ---- member_choice
 # Decides which member of etcd the next call goes to.
 #
-# Invariant: after a call without an answer the next one goes to a member that says that it knows a leader, where there
-# is one within the call's time. A member whose machine is gone keeps its connections open, and one without a leader
-# keeps its calls: taking the members in turn would cost a whole deadline for each of them (C3).
+# Invariant: after an unanswered call, the next one goes to a member that reports a leader, if one is found within the
+# call's time. Connections to a machine that is gone stay open, and a member without a leader does not answer its calls:
+# trying the members in turn would cost a whole deadline for each of them (C3).
 
 LOOK_S = 0.25
-"""How long a member may take to say whether it knows a leader."""
+"""How long a member may take to report whether it knows a leader."""
 
 KnowsLeader = Callable[[Endpoint], Awaitable[bool]]
-"""Asks one member whether it knows a leader; raises `EtcdError` if it does not say."""
+"""Asks one member whether it knows a leader; raises `EtcdError` if it does not answer."""
 
 
 class MemberChoice:
-    """The members of one cluster of etcd, and the one that is asked."""
+    """The members of one etcd cluster, and the one to ask."""
 
     def __init__(self, endpoints: Sequence[Endpoint], knows_leader: KnowsLeader) -> None:
         assert endpoints, "a cluster of etcd has at least one member"
@@ -49,13 +49,13 @@ class MemberChoice:
         return self.endpoints[self._index]
 
     def leave(self, member: Endpoint) -> None:
-        """``member`` did not answer: ask another one next, unless another caller has left this one already."""
+        """Ask another member next, because ``member`` did not answer, unless another caller has already left it."""
         if member == self.member:
             self._left = member
             self._index = (self._index + 1) % len(self.endpoints)
 
     async def settled(self, within_s: float) -> Endpoint:
-        """The member to ask now, found within ``within_s`` seconds if the one before did not answer."""
+        """The member to ask now; if the last one did not answer, another is searched for up to ``within_s`` seconds."""
         deadline_s = asyncio.get_running_loop().time() + within_s
         async with self._looking:
             if self._left is not None:
@@ -63,7 +63,7 @@ class MemberChoice:
         return self.member
 
     async def _look_until(self, deadline_s: float, left: Endpoint) -> None:
-        """Find a member that knows a leader; without one, the next in turn is asked, and its answer says why."""
+        """Find a member that knows a leader; if there is none, the next in turn stays chosen, and will report why."""
         loop = asyncio.get_running_loop()
         order = [*(each for each in self.endpoints if each != left), left]
         while True:
@@ -71,14 +71,14 @@ class MemberChoice:
             if True in said:
                 self._index = self.endpoints.index(order[said.index(True)])
                 break
-            # Members that answer and know no leader elect one; where none answers there is nothing to wait for.
+            # Members that answer but know no leader are electing one; if none answers there is nothing to wait for.
             if False not in said or loop.time() + _AGAIN_S > deadline_s:
                 break
             await asyncio.sleep(_AGAIN_S)
         self._left = None
 
     async def _look(self, member: Endpoint) -> bool | None:
-        """Whether ``member`` knows a leader; None if it does not say."""
+        """Whether ``member`` knows a leader; None if it does not answer."""
         try:
             return await asyncio.wait_for(self._knows_leader(member), LOOK_S)
         except (errors.EtcdError, TimeoutError):
@@ -90,7 +90,7 @@ WRITE_S = 2.0
 """How long a member may take before the next one is asked, and before a write counts as unanswered (C3)."""
 
 _PING_EVERY_MS = 10_000
-"""etcd ends connections that are pinged more often than every 5 s, and drops the calls on them (C3)."""
+"""etcd ends connections with more frequent pings than every 5 s, and drops their calls (C3)."""
 _PING_TIMEOUT_MS = 5_000
 _MOST_BYTES = 64 << 20
 _AGAIN_S = 0.05
@@ -105,14 +105,14 @@ _A = TypeVar("_A", bound=_Answer)
 
 
 class User(NamedTuple):
-    """Whom etcd is asked to take this process for, where it asks for a password."""
+    """The user that this process authenticates as, if etcd requires a password."""
 
     name: str
     password: str
 
 
 class Etcd:
-    """A cluster of etcd, by the addresses of its members. ``credentials`` is asked whenever a member is dialled."""
+    """An etcd cluster, by its members' addresses. ``credentials`` is called whenever a member is dialled."""
 
     def __init__(
         self,
@@ -129,11 +129,11 @@ class Etcd:
         self._read_s = read_s
         self._write_s = write_s
         self._channels: dict[Endpoint, grpc.aio.Channel] = {}
-        # Streams of watches, and the members they are at.
+        # The streams of watches, with their members.
         self._watches: dict[Any, Endpoint] = {}
         self._token: str | None = None
         self.revision = 0
-        """The highest revision of a linearizable answer."""
+        """The highest revision in any linearizable answer."""
         self.cluster_id = 0
         """etcd's own id of its cluster; 0 before the first answer."""
 
@@ -148,13 +148,13 @@ class Etcd:
         return self._choice.member
 
     def move_on(self, member: Endpoint) -> None:
-        """``member`` did not answer: ask another one next (C3)."""
+        """Ask another member next, because ``member`` did not answer (C3)."""
         self._choice.leave(member)
 
     async def answering(self, within_s: float) -> Endpoint:
-        """The member to ask now, found within ``within_s`` seconds if the one before did not answer.
+        """The member to ask now; if the last one did not answer, another is searched for up to ``within_s`` seconds.
 
-        A watch at another member ends: a machine that is gone does not end its connections.
+        Watches at other members are ended, because a machine that is gone does not end its connections.
         """
         member = await self._choice.settled(within_s)
         for stream, at in list(self._watches.items()):
@@ -169,8 +169,8 @@ class Etcd:
         """Wait until a majority answers.
 
         Raises:
-            Unanswered: not within ``within_s``.
-            NotPermitted, EtcdError: see there.
+            Unanswered: there was no answer within ``within_s``.
+            NotPermitted, EtcdError: see `errors`.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + within_s
@@ -193,23 +193,23 @@ class Etcd:
 
         Raises:
             Unanswered: no member has a majority behind it.
-            Compacted, NotPermitted, EtcdWentBack, EtcdError: see there.
+            Compacted, NotPermitted, EtcdWentBack, EtcdError: see `errors`.
         """
         assert not request.serializable, "a member cut off from its majority answers such a reading (C3)"
         return await self._read("/etcdserverpb.KV/Range", request, pb.RangeResponse)
 
     async def get(self, key: bytes) -> pb.KeyValue | None:
-        """One key, as `range` reads it."""
+        """Read one key; None if it does not exist. Raises as `range`."""
         kvs = (await self.range(pb.RangeRequest(key=key))).kvs
         return kvs[0] if kvs else None
 
     async def page(self, begin: bytes, end: bytes, revision: int, limit: int) -> Sequence[pb.KeyValue]:
-        """The first keys of a range, as of a revision or, with 0, of now; raises as `range`."""
+        """The first keys of a range, as of a revision or, with 0, of the newest; raises as `range`."""
         request = pb.RangeRequest(key=begin, range_end=end, revision=revision, limit=limit)
         return (await self.range(request)).kvs
 
     async def look(self, *operations: pb.RequestOp) -> pb.TxnResponse:
-        """Several readings at one revision; raises as `range`."""
+        """Read several keys or ranges at one revision; raises as `range`."""
         return await self._read("/etcdserverpb.KV/Txn", pb.TxnRequest(success=operations), pb.TxnResponse)
 
     async def txn(
@@ -218,31 +218,31 @@ class Etcd:
         success: Sequence[pb.RequestOp],
         failure: Sequence[pb.RequestOp] = (),
     ) -> pb.TxnResponse:
-        """Do ``success`` if every comparison holds, else ``failure``; once.
+        """Do ``success`` if every comparison holds, else ``failure``; sent once.
 
         Raises:
-            Unanswered: it may have been done, now or later.
+            Unanswered: it may have been done, or may still be.
             NoSpace, LeaseGone, NotPermitted, EtcdWentBack, EtcdError: it was not done.
         """
         request = pb.TxnRequest(compare=compare, success=success, failure=failure)
         return await self._write("/etcdserverpb.KV/Txn", request, pb.TxnResponse)
 
     async def put(self, key: bytes, value: bytes, lease: int = 0) -> int:
-        """Write one key; returns the revision. Raises as `txn`."""
+        """Write one key; return the revision. Raises as `txn`."""
         request = pb.PutRequest(key=key, value=value, lease=lease)
         return (await self._write("/etcdserverpb.KV/Put", request, pb.PutResponse)).header.revision
 
     async def delete(self, key: bytes, range_end: bytes = b"") -> int:
-        """Delete keys; returns how many there were. Raises as `txn`."""
+        """Delete keys; return how many existed. Raises as `txn`."""
         request = pb.DeleteRangeRequest(key=key, range_end=range_end)
         return (await self._write("/etcdserverpb.KV/DeleteRange", request, pb.DeleteRangeResponse)).deleted
 
     async def grant(self, ttl_s: int) -> int:
-        """A new lease; returns its id.
+        """Take a lease; return its id.
 
         Raises:
-            Unanswered: there may be a lease that this process does not know; it ends by itself.
-            NoSpace, NotPermitted, EtcdError: there is none.
+            Unanswered: there may be a lease that this process does not know; it expires.
+            NoSpace, NotPermitted, EtcdError: there is no lease.
         """
         request = pb.LeaseGrantRequest(ttl=ttl_s)
         return (await self._once("/etcdserverpb.Lease/LeaseGrant", request, pb.LeaseGrantResponse, self._write_s)).id
@@ -253,11 +253,11 @@ class Etcd:
         await self._once("/etcdserverpb.Lease/LeaseRevoke", request, pb.LeaseRevokeResponse, self._write_s)
 
     async def renew(self, lease: int) -> None:
-        """Let a lease last its whole time again, counted by etcd from somewhere within this call.
+        """Restart a lease's whole time, counted by etcd from some moment during this call.
 
         Raises:
-            LeaseGone: it is over.
-            Unanswered, NotPermitted, EtcdError: it was not renewed, or that is not known.
+            LeaseGone: the lease has ended.
+            Unanswered, NotPermitted, EtcdError: it was not renewed, or the outcome is unknown.
         """
         began_s = asyncio.get_running_loop().time()
         member = await self.answering(self._read_s)
@@ -273,7 +273,7 @@ class Etcd:
         except grpc.aio.AioRpcError as error:
             raise self._failed(member, error) from error
         except asyncio.InvalidStateError as error:
-            # The call was over before the request was written.
+            # The call ended before the request was written.
             self.move_on(member)
             raise errors.Unanswered(f"etcd member {target(member)}: the call ended before it began") from error
         finally:
@@ -285,10 +285,10 @@ class Etcd:
             raise errors.LeaseGone(f"lease {lease:x} is over")
 
     async def status(self, member: Endpoint) -> pb.StatusResponse:
-        """How one member is: its release, its alarms, the size of its file.
+        """The status of one member: its release, its alarms, the size of its file.
 
         Raises:
-            Unanswered, NotPermitted, EtcdError: it did not say.
+            Unanswered, NotPermitted, EtcdError: it did not report it.
         """
         method = self._channel(member).unary_unary(
             "/etcdserverpb.Maintenance/Status",
@@ -302,7 +302,7 @@ class Etcd:
             raise errors.error_of(target(member), error) from error
 
     def watch_stream(self, member: Endpoint, metadata: tuple[tuple[str, str], ...]) -> Any:
-        """A stream of watches at one member, which ends as soon as that member has no leader (C3)."""
+        """Open a stream of watches at one member, which ends as soon as that member has no leader (C3)."""
         method = self._channel(member).stream_stream(
             "/etcdserverpb.Watch/Watch",
             request_serializer=pb.WatchRequest.SerializeToString,
@@ -313,16 +313,16 @@ class Etcd:
         return stream
 
     def watch_ended(self, stream: Any) -> None:
-        """A stream of `watch_stream` is read no more."""
+        """End a stream of `watch_stream`."""
         self._watches.pop(stream, None)
         stream.cancel()
 
     async def metadata(self, member: Endpoint) -> tuple[tuple[str, str], ...]:
-        """What goes with every call: the token, where there is a user. Raises as `status`."""
+        """The metadata of every call: the token, if there is a user. Raises as `status`."""
         return await self._metadata(member)
 
     def failed(self, member: Endpoint, error: grpc.aio.AioRpcError) -> errors.EtcdError:
-        """A stream's end as an error; moves on from a member that does not answer."""
+        """The error for a stream that failed; if the member does not answer, move on to another one."""
         return self._failed(member, error)
 
     async def _read(self, path: str, request: Any, kind: type[_A]) -> _A:
@@ -339,7 +339,7 @@ class Etcd:
         return await self._checked(path, request, kind, self._write_s)
 
     async def _checked(self, path: str, request: Any, kind: type[_A], timeout_s: float) -> _A:
-        """A call whose answer is linearizable: no revision may be below one that was known before it began (C40)."""
+        """Make a linearizable call: its revision must not be below one that was known before it began (C40)."""
         known = self.revision
         answer = await self._once(path, request, kind, timeout_s)
         header = answer.header
@@ -367,7 +367,7 @@ class Etcd:
                 return await call
             except grpc.aio.AioRpcError as error:
                 if again and self._user is not None and errors.INVALID_TOKEN in (error.details() or ""):
-                    # Refused before it was looked at, so it may be sent again.
+                    # Refused before it was processed, so it may be sent again.
                     self._token = None
                     continue
                 raise self._failed(member, error) from error
@@ -417,5 +417,5 @@ class Etcd:
 
 
 def _left_s(timeout_s: float, began_s: float) -> float:
-    """What is left of the time for a call that began at ``began_s``, in seconds."""
+    """The time left for a call that began at ``began_s``, in seconds."""
     return max(0.0, timeout_s - (asyncio.get_running_loop().time() - began_s))

@@ -1,6 +1,6 @@
-"""How a call to etcd fails, as far as its caller acts on the difference.
+"""The ways in which a call to etcd fails, as far as callers distinguish them.
 
-Invariant: a write that may have been carried out is always `Unanswered`; every other error means that nothing changed.
+Invariant: a write that may have been carried out always raises `Unanswered`; any other error means no change was made.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import grpc
 
 
 class EtcdError(Exception):
-    """A call failed; one sentence says at which member and why."""
+    """A call failed; the message names the member and the reason."""
 
 
 class Unanswered(EtcdError):
-    """No member answered in time. A write may have been carried out, now or later."""
+    """No member answered in time. A write may have been carried out, or may still be."""
 
 
 class NoSpace(EtcdError):
@@ -21,19 +21,19 @@ class NoSpace(EtcdError):
 
 
 class LeaseGone(EtcdError):
-    """The lease is over."""
+    """The lease has ended."""
 
 
 class Compacted(EtcdError):
-    """What was asked for lies before the oldest revision that etcd keeps."""
+    """The requested revision is older than the oldest one that etcd keeps."""
 
 
 class NotPermitted(EtcdError):
-    """The credentials are wrong, missing, or do not reach these keys."""
+    """The credentials are wrong, missing, or not sufficient for these keys."""
 
 
 class EtcdWentBack(EtcdError):
-    """A linearizable answer is older than one before it: etcd was restored from a snapshot (C40)."""
+    """A linearizable answer is older than an earlier one: etcd was restored from a snapshot (C40)."""
 
 
 _BY_SENTENCE = {
@@ -44,7 +44,7 @@ _BY_SENTENCE = {
     "user name is empty": NotPermitted,
     "authentication is not enabled": NotPermitted,
 }
-"""etcd's own sentences (`api/v3rpc/rpctypes/error.go`); one status serves several of them."""
+"""Parts of etcd's messages (`api/v3rpc/rpctypes/error.go`), because several errors have the same status."""
 
 _BY_STATUS: dict[grpc.StatusCode, type[EtcdError]] = {
     grpc.StatusCode.PERMISSION_DENIED: NotPermitted,
@@ -58,15 +58,15 @@ _BY_STATUS: dict[grpc.StatusCode, type[EtcdError]] = {
 }
 
 INVALID_TOKEN = "invalid auth token"
-"""The token is over, or of another member's life; a new one is asked for."""
+"""The token has expired, or the member has restarted; a new token is needed."""
 
 
 def error_of(member: str, error: grpc.aio.AioRpcError) -> EtcdError:
-    """A failed call as an error of ours."""
+    """The `EtcdError` for a failed call."""
     detail = error.details() or error.code().name
     sentence = f"etcd member {member}: {detail}"
     for part, kind in _BY_SENTENCE.items():
         if part in detail:
             return kind(sentence)
-    # What is left says nothing about the outcome: time-outs, broken connections, a change of leader, a full queue.
+    # All other errors leave the outcome open: time-outs, broken connections, a change of leader, a full queue.
     return _BY_STATUS.get(error.code(), Unanswered)(sentence)

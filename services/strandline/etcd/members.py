@@ -1,6 +1,6 @@
-"""Members of etcd on loopback, as processes of this one: for `strandline up --controllers 3`, and for tests.
+"""Members of etcd on loopback, as child processes: for `strandline up --controllers 3`, and for tests.
 
-Invariant: every member that was started is ended by `close`, by its process id.
+Invariant: `close` ends every member that was started, by its process id.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from strandline.core.messages import Endpoint
 
 PROGRAM = "etcd"
 HOW_TO_INSTALL = "etcd is not installed; on Debian: apt-get install etcd-server"
-# A member that lost its leader waits 0.5 to 1 s, half of etcd's default: its new leader starts every lease again, so a
+# A member that lost its leader waits 0.5 to 1 s, half of etcd's default. A new leader restarts every lease, so a
 # controller whose machine died together with etcd's leader is replaced only after this wait and a whole lease.
 ELECTION_ARGUMENTS = ("--heartbeat-interval", "50", "--election-timeout", "500")
 _END_S = 10.0
 
 
 def is_installed() -> bool:
-    """Whether there is an etcd to start."""
+    """Whether etcd is installed."""
     return shutil.which(PROGRAM) is not None
 
 
 class Members:
-    """Some members that form one cluster, each with a directory below ``directory``."""
+    """The members of one cluster, each with a directory below ``directory``."""
 
     def __init__(self, directory: Path, count: int = 3, *, arguments: Sequence[str] = (), scheme: str = "http") -> None:
-        """``arguments`` are passed to every member as they are; ``scheme`` is https where they name certificates."""
+        """``arguments`` are passed to every member unchanged; ``scheme`` is https if they name certificates."""
         self._scheme = scheme
         self._directory = directory
         self._arguments = tuple(arguments)
@@ -43,12 +43,12 @@ class Members:
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * count
 
     def start(self) -> None:
-        """Start every member; they serve once a majority has met."""
+        """Start every member; they serve once a majority is connected."""
         for index in range(len(self.endpoints)):
             self.start_member(index)
 
     def start_member(self, index: int) -> None:
-        """Start one member, from what it remembers if it ran before."""
+        """Start one member, from its data if it ran before."""
         name = f"etcd-{index + 1}"
         directory = self._directory / name
         directory.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ class Members:
             self._processes[index] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def pid(self, index: int) -> int:
-        """The process of one member."""
+        """The process id of one member."""
         process = self._processes[index]
         assert process is not None, f"member {index} was not started"
         return process.pid
@@ -94,7 +94,7 @@ class Members:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    # A stopped process takes no other signal.
+    # A stopped process handles no other signal.
     process.send_signal(signal.SIGCONT)
     process.terminate()
     try:
@@ -105,7 +105,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _ports(directory: Path, count: int) -> list[int]:
-    """The ports of these members: chosen once, for etcd remembers its own addresses."""
+    """The ports of these members, chosen only once, because etcd stores its own addresses."""
     file = directory / "ports.json"
     if file.exists():
         kept: list[int] = json.loads(file.read_text(encoding="utf-8"))
@@ -117,7 +117,7 @@ def _ports(directory: Path, count: int) -> list[int]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that are free now; etcd is given its own, because its members must know each other's."""
+    """Ports that are free now; they are fixed in advance, because the members must know each other's."""
     with ExitStack() as sockets:
         opened = [sockets.enter_context(socket.socket()) for _ in range(count)]
         for one in opened:

@@ -1,6 +1,6 @@
-"""The parts of a transaction, by what they mean.
+"""The parts of a transaction, named by their meaning.
 
-Invariant: a key that must not have been replaced is compared by its create revision, never by being there (C7).
+Invariant: a key that must not have been replaced is compared by its create revision, never by its existence (C7).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ DELETE = 1
 
 
 def created_at(key: bytes, revision: int) -> pb.Compare:
-    """That ``key`` is still the one that ``revision`` created; 0: that it is not there."""
+    """Compare that ``key`` is still the one created by ``revision``; 0: that it does not exist."""
     return pb.Compare(result=_EQUAL, target=_CREATE, key=key, create_revision=revision)
 
 
 def written_at(key: bytes, revision: int) -> pb.Compare:
-    """That ``key`` was last written by ``revision``; 0: that it is not there."""
+    """Compare that ``key`` was last written by ``revision``; 0: that it does not exist."""
     return pb.Compare(result=_EQUAL, target=_MOD, key=key, mod_revision=revision)
 
 
@@ -51,7 +51,7 @@ def delete(key: bytes, range_end: bytes = b"") -> pb.RequestOp:
 
 
 def found(answer: pb.TxnResponse, index: int) -> pb.KeyValue | None:
-    """The one key that operation number ``index``, a `get`, found."""
+    """The only key found by operation number ``index``, which is a `get`; None if it found none."""
     kvs = answer.responses[index].response_range.kvs
     return kvs[0] if kvs else None
 
@@ -59,35 +59,35 @@ def found(answer: pb.TxnResponse, index: int) -> pb.KeyValue | None:
 # ---- ranges
 # Ranges of keys.
 #
-# Invariant: a range ends before its second key, which is the first one that is not of it.
+# Invariant: a range ends before its second key, which is the first one outside it.
 
 
 def behind(prefix: bytes) -> bytes:
-    """The end of the range of every key that begins with ``prefix``, which does not end with the byte 255."""
+    """The end of the range of all keys that begin with ``prefix``, which must not end with the byte 255."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
 # ---- watching
-# What changed in a range of keys, one revision at a time.
+# The changes in a range of keys, one revision at a time.
 #
-# Invariant: a revision is passed on once, whole and in order, however etcd cuts it into messages (C3).
+# Invariant: each revision is passed on once, complete and in order, however etcd divides it into messages (C3).
 
 
 class Changes(NamedTuple):
-    """Everything that one revision changed in the range."""
+    """All changes of one revision in the range."""
 
     revision: int
     events: tuple[pb.Event, ...]
 
 
 async def watch(etcd: Etcd, key: bytes, range_end: bytes, *, since: int) -> AsyncIterator[Changes]:
-    """Every change from revision ``since`` on, until the stream breaks or the caller stops.
+    """Yield every change from revision ``since`` on, until the stream breaks or the caller stops.
 
     Raises:
         Compacted: ``since`` is no longer kept; read everything again.
         Unanswered: the member is gone, has no leader, or left a call without an answer; watch at the next one, from
             behind the last revision.
-        NotPermitted, EtcdError: see there.
+        NotPermitted, EtcdError: see `errors`.
     """
     member = await etcd.answering(READ_S)
     stream = etcd.watch_stream(member, await etcd.metadata(member))
@@ -120,7 +120,7 @@ async def watch(etcd: Etcd, key: bytes, range_end: bytes, *, since: int) -> Asyn
 
 
 def _is_cancelled() -> bool:
-    """Whether this task is, and not only the stream that it reads."""
+    """Whether this task was cancelled, and not only the stream that it reads."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -1,7 +1,7 @@
-"""Figures as plain values, without a library, between the code that counts and the port that is scraped.
+"""Figures as plain values, without a library, between the code that counts and the metrics port.
 
-Invariant: `Histogram.observe` costs a binary search and two additions, so that a request may pay it. It belongs to
-one thread, the event loop's; a snapshot is taken there too.
+Invariant: `Histogram.observe` costs a binary search and two additions, cheap enough for every request. It is for one
+thread, that of the event loop; snapshots are taken there too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from strandline.metrics.families import EXPORT, REFUSALS, Family
 from strandline.runtime.refusals import Refusals
 
 LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Upper bounds of the buckets, in seconds; beyond the last is +Inf."""
+"""Upper bounds of the buckets, in seconds; the last bucket is +Inf."""
 
 
 class Spread(NamedTuple):
@@ -42,7 +42,7 @@ class Figure(NamedTuple):
 
 
 class Histogram:
-    """Durations, counted by how long they were."""
+    """Counts durations in buckets."""
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
@@ -52,17 +52,17 @@ class Histogram:
         self._sum = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one."""
+        """Count one duration."""
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self._sum += seconds
 
     def spread(self) -> Spread:
-        """As it stands."""
+        """The present counts."""
         return Spread(self._bounds, tuple(accumulate(self._counts)), self._sum)
 
 
 class Tally:
-    """A counter with one label. Its known values are there from the start, so that a first increase is seen."""
+    """A counter with one label. Known values of the label exist from the start, so that a first increase is visible."""
 
     __slots__ = ("_counts", "_family")
 
@@ -76,13 +76,13 @@ class Tally:
         self._counts[value] += count
 
     def figures(self) -> Iterator[Figure]:
-        """As it stands."""
+        """One figure for each value of the label."""
         for value, count in self._counts.items():
             yield Figure(self._family, count, (value,))
 
 
 # ---- refusal_figures
-# Which refusals are series: every error that was given, and the ones that alerts ask for from the start.
+# The series of refusals: one for every error that has occurred, and from the start those that alerts need.
 #
 # Invariant: an error's name comes from the closed table of errors, so the number of series is bounded.
 
@@ -90,15 +90,15 @@ _FROM_THE_START = (ErrorCode.NOT_ENOUGH_REPLICAS.name, ErrorCode.THROTTLING_QUOT
 
 
 def refusal_figures(refusals: Refusals) -> Iterator[Figure]:
-    """How many there were, by error."""
+    """The number of refusals, by error."""
     counts = dict.fromkeys(_FROM_THE_START, 0) | refusals.by_error
     yield from (Figure(REFUSALS, count, (error,)) for error, count in counts.items())
 
 
 # ---- export_figures
-# The export's counters as figures: by their names, all of them.
+# All of the export's counters as figures, by their names.
 #
-# Invariant: a counter without a family is a mistake of the programmer, found at the first scrape.
+# Invariant: a counter without a family is a bug, which the first scrape finds.
 
 _FAMILIES = {family.full_name: family for family in EXPORT}
 
@@ -110,9 +110,9 @@ def export_figures(counters: ExportCounters) -> Iterator[Figure]:
 
 
 # ---- controller
-# What a scrape of the controller reads from its state, and what is counted of the events that leave it.
+# What a scrape of the controller reads from its state, and the counts of its events.
 #
-# Invariant: reads only; the state is what was committed or is about to be, never a half of a step.
+# Invariant: nothing is changed; the state is one that was committed or is about to be, never half a step.
 
 _CAUSES = ("lag", "node_fenced", "controlled_shutdown")
 _ENDS = ("session_timeout", "connection_refused", "controlled_shutdown", "requested")
@@ -150,7 +150,7 @@ def _is_imbalanced(partition: PartitionImage) -> bool:
 
 
 class ControllerCounts:
-    """What one reign did, according to its events."""
+    """Counts what one reign did, by its events."""
 
     def __init__(self) -> None:
         self.commits = Histogram()
@@ -160,7 +160,7 @@ class ControllerCounts:
         self._expands = self._unclean = 0
 
     def count(self, event: StateEvent) -> None:
-        """An event left the controller, after its transaction."""
+        """Count an event that leaves the controller, after its transaction."""
         match event:
             case IsrChange():
                 if event.removed:

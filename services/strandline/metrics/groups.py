@@ -1,10 +1,10 @@
-"""What a scrape shows of the groups that this node coordinates: what is there now, and counts of what was reported.
+"""What a scrape shows of the groups that this node coordinates: their present state, and counts of reported events.
 
-A rebalance lasts from the event with which a group is settled no more until the event with which it is again; one that
-settles with the same event lasts no time. One that the coordinator before this one began is not counted here, and is as
-old as its first report.
+A rebalance lasts from the event after which a group is not settled until the event after which it is settled again; one
+that settles with the same event has duration 0. A rebalance that an earlier coordinator began is not counted here, and
+its age is that of its first report.
 
-Invariant: no label has a group's name, and what is remembered are the groups that rebalance.
+Invariant: no label has a group's name, and only rebalancing groups are remembered.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ REBALANCE_BOUNDS_S = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 
 _SETTLED = frozenset(map(str, (GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD)))
 _SHOWN = tuple(state for state in GroupState if state is not GroupState.DEAD)
 _BEGUN_BY = {Cause.JOIN: Cause.JOIN, Cause.LEAVE: Cause.LEAVE, Cause.FENCED: Cause.LEAVE}
-"""What a rebalance counts for; any other cause is that of an interest."""
+"""The cause under which a rebalance is counted; any other cause counts as a change of interest."""
 _RAISES_EPOCH = frozenset(map(str, (Cause.JOIN, Cause.LEAVE, Cause.FENCED, Cause.INTEREST)))
 
 
 class _Rebalance(NamedTuple):
     epoch: LeaderEpoch
-    """That of the coordinator that reported it."""
+    """The epoch of the coordinator that reported it."""
     since_ms: int
 
 
 class GroupCounts:
-    """What was reported of one node's groups since its process began; ``clock`` gives milliseconds."""
+    """Counts the events of one node's groups since its process began; ``clock`` returns milliseconds."""
 
     def __init__(self, clock: Callable[[], int] = monotonic_ms) -> None:
         self._clock = clock
@@ -50,14 +50,14 @@ class GroupCounts:
         self._loads = Histogram()
 
     def loaded(self, load: CoordinatorLoad) -> None:
-        """A coordinator serves."""
+        """Count a coordinator that has loaded its state and serves now."""
         self._loads.observe(load.load_ms / 1_000)
 
     def changed(self, change: GroupChange) -> None:
-        """A group changed, or is said to be as it was."""
+        """Count a report of a group, which has changed or is repeated unchanged."""
         known = self._open.pop(change.group_id, None)
         if known is not None and known.epoch != change.leader_epoch:
-            # It went on, and perhaps ended, at another coordinator.
+            # It continued, and perhaps ended, at another coordinator.
             known = None
         now_ms = self._clock()
         was_settled, is_settled = change.old_state in _SETTLED, change.new_state in _SETTLED
@@ -83,7 +83,7 @@ class GroupCounts:
         yield from (Figure(f.COORDINATOR_SHARDS, of_shards[state], (state,)) for state in ShardState)
 
     def _oldest_s(self, shards: Collection[Shard]) -> float:
-        """Of those that go on here; the others are forgotten."""
+        """The age of the oldest rebalance that continues here, in s; the others are forgotten."""
         self._open = {name: one for name, one in self._open.items() if any(_has(shard, name, one) for shard in shards)}
         now_ms = self._clock()
         return max((now_ms - one.since_ms for one in self._open.values()), default=0) / 1_000
@@ -106,13 +106,13 @@ def _groups_of(shard: Shard) -> Collection[Group]:
 
 
 # ---- transaction_figures
-# What a scrape shows of the transactional ids that this node coordinates, by how far their transactions have come.
+# What a scrape shows of the transactional ids that this node coordinates, by the state of their transactions.
 #
 # Invariant: no label has a transactional id, and nothing is remembered.
 
 
 def transaction_figures(shards: Collection[Shard]) -> Iterator[Figure]:
-    """The present values; of partitions that serve."""
+    """The present values, for partitions that serve."""
     machines = [shard.machine for shard in shards if shard.is_serving]
     states = Counter(
         value.state for one in machines if isinstance(one, TransactionMachine) for value in one.ids.values()

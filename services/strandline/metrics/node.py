@@ -1,6 +1,6 @@
-"""What a scrape of a data node reads from its core: gauges over every partition, at that moment.
+"""What a scrape of a data node reads from its core: gauges over all partitions, at that moment.
 
-Invariant: reads only. It is asked in the event loop, between two steps, and costs a few microseconds a partition.
+Invariant: nothing is changed. It runs in the event loop, between two steps, and costs a few microseconds per partition.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from strandline.runtime.calls import Calls, Room, Sink
 from strandline.runtime.log_performers import Perform
 
 # ---- node_counts
-# What of a data node is counted as it happens, and where: around its performers, never inside its core.
+# What is counted in a data node as it happens: in wrappers around its performers, never inside its core.
 #
-# A node without a metrics port runs its own performers bare; with one it runs these around them. A produce then pays
-# for two readings of a clock and four additions.
+# A node without a metrics port runs its performers without wrappers. With them a produce costs two more readings of the
+# clock and four additions.
 #
 # Invariant: an effect is performed exactly as without counting; nothing here raises.
 
@@ -40,7 +40,7 @@ _CAUSES = ("lag", "node_fenced", "controlled_shutdown", "reassign", "other")
 
 
 class TimedCalls(Calls):
-    """Calls that know since when each waits."""
+    """Calls that record since when each one waits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class TimedCalls(Calls):
 
 
 class NodeCounts:
-    """What one node did since its process began."""
+    """Counts what one node has done since its process began."""
 
     def __init__(self) -> None:
         self.calls = TimedCalls()
@@ -83,7 +83,7 @@ class NodeCounts:
         }
 
     def around(self, table: Mapping[type[object], Perform]) -> dict[type[object], Perform]:
-        """The same performers, counted."""
+        """The same performers, wrapped so that they are counted."""
         return {
             **table,
             want.Append: self._counted(self._appended, table[want.Append]),
@@ -114,7 +114,7 @@ class NodeCounts:
             self._produce.observe(perf_counter() - since_s)
 
     def _fetch_answered(self, effect: want.AnswerFetch) -> None:
-        # A stream's fetch may be answered in parts; an answer without a result closes one that was taken back.
+        # A stream's fetch may be answered in parts; an answer without results ends one that was withdrawn.
         since_s = self.calls.since_s.pop(effect.request_id, None)
         if since_s is not None and effect.results:
             by = "consumer" if effect.replica is None else "replica"
@@ -145,7 +145,7 @@ class NodeCounts:
         self._transactions.add(decided.outcome, decided.n_coalesced)
 
     def offsets_committed(self, refusals: Iterable[Refusal | None]) -> None:
-        """A commit of a group was answered: why each partition was refused, None where it was not."""
+        """Count an answered offset commit; ``refusals`` has one entry for each partition, None if it succeeded."""
         for refusal in refusals:
             self._offset_commits.add("committed" if refusal is None else refusal.code.name)
 
@@ -169,28 +169,28 @@ class NodeCounts:
 
 
 # ---- standing
-# How old the oldest record above a HW is, from looks at it now and then.
+# The age of the oldest record above an HW, from periodic samples.
 #
-# Each look remembers where the log ended; a mark is forgotten when the HW has passed it, so the oldest mark that is
-# left gives the age, late by one interval between looks at most.
+# Each sample remembers the log end; a mark is dropped when the HW has passed it, so the oldest remaining mark gives the
+# age, at most one interval between samples too low.
 #
-# Invariant: what is remembered is bounded, and nothing of the data path knows that it is looked at.
+# Invariant: memory is bounded, and the data path is not involved.
 
 LOOK_EVERY_S = 0.25
 _MARKS = 256
-"""Log ends remembered for each partition: beyond them ages are rounded up to that of the last mark."""
+"""Most marks for each partition; with more, ages are rounded up to that of the last mark."""
 
 _Marks = deque[tuple[Offset, int]]
 
 
 class StandingRecords:
-    """Ages of what waits to be committed, by led partition."""
+    """The ages of records that wait to be committed, by led partition."""
 
     def __init__(self) -> None:
         self._marks: dict[TopicPartition, _Marks] = {}
 
     def look(self, led: Iterable[ReplicaLog], now_ms: int) -> None:
-        """Look at every led partition; one that is not led any more is forgotten."""
+        """Sample every led partition; forget those that are no longer led."""
         before, self._marks = self._marks, {}
         for log in led:
             if log.hw >= log.leo:
@@ -206,7 +206,7 @@ class StandingRecords:
             self._marks[log.tp] = marks
 
     def oldest_s(self, led: Iterable[ReplicaLog], now_ms: int) -> float:
-        """Age of the oldest record that is above the HW now; 0 without one."""
+        """Age in s of the oldest record that is above the HW now; 0 if there is none."""
         return max((now_ms - since for log in led if (since := self._since(log)) is not None), default=0) / 1000
 
     def _since(self, log: ReplicaLog) -> int | None:
@@ -215,23 +215,22 @@ class StandingRecords:
 
 
 # ---- held_back
-# How long a transaction has held back an LSO, from looks at led partitions now and then.
+# How long a transaction has held back an LSO, from periodic samples of led partitions.
 #
-# Each look remembers where an LSO stands below its HW; it is late by one interval between looks at most. A new leader
-# begins at 0.
+# Each sample remembers an LSO that is below its HW; the result is at most one interval between samples too low. A new
+# leader begins at 0.
 #
-# Invariant: what is remembered is bounded by the led partitions, and nothing of the data path knows that it is looked
-# at.
+# Invariant: memory is bounded by the number of led partitions, and the data path is not involved.
 
 
 class HeldBack:
-    """Since when each led partition's LSO stands."""
+    """Since when the LSO of each led partition has not moved."""
 
     def __init__(self) -> None:
         self._stands: dict[TopicPartition, tuple[Offset, int]] = {}
 
     def look(self, led: Iterable[ReplicaLog], now_ms: int) -> None:
-        """Look at every led partition; one that is not led any more is forgotten."""
+        """Sample every led partition; forget those that are no longer led."""
         before, self._stands = self._stands, {}
         for log in led:
             lso = log.lso
@@ -240,7 +239,7 @@ class HeldBack:
                 self._stands[log.tp] = known if known is not None and known[0] == lso else (lso, now_ms)
 
     def longest_s(self, led: Iterable[ReplicaLog], now_ms: int) -> float:
-        """How long the LSO has stood where it has stood longest; 0 where none is held back now."""
+        """The longest time in s for which an LSO has been held back; 0 if none is held back now."""
         return max((now_ms - since for log in led if (since := self._since(log)) is not None), default=0) / 1000
 
     def _since(self, log: ReplicaLog) -> int | None:
@@ -249,24 +248,23 @@ class HeldBack:
 
 
 # ---- stalled_moves
-# How long the reassignment of a led partition has not come further, from looks now and then.
+# How long the reassignment of a led partition has made no progress, from periodic samples.
 #
-# It has if a replica that it adds has fetched more or the ISR is another one. A new leader begins at 0.
+# It makes progress if a replica that it adds has fetched more, or if the ISR changes. A new leader begins at 0.
 #
-# Invariant: what is remembered is bounded by the led partitions, and nothing of the data path knows that it is looked
-# at.
+# Invariant: memory is bounded by the number of led partitions, and the data path is not involved.
 
 _Reached = tuple[frozenset[NodeId], tuple[Offset | None, ...]]
 
 
 class StalledMoves:
-    """Since when each reassignment of a led partition stands."""
+    """Since when each reassignment of a led partition has made no progress."""
 
     def __init__(self) -> None:
         self._stands: dict[TopicPartition, tuple[_Reached, int]] = {}
 
     def look(self, led: Iterable[LeaderReplica], now_ms: int) -> None:
-        """Look at every led partition; one that is not led any more, or does not move, is forgotten."""
+        """Sample every led partition; forget those that are no longer led or have no reassignment."""
         before, self._stands = self._stands, {}
         for leader in led:
             if leader.image.original:
@@ -275,7 +273,7 @@ class StalledMoves:
                 self._stands[leader.log.tp] = known if known and known[0] == reached else (reached, now_ms)
 
     def longest_s(self, now_ms: int) -> float:
-        """How long the one has stood that has stood longest; 0 where none runs."""
+        """The longest time in s without progress; 0 if no reassignment runs."""
         return max((now_ms - since_ms for _, since_ms in self._stands.values()), default=0) / 1000
 
 
@@ -286,7 +284,7 @@ def _reached(leader: LeaderReplica) -> _Reached:
 
 
 class LedLooks:
-    """What is remembered of looks at led partitions."""
+    """The periodic samples of led partitions."""
 
     def __init__(self) -> None:
         self.standing = StandingRecords()
@@ -294,7 +292,7 @@ class LedLooks:
         self.moves = StalledMoves()
 
     def take(self, led: Sequence[LeaderReplica], now_ms: int) -> None:
-        """Look at every led partition."""
+        """Sample every led partition."""
         logs = [leader.log for leader in led]
         self.standing.look(logs, now_ms)
         self.held.look(logs, now_ms)
@@ -302,7 +300,7 @@ class LedLooks:
 
 
 def node_figures(core: NodeCore, looks: LedLooks, now_ms: int) -> Iterator[Figure]:
-    """Everything but what is counted as it happens."""
+    """All figures that are not counted as they happen."""
     state = core.state
     leaders = list(state.leaders.values())
     yield Figure(f.PARTITIONS, len(state.logs))
@@ -326,7 +324,7 @@ def node_figures(core: NodeCore, looks: LedLooks, now_ms: int) -> Iterator[Figur
 
 
 def quota_figures(meters: Meters) -> Iterator[Figure]:
-    """Who is held to a quota at this node, by the kinds of quotas that nodes keep to."""
+    """The throttled callers and their time, for each kind of quota that nodes enforce."""
     for key in QuotaKey:
         if key is not QuotaKey.CONTROLLER_MUTATION_RATE:
             yield Figure(f.QUOTA_THROTTLED, meters.throttled[key], (str(key),))
@@ -354,13 +352,13 @@ def _lags(leaders: list[LeaderReplica], now_ms: int) -> Iterator[Figure]:
 
 
 def lag_records(leader: LeaderReplica, follower: FollowerProgress) -> int:
-    """What a follower lacks. One that has not fetched in this epoch lacks at least what the epoch brought."""
+    """The records that a follower lacks; at least this epoch's records if it has not fetched in this epoch."""
     have = leader.epoch_start_offset if follower.remote_leo is None else follower.remote_leo
     return max(0, leader.log.leo - have)
 
 
 def _lag_s(leader: LeaderReplica, follower: FollowerProgress, now_ms: int) -> float | None:
-    """None for one that was not caught up in this epoch: since when is not known here."""
+    """The time in s since a follower was caught up; None if it was not in this epoch, because it is then unknown."""
     if follower.last_caught_up_ms is None:
         return None
     if follower.remote_leo == leader.log.leo:
@@ -369,7 +367,7 @@ def _lag_s(leader: LeaderReplica, follower: FollowerProgress, now_ms: int) -> fl
 
 
 def partition_figures(state: NodeState) -> Iterator[Figure]:
-    """One series for each partition and, of led ones, for each follower; only where a setting asks for it."""
+    """The series of each partition and, for led ones, of each follower; only if a setting asks for them."""
     for log in state.logs.values():
         labels = (log.topic, str(log.tp.partition))
         yield Figure(f.LOG_END_OFFSET, log.leo, labels)

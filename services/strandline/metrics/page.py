@@ -1,6 +1,6 @@
-"""The lists of metrics as a page: a block of `docs/METRICS.md`.
+"""The lists of metrics for a page: a block of `docs/METRICS.md`.
 
-Invariant: the page says nothing of a metric that `families` does not say.
+Invariant: everything that the page says about a metric is in `families`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _TITLES = {
 
 
 def lists() -> str:
-    """One list for each set of processes that has metrics, those of several first."""
+    """One list for each set of processes that share metrics; lists for several processes come first."""
     ordered = sorted(FAMILIES, key=_place)
     return "".join(f"## {title}\n\n{''.join(map(_line, found))}\n" for title, found in groupby(ordered, _title))
 
 
 def _place(family: Family) -> tuple[bool, int, bool]:
-    """Where the list with a metric is on the page."""
+    """A key that sorts metrics by the place of their list on the page."""
     return len(family.roles) == 1, list(Role).index(family.roles[0]) - len(family.roles), family.per_partition
 
 

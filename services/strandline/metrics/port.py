@@ -1,8 +1,8 @@
-"""How a process is scraped: Prometheus text by HTTP, on a port and in threads of its own.
+"""The metrics port of a process: Prometheus text by HTTP, with its own threads.
 
-Invariant: the loop pays for reading its figures and for nothing else. Figures are read in the process's own thread,
-the event loop's, so that nothing changes while it is read; text is made in the thread of the scrape. A loop that
-does not answer within `ANSWER_WITHIN_S` fails the scrape, which is what a stuck process should look like.
+Invariant: the event loop only reads its figures. They are read in its thread, so that nothing changes meanwhile; the
+text is made in the thread of the scrape. If the loop does not answer within `ANSWER_WITHIN_S` the scrape fails, which
+is what a stuck process should look like.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from strandline.metrics.families import BUILD, Family, MetricType, Role
 from strandline.metrics.figures import Figure, Spread
 
 # ---- http
-# HTTP and HTTPS for the metrics port: one thread for each scrape, no line for each, and no traceback on stderr.
+# HTTP and HTTPS for the metrics port: one thread per scrape, no log line per scrape, and no traceback on stderr.
 #
-# Invariant: whatever a caller does to its connection, and however long the process takes to answer, the process goes
-# on; a scrape that cannot be answered gets 503, and any other path than that of metrics 404.
+# Invariant: nothing that a caller does to its connection, and no slow answer, can stop the process; a scrape that
+# cannot be answered gets 503, and any path other than that of metrics 404.
 #
-# `prometheus_client.start_http_server` answers every path, prints a traceback for a scrape that fails, and makes the
-# TLS handshake in the thread that accepts, where one silent caller stops all scrapes (ADR 17).
+# `prometheus_client.start_http_server` answers every path, prints a traceback for a failed scrape, and does the TLS
+# handshake in the accepting thread, where one silent caller blocks all scrapes (ADR 17).
 
 PATH = "/metrics"
-"""The path that Prometheus asks for by default."""
+"""The path that Prometheus scrapes by default."""
 HttpsContext = Callable[[], ssl.SSLContext]
 Allowed = Callable[[bytes | None], bool]
-"""Whether the holder of this certificate, or a scraper without one, may see all series."""
+"""Returns whether the holder of this certificate, or a scraper without one, may see all series."""
 _PEER = "strandline.peer"
 _IDLE_S = 10.0
 """A connection that is silent for this long is closed."""
@@ -50,19 +50,19 @@ class _Handler(WSGIRequestHandler):
     timeout = _IDLE_S
 
     def get_environ(self) -> dict[str, Any]:
-        """With the certificate that the caller showed, if any."""
+        """The environment, with the caller's certificate or None."""
         shown = getattr(self.connection, "getpeercert", None)
         return {**super().get_environ(), _PEER: shown(binary_form=True) if shown is not None else None}
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: there is a scrape every few seconds."""
+        """Log nothing, because there is a scrape every few seconds."""
 
 
 class _Server(ThreadingWSGIServer):
     https: HttpsContext | None = None
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Runs in the thread of the scrape, and so does the handshake."""
+        """Answer in the thread of the scrape, which does the handshake too."""
         if self.https is None:
             super().finish_request(request, client_address)
             return
@@ -71,7 +71,7 @@ class _Server(ThreadingWSGIServer):
             super().finish_request(secured, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A caller broke off; that is its own business."""
+        """Ignore that a caller broke off."""
         _log.debug("a scrape broke off", client=str(client_address))
 
 
@@ -82,10 +82,10 @@ class _ServerOverIpv6(_Server):
 def serve(
     host: str, port: int, registry: CollectorRegistry, https: HttpsContext | None = None, allowed: Allowed | None = None
 ) -> tuple[int, Callable[[], None]]:
-    """Serve the registry from now on; returns the port, and what ends it.
+    """Start to serve the registry; return the port, and a function that ends it.
 
     Raises:
-        OSError: the address is taken, or is not this machine's.
+        OSError: the address is taken or not local.
     """
     server = make_server(
         host, port, _answering(registry, allowed), _ServerOverIpv6 if ":" in host else _Server, _Handler
@@ -130,7 +130,7 @@ _log = structlog.get_logger("strandline.metrics")
 
 
 class MetricsPort:
-    """One process's port. ``read`` is called in the loop, ``read_aside`` in the thread of the scrape: it may block."""
+    """One process's port. ``read`` runs in the event loop, ``read_aside`` in the scrape's thread: it may block."""
 
     def __init__(self, role: Role, read: Read, read_aside: Read = tuple) -> None:
         self._role = role
@@ -139,13 +139,13 @@ class MetricsPort:
         self._close: Callable[[], None] = lambda: None
 
     def open(self, address: str, context: HttpsContext | None = None, allowed: Allowed | None = None) -> str | None:
-        """Serve scrapes at ``host:port``, unless it is empty; returns the address with its port.
+        """Serve scrapes at ``host:port``; return the address with its port, or None if ``address`` is empty.
 
-        ``context`` is asked for at each connection, so that new certificates are used; without one: plain HTTP.
-        ``allowed`` is asked at each scrape; without it every caller is.
+        ``context`` is called for each connection, so that new certificates are used; without it: plain HTTP.
+        ``allowed`` is called for each scrape; without it every caller is allowed.
 
         Raises:
-            OSError: the address is taken, or is not this machine's.
+            OSError: the address is taken or not local.
         """
         if not address:
             return None
@@ -160,7 +160,7 @@ class MetricsPort:
         return address
 
     def close(self) -> None:
-        """Be scraped no more; a scrape under way ends first. Blocks for up to half a second."""
+        """Close the port, after a scrape under way has ended. It blocks for up to half a second."""
         close, self._close = self._close, lambda: None
         close()
 
@@ -170,7 +170,7 @@ class MetricsPort:
 
 
 class _LoopCollector(Collector):
-    """Asks the loop for its figures, each time it is scraped."""
+    """Reads the figures of the event loop at each scrape."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, read: Read, read_aside: Read) -> None:
         self._loop = loop
@@ -178,7 +178,7 @@ class _LoopCollector(Collector):
         self._read_aside = read_aside
 
     def collect(self) -> Iterator[Metric]:
-        """One scrape."""
+        """The metrics of one scrape."""
         return metrics_of([*self._ask(), *self._read_aside()])
 
     def _ask(self) -> Sequence[Figure]:
@@ -195,7 +195,7 @@ class _LoopCollector(Collector):
 
 
 def metrics_of(figures: Iterable[Figure]) -> Iterator[Metric]:
-    """Figures as the library's families, in order of name."""
+    """The figures as the library's families, in order of name."""
     ordered = sorted(figures, key=lambda figure: figure.family.name)
     for _, group in groupby(ordered, key=lambda figure: figure.family.name):
         same = list(group)

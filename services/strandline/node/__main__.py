@@ -1,6 +1,6 @@
 """Runs a data node: `python -m strandline.node --node-id 1 --data-dir DIR --controllers HOST:PORT`.
 
-Invariant: every way to end has its exit code (`runtime.exit_codes`) and one line that says why.
+Invariant: every way to end has an exit code (`runtime.exit_codes`) and prints one line with the reason.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def run_node(settings: ReplicaSettings, directory: DataDirectory, stop_ask
     asked = asyncio.create_task(stop_asked.wait())
     await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
-        # Nothing was acknowledged yet, so there is nothing to hand over.
+        # Nothing was acknowledged yet, so there is no leadership to hand over.
         stop_process(ExitCode.CLEAN, "asked to stop before the node was registered")
     try:
         starting.result()
@@ -62,10 +62,10 @@ def _run_workers(settings: ReplicaSettings, arguments: Sequence[str]) -> int:
 
 
 def _check_certificate(settings: ReplicaSettings) -> None:
-    """See to what can be known of the files before the directory is touched: a clean one stays clean.
+    """Check the TLS files before the directory is opened, so that a failure leaves a clean directory clean.
 
     Raises:
-        TlsWrong: they cannot be used, or name another node.
+        TlsWrong: the files cannot be used, or name another node.
     """
     tls = open_tls(settings.tls_cert, settings.tls_key, settings.tls_ca)
     if tls is not None:
@@ -74,7 +74,7 @@ def _check_certificate(settings: ReplicaSettings) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Read the settings, lock the directory, run; returns the exit code. With several workers, run these instead."""
+    """Read the settings, lock the directory and run the node, or run several workers; return the exit code."""
     require_assertions()
     raise_open_file_limit()
     flags, file = parse_flags(ReplicaSettings, "strandline replica", arguments)

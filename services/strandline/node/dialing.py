@@ -1,4 +1,4 @@
-"""Leaders over gRPC (`runtime.ports.Leaders`): channels, the messages of a FetchStream, and calls with a deadline."""
+"""Reaches leaders by gRPC (`runtime.ports.Leaders`): channels, a FetchStream's messages, calls with a deadline."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class FollowerSettings:
     reconnect_backoff_max_ms: int = 1_000
     ping_every_ms: int = 2_000
     ping_timeout_ms: int = 2_000
-    """A leader that does not answer a ping for so long is given up, though its kernel still acks TCP."""
+    """A leader that does not answer a ping within this time is given up, even if its kernel still acks TCP."""
 
     def backoff(self) -> Backoff:
-        """The waits between one stream to a leader and the next."""
+        """The waits between two streams to the same leader."""
         return Backoff(self.reconnect_backoff_ms, self.reconnect_backoff_max_ms)
 
 
@@ -84,7 +84,7 @@ class FetchCall:
 
 
 class DialledLeaders:
-    """Leaders at the addresses that metadata gives (`runtime.ports.Leaders`)."""
+    """The leaders, at their addresses in the metadata (`runtime.ports.Leaders`)."""
 
     def __init__(self, host: Host, settings: FollowerSettings | None = None, *, tls: Tls | None = None) -> None:
         self._host = host
@@ -95,7 +95,7 @@ class DialledLeaders:
         self._channels = Channels(keepalive=keepalive, tls=tls)
 
     def open_stream(self, leader: NodeId) -> FetchCall:
-        """Begin a FetchStream.
+        """Open a FetchStream.
 
         Raises:
             Refused: NETWORK_EXCEPTION, no address of the node is known.
@@ -103,10 +103,10 @@ class DialledLeaders:
         return FetchCall(self._stub(self._endpoint_of(leader)).FetchStream(), leader, self._cluster_id)
 
     async def epoch_ends(self, effect: SendEpochEnds) -> tuple[EpochEndAnswer, ...]:
-        """Ask where epochs ended.
+        """Ask for the end offsets of epochs.
 
         Raises:
-            Refused: the leader's refusal, or the one that reports its absence.
+            Refused: by the leader, or because it does not answer.
         """
         request = epoch_ends_request(effect.questions, cluster_id=self._cluster_id, replica=self._identity)
         return read_epoch_ends(await self._call(effect.leader, "OffsetForLeaderEpoch", request))
@@ -124,7 +124,7 @@ class DialledLeaders:
         """Ask for the producer state below the leader's log start.
 
         Raises:
-            Refused: as `epoch_ends`; UNSUPPORTED_VERSION, the leader's release has no such method.
+            Refused: as `epoch_ends`; UNSUPPORTED_VERSION if the leader's release has no such method.
         """
         request = producer_snapshot_request(effect.question, cluster_id=self._cluster_id, replica=self._identity)
         return read_producer_snapshot(
@@ -142,7 +142,7 @@ class DialledLeaders:
             self._channels.renew(endpoint, grace_s=self._settings.question_deadline_ms / 1000)
 
     def drop_stale(self) -> Coroutine[Any, Any, None] | None:
-        """The work of closing channels to addresses that no node has any more; None if there is none."""
+        """A coroutine that closes channels to addresses that no node has any more; None if there are none."""
         stale = self._channels.endpoints - self._host.topics.internal_endpoints()
         return self._channels.drop(stale) if stale else None
 
@@ -172,7 +172,7 @@ class DialledLeaders:
 
 
 def _is_another(asked: NodeId, row: partition_pb2.FetchPartitionResponse) -> bool:
-    """Whether an answer gives its sender away: it does not lead, and names as leader the very node that was asked."""
+    """Whether an answer shows that another node sent it: it does not lead, and names the asked node as leader."""
     return (
         int(row.error_code) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         and row.current_leader.HasField("leader_id")

@@ -1,7 +1,7 @@
-"""How a stream of fetches becomes single requests of the core, and its answers messages.
+"""Turns the messages of a fetch stream into requests to the core, and the core's answers into messages.
 
-Invariant: messages of one stream are stepped in arrival order, each is answered under its own correlation id
-and a malformed one with INVALID_REQUEST, and nothing of a stream outlives it.
+Invariant: messages of one stream are stepped in arrival order, each is answered under its own correlation id, a
+malformed one with INVALID_REQUEST, and all state of a stream ends with it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from strandline.v1 import leader_service_pb2 as pb
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _GRACE_MS = 200
-"""Beyond its longest wait, how long a half-closed FetchStream is kept for its last answers."""
+"""How long, after its longest wait, a half-closed FetchStream stays open for its last answers."""
 
 
 class FetchPump:
@@ -44,7 +44,7 @@ class FetchPump:
         self._stream_id = host.driver.calls.new_id()
         self._permits = CALL.get()
         self._metered = METERED.get()
-        # Requests that the core has not answered in full, or closed because their partitions were named again.
+        # Requests that the core has neither answered completely nor closed because their partitions were named again.
         self._outstanding: set[int] = set()
         self._longest_wait_ms = 0
         self._idle = asyncio.Event()

@@ -1,6 +1,6 @@
-"""FollowerService: its calls become events of the core, and the core's answers messages.
+"""FollowerService: turns its calls into events of the core, and the core's answers into messages.
 
-Invariant: a consumer reads here only what this replica knows to be committed; the core sees to it.
+Invariant: a consumer reads here only records that this replica knows to be committed; the core ensures this.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FollowerServicer:
     async def DescribeReplicas(
         self, request: pb.DescribeReplicasRequest, context: Context
     ) -> pb.DescribeReplicasResponse:
-        """Return this node's own view of its replicas."""
+        """Returns this node's own view of its replicas."""
         check_cluster(request.cluster_id if request.HasField("cluster_id") else None, self._host.topics)
         tps, not_found = selected(
             request.topics, permitted(self._host.topics), seen(self._host.sizes.held(), self._host.topics)

@@ -1,7 +1,7 @@
-"""GroupService: its calls become requests to coordinators in the core, and their answers messages.
+"""GroupService: turns its calls into requests to coordinators in the core, and their answers into messages.
 
-Invariant: a handler holds no state and decides nothing of groups; which partition coordinates a group, and what its
-coordinator answers, is the core's alone.
+Invariant: a handler holds no state and decides nothing about groups; only the core decides which partition coordinates
+a group, and what its coordinator answers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _Answer = TypeVar("_Answer")
 
 
 class HasCluster(Protocol):
-    """A request that may say which cluster it is for."""
+    """A request that may name its cluster."""
 
     cluster_id: str
 
@@ -67,8 +67,8 @@ class GroupServicer:
         *,
         on_commit: Callable[[Iterable[Refusal | None]], None] = lambda _: None,
     ) -> None:
-        """``transactions`` names the coordinators of transactional ids. ``on_commit`` is called with why each partition
-        of a commit was refused, None where it was not."""
+        """``transactions`` finds the coordinators of transactional ids. ``on_commit`` is called after each commit with
+        the refusal of each partition, or None."""
         self._host = host
         self._on_commit = on_commit
         self._driver = host.driver
@@ -80,7 +80,7 @@ class GroupServicer:
         pb_grpc.add_GroupServiceServicer_to_server(cast(Any, self), server)
 
     async def FindCoordinator(self, request: pb.FindCoordinatorRequest, context: Context) -> pb.FindCoordinatorResponse:
-        """Names coordinators."""
+        """Returns the addresses of coordinators."""
         topics = self._host.topics
         check_cluster(request.cluster_id if request.HasField("cluster_id") else None, topics)
         if request.key_type not in (pb.COORDINATOR_KEY_TYPE_UNSPECIFIED, pb.COORDINATOR_KEY_TYPE_TRANSACTION):
@@ -155,7 +155,7 @@ class GroupServicer:
     ) -> pb.ConsumerGroupHeartbeatResponse:
         """Takes a member's heartbeat."""
         topics = self._host.topics
-        # Only a member that joins is asked where it is.
+        # The address is needed only from a member that joins.
         host = _host_of(context.peer()) if request.member_epoch == JOIN_EPOCH else ""
         asked = groups.read_heartbeat(request, topics, host)
         try:
@@ -221,7 +221,7 @@ class GroupServicer:
         return response
 
     def _hidden(self, found: GroupDescribed) -> Refusal | None:
-        """Why a group is not described: its members show topics that the caller may not know of."""
+        """Why a group is not described, because its members use topics that the caller may not see; None if it is."""
         names = {name for member in found.members for name in member.said.topic_names or ()}
         for member in found.members:
             held = (*member.assignment, *member.target_assignment, *member.revoking)
@@ -266,17 +266,17 @@ class GroupServicer:
         """Ask the coordinator of a group.
 
         Raises:
-            Refused: the request as a whole.
+            Refused: the request was refused as a whole.
         """
         return await self.shards.ask(group_id, request, wait_ms(context), answer_type)
 
 
 def _definite(refusal: Refusal) -> Refusal:
-    """A refusal that says nothing of the commit came before anything was written."""
+    """The refusal with its outcome: one without came before anything was written."""
     return refusal if refusal.outcome is not None else Refusal(refusal.code, refusal.message, Outcome.NOT_APPENDED)
 
 
 def _host_of(peer: str) -> str:
-    """The address in gRPC's name of a peer, ``ipv4:127.0.0.1:50123`` for example."""
+    """The host in gRPC's name of a peer, for example ``ipv4:127.0.0.1:50123``."""
     _, _, address = unquote(peer).partition(":")
     return address.rpartition(":")[0].strip("[]")

@@ -1,7 +1,7 @@
-"""LeaderService: its calls become events of the core, and the core's answers messages.
+"""LeaderService: turns its calls into events of the core, and the core's answers into messages.
 
-Invariant: a handler holds no state and takes no decision of the protocol; who may lead and what is committed
-is the core's alone.
+Invariant: a handler holds no state and makes no decision of the protocol; only the core decides who leads and what is
+committed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from strandline.v1 import leader_service_pb2 as pb, leader_service_pb2_grpc as p
 
 SERVICE = pb.DESCRIPTOR.services_by_name["LeaderService"].full_name
 MARKERS_WAIT_MS = 30_000
-"""How long markers wait at most for their commit; less where the caller's own deadline comes first."""
+"""The longest time that markers wait for their commit; less if the caller's deadline comes first."""
 _MARGIN_MS = 50
-"""What is left of the caller's time for the answer's way back."""
+"""The part of the caller's time that is left for sending the answer back."""
 
 
 class LeaderServicer:
@@ -46,7 +46,7 @@ class LeaderServicer:
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on ``server``."""
-        # The generated base class types streams as generators; ours write as answers become ready.
+        # The generated base class types streams as generators; these handlers write answers as they become ready.
         pb_grpc.add_LeaderServiceServicer_to_server(cast(Any, self), server)
 
     async def Produce(self, request: pb.ProduceRequest, context: Context) -> pb.ProduceResponse:
@@ -87,7 +87,7 @@ class LeaderServicer:
     async def OffsetForLeaderEpoch(
         self, request: pb.OffsetForLeaderEpochRequest, context: Context
     ) -> pb.OffsetForLeaderEpochResponse:
-        """Answers where epochs ended."""
+        """Returns the end offsets of epochs."""
         replica = offsets.read_asker(request, self._host.topics)
         asked = offsets.read_epoch_questions(request, permitted(self._host.topics))
         answers = await self._driver.ask(
@@ -96,7 +96,7 @@ class LeaderServicer:
         return offsets.epoch_ends_response(answers, asked.unresolved, self._host.topics)
 
     async def ListOffsets(self, request: pb.ListOffsetsRequest, context: Context) -> pb.ListOffsetsResponse:
-        """Answers the offset for a time, or the log's ends."""
+        """Returns the offset for a time, or the first or last offset."""
         replica = offsets.read_asker(request, self._host.topics)
         asked = offsets.read_offset_questions(request, permitted(self._host.topics))
         answers = await self._driver.ask(lambda now, call: events.OffsetsAsked(now, call, asked.parts, replica), tuple)
@@ -113,15 +113,15 @@ class LeaderServicer:
     async def WriteTxnMarkers(self, request: pb.WriteTxnMarkersRequest, context: Context) -> pb.WriteTxnMarkersResponse:
         """Ends transactions."""
         left_s = cast("float | None", context.time_remaining())
-        # Each partition is answered by itself before the caller is gone, so that a slow one spoils no other's answer.
+        # Partitions are answered separately and before the caller's deadline, so that a slow one delays no other.
         within_ms = MARKERS_WAIT_MS if left_s is None else min(MARKERS_WAIT_MS, int(left_s * 1000) - _MARGIN_MS)
         return await self.write_markers(request, max(1, within_ms))
 
     async def write_markers(self, request: pb.WriteTxnMarkersRequest, within_ms: int) -> pb.WriteTxnMarkersResponse:
-        """As WriteTxnMarkers, also for the coordinators of this very node.
+        """As WriteTxnMarkers, but also called by this node's own coordinators.
 
         Raises:
-            Refused: the request as a whole.
+            Refused: the request was refused as a whole.
         """
         asked = read_markers(request, self._host.topics, wall_ms())
         results: tuple[ProduceResult, ...] = ()
@@ -133,7 +133,7 @@ class LeaderServicer:
     async def DescribeProducers(
         self, request: pb.DescribeProducersRequest, context: Context
     ) -> pb.DescribeProducersResponse:
-        """Tells which producers logs remember."""
+        """Returns the producers in the state of logs."""
         asked = convert_producers.read_described(request, permitted(self._host.topics))
         found: dict[TopicPartition, Sequence[ActiveProducer] | Refusal] = {}
         for tp in asked.parts:
@@ -154,7 +154,7 @@ class LeaderServicer:
     async def DescribePartitions(
         self, request: pb.DescribePartitionsRequest, context: Context
     ) -> pb.DescribePartitionsResponse:
-        """Return the leader's own view."""
+        """Returns the leader's own view of its partitions."""
         check_cluster(request.cluster_id if request.HasField("cluster_id") else None, self._host.topics)
         tps, not_found = selected(request.topics, permitted(self._host.topics), seen(self._led(), self._host.topics))
         described = [self._describe(tp) for tp in tps]
@@ -187,7 +187,7 @@ class LeaderServicer:
 
 
 def _refuse_if_throttled(results: tuple[ProduceResult, ...]) -> None:
-    """A unary produce that met the purgatory's bound is refused as a whole (RELIABILITY.md#limits)."""
+    """Refuse a unary produce as a whole if it exceeded the purgatory's bounds (RELIABILITY.md#limits)."""
     refusal = results[0].refusal
     if refusal is not None and refusal.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
         raise Refused.of(refusal)

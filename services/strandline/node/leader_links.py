@@ -1,9 +1,9 @@
 """This node's questions to leaders: one long-lived stream per leader for fetches, calls for the rest.
 
-Invariant: every question ends in exactly one event. A broken stream fails all that was asked on it with one
-`FetchFailed`, whatever had been sent; nothing is asked twice here, the core asks again.
+Invariant: every question ends in exactly one event. A broken stream fails all its fetches with one `FetchFailed`,
+whether or not they had been sent; nothing is retried here, the core retries.
 
-How a leader is reached is behind `runtime.ports.Leaders`, so that the simulator runs these very tasks.
+`runtime.ports.Leaders` hides how a leader is reached, so that the simulator runs the same tasks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LeaderStream:
         self._task.add_done_callback(owner.done)
 
     def send(self, message: SendFetch | SendForget) -> None:
-        """Put a message on the stream; if it breaks before an answer, the core gets `FetchFailed`."""
+        """Queue a message for the stream; if the stream breaks before an answer, the core gets `FetchFailed`."""
         self._outbox.put(message)
 
     async def close(self) -> None:
@@ -51,7 +51,7 @@ class LeaderStream:
             await asyncio.sleep(backoff.next_s())
 
     async def _converse(self, backoff: Backoff) -> str:
-        """Dial and talk until the stream breaks; returns why it did."""
+        """Open the stream and use it until it breaks; return the reason."""
         try:
             stream = self._owner.leaders.open_stream(self._leader)
         except Refused as error:
@@ -71,7 +71,7 @@ class LeaderStream:
 
 
 class LeaderLinks:
-    """Everything this node asks of leaders (`runtime.ports.Peers`)."""
+    """Sends this node's questions to leaders (`runtime.ports.Peers`)."""
 
     def __init__(self, host: Host, leaders: Leaders, *, backoff: Callable[[], Backoff]) -> None:
         self.leaders = leaders
@@ -82,7 +82,7 @@ class LeaderLinks:
         self._closed = False
 
     async def close(self) -> None:
-        """End all streams and questions; no event comes of them any more."""
+        """End all streams and questions; none of them ends in an event any more."""
         self._closed = True
         for question in self._questions:
             question.cancel()
@@ -92,7 +92,7 @@ class LeaderLinks:
         await self.leaders.close()
 
     def send_fetch(self, effect: SendFetch) -> None:
-        """Put a fetch on the leader's stream."""
+        """Send a fetch on the leader's stream."""
         stream = self._streams.get(effect.leader)
         if stream is None:
             stream = self._streams[effect.leader] = LeaderStream(effect.leader, self)
@@ -104,7 +104,7 @@ class LeaderLinks:
             self._streams[effect.leader].send(effect)
 
     def fetched(self, leader: NodeId, reply: FetchReply) -> None:
-        """A message came on a leader's stream."""
+        """Step the event for a message on a leader's stream."""
         if reply.refusal is not None:
             self.fetch_failed(leader, reply.correlation_id, str(reply.refusal))
             return
@@ -114,16 +114,16 @@ class LeaderLinks:
             self._dial_again(leader)
 
     def fetch_failed(self, leader: NodeId, correlation_id: int | None, reason: str) -> None:
-        """A fetch, or all of a stream, has no answer."""
+        """Step the event for a failed fetch, or with None for all fetches on a stream."""
         if not self._closed:
             driver = self._driver
             driver.step(events.FetchFailed(driver.clock(), leader, correlation_id, reason))
 
     def _dial_again(self, leader: NodeId) -> None:
-        """Leave the node that answers in a leader's place, and look its address up again for the next question.
+        """Leave the node that answers at a leader's address, and resolve the address again for the next question.
 
-        A process that is started again may get another address, and another process its old one. A connection that
-        was made in between works, to the wrong node, so nothing but this would ever resolve the name again.
+        A process that restarts may get another address, and another process its old one. A connection made in between
+        works, but leads to the wrong node, so nothing else would cause the name to be resolved again.
         """
         self.leaders.renew(leader)
         stream = self._streams.pop(leader, None)
@@ -132,7 +132,7 @@ class LeaderLinks:
         self.fetch_failed(leader, None, f"the process that answers at the address of node {leader} is another node")
 
     def send_epoch_ends(self, effect: SendEpochEnds) -> None:
-        """Ask where epochs ended."""
+        """Ask for the end offsets of epochs."""
         self._ask(self._epoch_ends(effect))
 
     def send_list_offsets(self, effect: SendListOffsets) -> None:
@@ -149,13 +149,13 @@ class LeaderLinks:
         task.add_done_callback(self.done)
 
     def done(self, task: asyncio.Task[None]) -> None:
-        """A task ended; only a bug ends one by an exception, and then the process ends with it."""
+        """Forget a task that ended; an exception, which only a bug can cause, ends the process."""
         self._questions.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._driver.fail(error)
 
     def drop_stale(self) -> None:
-        """Close connections to addresses that no node has any more; they would dial without end."""
+        """Close connections to addresses that no node has any more; otherwise they would redial for ever."""
         work = self.leaders.drop_stale()
         if work is not None:
             self._ask(work)
@@ -170,7 +170,7 @@ class LeaderLinks:
             )
             return
         driver.step(events.EpochEndsAnswered(driver.clock(), effect.leader, effect.correlation_id, answers))
-        # The question names the epoch: a node that knows that epoch and leads in none is not the leader of it.
+        # The question names the leader epoch, so a node that answers that it does not lead is not the one meant.
         if any(each.refusal is not None and each.refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER for each in answers):
             self._dial_again(effect.leader)
 
@@ -183,7 +183,7 @@ class LeaderLinks:
                 reason = str(error.refusal)
                 driver.step(events.ProducerSnapshotFailed(driver.clock(), effect.leader, effect.correlation_id, reason))
                 return
-            # An earlier release, which has no such method: that is an answer.
+            # The leader is of an earlier release without this method, which counts as an answer.
             answer = ProducerSnapshotAnswer(effect.question.tp, refusal=error.refusal)
         driver.step(events.ProducerSnapshotAnswered(driver.clock(), effect.leader, effect.correlation_id, answer))
 
@@ -202,6 +202,6 @@ class LeaderLinks:
 
 
 def _same_order(answered: list[TopicPartition], asked: list[TopicPartition]) -> bool:
-    """Whether answers come for the very partitions asked for, grouped by topic as requests are."""
+    """Whether the answers are for exactly the partitions of the questions, grouped by topic like requests."""
     topics = list(dict.fromkeys(tp.topic_id for tp in asked))
     return answered == sorted(asked, key=lambda tp: topics.index(tp.topic_id))

@@ -1,7 +1,7 @@
 """The logs of one data directory, by topic id and partition.
 
-Invariant: a log is opened once per process and only under its own topic id; a log that lies in another's
-place is closed before it is set aside (M63).
+Invariant: a log is opened once per process and only under its own topic id; a log in the place of another one is closed
+before it is set aside (M63).
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _CHANGED = Refusal(
 _GONE = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not hold the partition any more; refresh metadata")
 
 Progress = Callable[[int, int, OpenedLog], None]
-"""Called after each log: how many are open, of how many, and what was found."""
+"""Called after each opened log, with the number of open logs, the number of all logs, and what was found."""
 
 
 _Question = tuple[TopicPartition, Offset, Offset, int, bool]
-"""Partition, start, end, most bytes, and whether one batch is given whatever its size."""
+"""The partition, start, end, most bytes, and whether one batch is returned whatever its size."""
 
 
 class DirectoryLogs:
@@ -67,17 +67,17 @@ class DirectoryLogs:
         self._defaults = defaults
         self._configs: dict[str, Mapping[str, str]] = {}
         self._logs: dict[TopicPartition, Log] = {}
-        # A topic that was deleted and made again has the same names under another id.
+        # A topic that was deleted and created again has the same log names under another id.
         self._by_name: dict[LogName, TopicPartition] = {}
         self._found: dict[TopicPartition, OpenedLog] = {}
-        # What was read last, and for which question: followers that wait at the log end ask the same one in turn.
+        # The last question and what was read for it: followers that wait at the log end ask the same in turn.
         self._last_read: tuple[_Question, Chunk] | None = None
         self._image_writer = ImageWriter()
         self.saves_wait = False
-        """Whether something was saved that `sync_saves` has not made durable."""
+        """Whether something was saved that `sync_saves` has not yet made durable."""
 
     def stored_metadata(self) -> MetadataImage | None:
-        """The newest metadata an earlier life kept, and with it the settings of its topics."""
+        """Read the newest metadata that an earlier process stored, and apply the settings of its topics."""
         content = self.directory.checkpoints.metadata()
         image = None if content is None else image_from_bytes(content)
         if image is not None:
@@ -85,14 +85,14 @@ class DirectoryLogs:
         return image
 
     def stored_metadata_age_ms(self) -> int:
-        """Milliseconds since the newest metadata was stored, as its file says; 0 without a file."""
+        """Milliseconds since the newest metadata was stored, by its file's time; 0 without a file."""
         written_s = self.directory.checkpoints.metadata_written_s()
         return 0 if written_s is None else max(0, wall_ms() - int(1_000 * written_s))
 
     def open_all(self, progress: Progress) -> None:
-        """Open and recover every log that says whose it is; several at once after a clean stop.
+        """Open and recover every log that has a topic id; several at a time after a clean stop.
 
-        After an unclean one they are opened in turn: recovery may have to change files that all share.
+        After an unclean stop they are opened one by one, because recovery may have to change shared files.
         """
         known = [(name, topic_id) for name in self.directory.log_names() if (topic_id := self._topic_id(name))]
 
@@ -126,7 +126,7 @@ class DirectoryLogs:
         self.directory.close(clean=clean)
 
     def learn_configs(self, image: MetadataImage) -> None:
-        """Take over the settings of the topics in an image."""
+        """Apply the settings of the topics in an image."""
         for topic in image.topics:
             self._learn(topic)
         for topic_id in image.deleted_topic_ids:
@@ -145,9 +145,9 @@ class DirectoryLogs:
         return _log_settings(self._configs.get(topic_id, {}), self._defaults)
 
     def open(self, tp: TopicPartition, topic: str) -> Opened:
-        """The log of a partition, recovered at start or opened or made now."""
+        """Open the log of a partition, or create it; one that was recovered at the start is already open."""
         if tp in self._logs and tp not in self._found:
-            # The core has let go of it since: what its files hold now is found by opening it again.
+            # The core has released it since; opening it again reads its present state from the files.
             self._logs.pop(tp).close(clean=True)
         if tp not in self._logs:
             self._close_predecessor(tp, topic)
@@ -174,12 +174,12 @@ class DirectoryLogs:
             log.close(clean=False)
 
     def delete(self, tp: TopicPartition) -> None:
-        """Remove a log for good."""
+        """Delete a log permanently."""
         if (log := self._let_go(tp)) is not None:
             self.directory.delete_log(log)
 
     def set_aside(self, tp: TopicPartition) -> None:
-        """Never use a log again; it is kept for a while only (C78)."""
+        """Stop using a log for good, but keep its files for a while (C78)."""
         if (log := self._let_go(tp)) is not None:
             self.directory.set_log_aside(log, tp.topic_id)
 
@@ -194,23 +194,23 @@ class DirectoryLogs:
         return log
 
     def set_aside_moved(self, image: MetadataImage) -> None:
-        """Set aside what was found at the start and was moved to other nodes while this one was down (C78)."""
+        """Set aside logs found at the start whose partitions were moved to other nodes in the meantime (C78)."""
         node_id = self.directory.identity.node_id
         for partition in [each for topic in image.topics for each in topic.partitions] if self._found else ():
             if partition.tp in self._found and node_id not in (*partition.replicas, *partition.observers):
                 self.set_aside(partition.tp)
 
     def append(self, effect: Append) -> bool:
-        """Write a batch as leader; returns whether it began a new segment."""
+        """Write a batch as leader; return whether it began a new segment."""
         batch = effect.header, _view(effect.payload)
         return self._logs[effect.tp].append((batch,), effect.base_offset, effect.leader_epoch)
 
     def append_replicated(self, effect: AppendReplicated) -> bool:
-        """Write the leader's bytes; returns whether they began a new segment."""
+        """Write the leader's bytes; return whether they began a new segment."""
         return self._logs[effect.tp].append_replicated(_view(effect.payload), effect.batches)
 
     def truncate(self, tp: TopicPartition, offset: Offset, *, durable: bool) -> Cut:
-        """Cut a log; returns its LEO and the producer state of what is left."""
+        """Truncate a log; return its LEO and the producer state of what is left."""
         self._last_read = None
         log = self._logs[tp]
         leo = log.truncate_to(offset, durable=durable)
@@ -224,18 +224,18 @@ class DirectoryLogs:
         producers: Sequence[ProducerBatch],
         transactions: TransactionState = NO_TRANSACTIONS,
     ) -> None:
-        """Throw a log's records away and begin at ``offset``, with the producer state below it."""
+        """Drop all records and begin at ``offset``, with the producer state below it."""
         self._last_read = None
         self._logs[tp].truncate_fully_and_start_at(offset, producers, transactions)
 
     def advance_log_start(self, effect: AdvanceLogStart) -> None:
-        """Move a log's start up."""
+        """Advance a log's start offset."""
         self._last_read = None
         self.saves_wait = True
         self._logs[effect.tp].advance_log_start(effect.offset)
 
     def expired(self, tp: TopicPartition, high_watermark: Offset) -> Offset | None:
-        """Where retention allows the log start to move."""
+        """The offset to which retention can move the log start; None if it stays."""
         return self._logs[tp].segments_expired(wall_ms(), high_watermark)
 
     def save_epochs(self, tp: TopicPartition, entries: Sequence[EpochEntry]) -> None:
@@ -244,7 +244,7 @@ class DirectoryLogs:
         self._logs[tp].save_epochs(entries)
 
     def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, Offset], *, durable: bool) -> None:
-        """Save the HWs, and with them what is known to be durable."""
+        """Save the HWs, together with the offsets up to which logs are durable."""
         checkpoints = self.directory.checkpoints
         for tp, offset in high_watermarks.items():
             log = self._logs.get(tp)
@@ -254,7 +254,7 @@ class DirectoryLogs:
         self.saves_wait = True
 
     def save_reconciled_epochs(self, epochs: Mapping[TopicPartition, LeaderEpoch]) -> None:
-        """Save with which leader epochs these logs agree."""
+        """Save the leader epochs with which these logs have been reconciled."""
         checkpoint = self.directory.checkpoints.reconciled_epochs
         for tp, epoch in epochs.items():
             log = self._logs.get(tp)
@@ -275,17 +275,17 @@ class DirectoryLogs:
         self.saves_wait = True
 
     def sync_saves(self) -> None:
-        """Make everything durable that was saved, in one append and one sync."""
+        """Make all saved data durable, with one append and one sync."""
         if self.saves_wait:
             self.saves_wait = False
             self.directory.settle()
 
     def issue_flush(self, tp: TopicPartition) -> FlushToken:
-        """A commit over all that was appended."""
+        """Issue a commit that covers everything appended so far."""
         return self._logs[tp].issue_flush()
 
     def note_durable(self, tp: TopicPartition, offset: Offset) -> None:
-        """Recovery may trust the log up to ``offset``."""
+        """Note that recovery may trust the log up to ``offset``."""
         self._logs[tp].note_durable(offset)
 
     def read(self, tp: TopicPartition, start: Offset, end: Offset, max_bytes: int, *, at_least_one: bool) -> Chunk:
@@ -293,25 +293,25 @@ class DirectoryLogs:
         question = tp, start, end, max_bytes, at_least_one
         last, self._last_read = self._last_read, None
         if last is not None and last[0] == question:
-            # Once, for the other follower: damage that arises later is found by the next reader.
+            # Used only once, for the other follower, so that the next reader finds damage that arises later.
             return last[1]
         chunk = Chunk(*self._logs[tp].read(start, max_bytes, end, at_least_one=at_least_one))
         self._last_read = question, chunk
         return chunk
 
     def look_up(self, answer: OffsetAnswer) -> Callable[[], OffsetAnswer]:
-        """Open the files in which the record that ``answer.lookup`` asks for lies; what is returned finds it there.
+        """Open the files that may hold the record of ``answer.lookup``; return a function that finds it there.
 
-        What is returned touches no log and may run in any thread. Offset and timestamp stay absent if there is none.
+        That function touches no log and may run in any thread. If there is no record, offset and timestamp are absent.
 
         Raises:
-            StorageDamaged: a batch on the way is not what was written.
+            StorageDamaged: a batch that had to be read is damaged.
         """
         tp, lookup = answer.tp, answer.lookup
         assert lookup is not None, "only answers with a lookup are looked up"
         log = self._logs.get(tp)
         if log is None:
-            # Calls that look up several times outlive the step in which they came.
+            # A call with several lookups outlasts the step in which it began, so the log may be gone.
             return lambda: OffsetAnswer(tp, refusal=_GONE)
         asked = lookup.timestamp
         timestamp_ms = log.max_timestamp_before(lookup.end) if asked == MAX_TIMESTAMP else asked
@@ -324,7 +324,7 @@ class DirectoryLogs:
                 found = search.first_record(giving_way)
                 return settled(OffsetAnswer(tp, *found), lookup) if found else OffsetAnswer(tp)
             except StorageDamaged:
-                # A log is cut only where it is not led any more; damage is found by the next read there.
+                # Most likely the log was truncated, because it is no longer led; the next read finds real damage.
                 return OffsetAnswer(tp, refusal=_CHANGED)
             finally:
                 search.close()
@@ -332,16 +332,16 @@ class DirectoryLogs:
         return find
 
     def held(self) -> Iterable[TopicPartition]:
-        """Every partition with an open log that the core knows."""
+        """All partitions whose log is open and known to the core."""
         return [tp for tp in self._logs if tp not in self._found]
 
     def size_bytes(self, tp: TopicPartition) -> int:
-        """Bytes of a log's segments, 0 without one."""
+        """Bytes of a log's segments; 0 if there is no log."""
         log = self._logs.get(tp)
         return log.size_bytes if log is not None else 0
 
     def retention_waits_until_ms(self, tp: TopicPartition) -> int | None:
-        """From when on retention by time counts for a log; None if it does not wait."""
+        """The future time, by the wall clock, until which a log's retention waits; None if it does not wait."""
         log = self._logs.get(tp)
         return log.retention_waits_until_ms(wall_ms()) if log is not None else None
 
@@ -352,13 +352,13 @@ class DirectoryLogs:
 
 
 def _view(payload: object) -> memoryview:
-    """A batch's bytes. The core passes them on without looking, and a simulation passes other values."""
+    """A batch's bytes. The core passes payloads on unread, and the simulator uses other types for them."""
     assert isinstance(payload, memoryview), f"{type(payload).__name__} cannot be written to a file"
     return payload
 
 
 def _log_settings(configs: Mapping[str, str], defaults: LogSettings) -> LogSettings:
-    """``defaults`` with what the topic says; a setting that this release does not know changes nothing."""
+    """``defaults`` with the topic's settings applied; settings that this release does not know are ignored."""
     found: dict[str, int | None] = {}
     for name, field in _SETTING_OF.items():
         if name in configs:

@@ -1,7 +1,7 @@
-"""Wires one data node together and decides the order of its start and its stop.
+"""Assembles one data node and decides the order of its start and its stop.
 
-Invariant: a node registers only after every log is recovered and durable (M56, TR17), serves nothing but metadata
-before it is registered, and marks its directory clean only after everything in it is durable.
+Invariant: a node registers only after every log is recovered and durable (M56, TR17), serves only metadata before it is
+registered, and marks its directory clean only after everything in it is durable.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _OPEN_SERVICES = frozenset(
         "grpc.reflection.v1alpha.ServerReflection",
     }
 )
-"""What is served before the node is registered. Of ControllerService that is the refusal with the right addresses."""
+"""Services that are served before the node is registered; ControllerService only refuses, and names the controllers."""
 _FLUSH_DEADLINE_S = 5.0
 _STRAYS_EVERY_S = 10.0
 
@@ -132,7 +132,7 @@ class ReplicaNode:
 
         Raises:
             PortTaken: an address is taken.
-            TlsWrong: the files of TLS or of tokens cannot be used, or name another node.
+            TlsWrong: the files for TLS or tokens cannot be used, or name another node.
         """
         if warning := self.settings.rules().loss_warning:
             _log.warning(warning, node_id=self.settings.node_id)
@@ -166,7 +166,7 @@ class ReplicaNode:
         self.sink.take(None, ConfigChange(lag_time_max_ms=self.settings.replica_lag_time_max_ms))
         self._write_endpoint(answer.node_epoch)
         self.session.begin(answer)
-        # What the registration made of the mark is in the controller's store, whose loss would show from here on.
+        # The controller has stored the unclean registration, so the mark is no longer needed.
         if self.directory.is_unclean:
             self.directory.clear_unclean()
         self._tasks.own(self.driver.tick_forever(self.settings.tick_ms, lambda: self.driver.core.due_ms))
@@ -293,10 +293,10 @@ class ReplicaNode:
         self.driver.attach(self._seen.around(self._performers.table, core.state.topic_names), self.logs.sync_saves)
 
     def _believe(self, image: MetadataImage) -> None:
-        """Take over what the core believed, before anything follows from it."""
-        # Compared with the directory, so before the session changes that.
+        """Apply metadata that the core has accepted, before any effect that follows from it."""
+        # It compares the image with the topic directory, which the session changes afterwards.
         if lines := list(following(self.host.node_id, self.host.topics.partition, image)):
-            # Logged in a thread: a node that follows thousands of partitions at once must not be held up by it.
+            # Logged in a thread, so that following thousands of partitions at once does not block the event loop.
             asyncio.get_running_loop().run_in_executor(None, tell_following, self.host.node_id, lines)
         self.session.believe(image)
         self.feed.take(image)
@@ -317,7 +317,7 @@ class ReplicaNode:
         return TransactionMachine(reports, self.producer_ids, settings, TransactionReporting(reports))
 
     def _feed(self, seen: MetadataImage | None) -> MetadataFeed:
-        """What subscribers are sent: until the controller's first word, what an earlier life stored (C65)."""
+        """The feed for subscribers; until the first image of the controller it has the stored metadata (C65)."""
         begun_ms, stored_age_ms = monotonic_ms(), self.logs.stored_metadata_age_ms()
 
         def age_ms() -> int:
@@ -338,7 +338,7 @@ class ReplicaNode:
         return feed
 
     def _known_controllers(self) -> tuple[KnownController, ...]:
-        # As this node was given them: how nodes reach the controller is how they reach it.
+        # The addresses in the settings, which are known to be reachable from nodes.
         return tuple(KnownController(CONTROLLER_ID, internal=endpoint) for endpoint in self.settings.bootstrap())
 
     def _tell_state(self) -> None:
@@ -347,7 +347,7 @@ class ReplicaNode:
             self.sink.take(snapshot.tp, snapshot.event)
 
     async def _remove_strays(self) -> None:
-        """Remove logs of partitions that were moved to other nodes, once they were kept long enough (C78)."""
+        """Periodically remove logs of moved partitions that were kept long enough (C78)."""
         while True:
             is_space_low = self.host.low_space(monotonic_ms()) is not None
             await asyncio.to_thread(
@@ -365,7 +365,7 @@ class ReplicaNode:
         gate = BeforeRegistration(_OPEN_SERVICES, lambda: self.host.node_epoch is not None)
         gates = [gate, QuotaInterceptor(self.throttle)]
         client = build_server(shared, gates, tls=self._tls, acls=self._acls, tokens=self._tokens)
-        # Without TLS nothing distinguishes nodes from clients there, and nodes are never held up.
+        # Without TLS the internal port cannot tell nodes from clients, and nodes must never be throttled.
         gates = [gate] if self._tls is None else gates
         internal = build_server(replace(shared, internal_keepalive=keepalive), gates, tls=self._tls, acls=self._acls)
         authorization = settings.authorization if self._tls is not None else ""
@@ -384,7 +384,7 @@ class ReplicaNode:
 
     @property
     def _acls(self) -> Callable[[], Acls] | None:
-        """The rules of now, as this process keeps to them; None: it keeps to none."""
+        """Returns the current access rules; None if this process enforces none."""
         return (lambda: self.feed.history.acls) if self.settings.authorization is Authorization.ACL else None
 
     def _open_tls(self) -> Tls | None:
@@ -421,7 +421,7 @@ class ReplicaNode:
         )
 
     def _adopt(self, answer: NodeRegistered) -> None:
-        """The controller has registered this directory: bind it to the cluster."""
+        """Bind the directory to the cluster, because the controller has registered it."""
         try:
             self.directory.adopt_cluster(answer.cluster_id)
         except Refused as error:
@@ -429,7 +429,7 @@ class ReplicaNode:
         self.directory.confirm_incarnation(self._incarnation_id)
 
     def _write_endpoint(self, node_epoch: NodeEpoch) -> None:
-        # Which process this is, for commands on the same machine: in a container every one of them is process 1.
+        # Identifies the process for commands on the same machine: in containers every service is process 1.
         own = {"pid": os.getpid(), "started_ticks": started_ticks(os.getpid()), "node_epoch": node_epoch}
         content = {**own, **self._addresses(), "node_id": self.settings.node_id}
         replace_file(self.directory.path / ENDPOINT_NAME, (json.dumps(content) + "\n").encode(), durable=False)
@@ -442,7 +442,7 @@ class ReplicaNode:
         return {name: address for name, address in addresses.items() if address}
 
     def _stop(self, code: ExitCode, line: str) -> NoReturn:
-        """A fail-stop: remember damage in the directory, then end the process."""
+        """Record damage in the directory, then end the process."""
         if code is ExitCode.STORAGE_DAMAGED:
             try:
                 self.directory.mark_unclean(line)
@@ -451,7 +451,7 @@ class ReplicaNode:
         self._stop_process(code, line)
 
     async def shut_down(self) -> ExitCode:
-        """Hand leadership over, make everything durable, mark the directory clean."""
+        """Hand over leadership, make everything durable, and mark the directory clean."""
         await self.health.set_serving(False)
         agreed = await self.session.say_farewell(self.settings.shutdown_deadline_ms)
         if not agreed:
@@ -485,7 +485,7 @@ class ReplicaNode:
         await self.controller.close()
 
     async def _flushed(self) -> bool:
-        """Whether all commits ended before the deadline."""
+        """Wait for all commits; return whether they ended before the deadline."""
         try:
             async with asyncio.timeout(_FLUSH_DEADLINE_S):
                 await self.flusher.until_idle()
@@ -516,7 +516,7 @@ def _epochs_seen(seen: MetadataImage | None) -> tuple[EpochsSeen, ...]:
 
 
 def _say_progress(count: int, total: int, found: OpenedLog) -> None:
-    """A line per log that needed anything, and one for the last."""
+    """Log a line for each log that was repaired, and one for every hundred logs and for the last."""
     recovery = found.recovery
     if recovery.bytes_cut or recovery.fault or found.set_aside:
         _log.warning(

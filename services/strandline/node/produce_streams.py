@@ -1,8 +1,8 @@
-"""How records that a caller sends reach the core, and the core's results the caller.
+"""Passes a caller's records to the core, and the core's results back to the caller.
 
-Invariant: the core is only given batches that are whole and whose CRC holds. Messages of one stream are stepped in
-arrival order, each is answered under its own correlation id and a malformed one with INVALID_REQUEST, and nothing of a
-stream outlives it.
+Invariant: the core gets only complete batches with a correct CRC. Messages of one stream are stepped in arrival order,
+each is answered under its own correlation id, a malformed one with INVALID_REQUEST, and all state of a stream ends with
+it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from strandline.v1 import leader_service_pb2 as pb
 # Decides whether a compressed batch may be stored: no consumer could read one that expands too far, or too little.
 #
 # Invariant: a batch is stored only if it expands to no more than its topic's ``max.decompressed.bytes``, and to no less
-# than the records that its header counts need; what its frames declare and its own size decide that where they can, and
-# only a batch that may lie beyond is expanded, beside the event loop.
+# than the number of records in its header needs. Its frames' declared sizes and its own size decide this if they can;
+# only a batch for which they cannot is expanded, outside the event loop.
 
 
 def is_compressed(part: ProducePartition) -> bool:
-    """Whether a batch was found whole and its records are compressed."""
+    """Whether a batch is valid so far and its records are compressed."""
     return part.invalid is None and codec_of(part.header) != 0
 
 
@@ -64,7 +64,7 @@ async def refuse_badly_compressed(
 
 
 async def _refusal(host: Host, part: ProducePartition) -> Refusal | None:
-    # Imported here: the codecs are large, and batches without compression never need them.
+    # Imported here, because the codecs are large and uncompressed batches never need them.
     from strandline.records.compression import expanded_bytes, expansion_of
 
     assert isinstance(part.payload, memoryview), "a batch that was read from a message is a view of its bytes"
@@ -73,7 +73,7 @@ async def _refusal(host: Host, part: ProducePartition) -> Refusal | None:
     least, most = expansion_of(codec, body)
     if least > limit:
         return _too_large(f"records expand to {least} bytes, above the topic's", limit)
-    # What a batch expands to is seldom less than it has, so honest ones are hardly ever expanded for their count.
+    # Records seldom take less than their compressed bytes, so honest batches are rarely expanded for their count.
     is_plausible = records_bytes_at_least(part.header.record_count) <= len(body)
     if most is not None and most <= limit and is_plausible:
         return None
@@ -97,12 +97,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 async def take_produce(host: Host, message: produce.ProduceMessage) -> produce.ProduceAsked:
-    """A produce message as the core takes it; near the end of the disk every part of it is marked refused.
+    """A produce message in the form for the core; if the disk is nearly full, every part of it is refused.
 
     Only a message with a compressed batch, or with single records, may wait here.
 
     Raises:
-        Refused: the message as a whole.
+        Refused: the message was refused as a whole.
     """
     topics, metered = permitted(host.topics), METERED.get()
     if message.transactional_id and (unpermitted := refused(ResourceType.TRANSACTIONAL_ID, message.transactional_id)):
@@ -114,7 +114,7 @@ async def take_produce(host: Host, message: produce.ProduceMessage) -> produce.P
     else:
         asked = produce.read_produce(message, topics)
         if metered.is_on:
-            # Before anything is waited for: who is muted behind this message shall see what it used.
+            # Counted before any wait, so that the next message of the same caller is muted for what this one used.
             size_bytes = asked.size_bytes or sum(part.header.size_bytes for part in asked.parts)
             metered.take(QuotaKey.PRODUCER_BYTE_RATE, size_bytes)
     if (low := host.low_space(host.driver.clock())) is not None:
@@ -128,7 +128,7 @@ async def take_produce(host: Host, message: produce.ProduceMessage) -> produce.P
 
 
 def _within_time(host: Host, asked: produce.ProduceAsked) -> produce.ProduceAsked:
-    """``asked`` with a refusal for each batch whose times are too far from now."""
+    """``asked`` with a refusal for each batch whose timestamps are too far from now."""
     now_ms, parts = wall_ms(), list(asked.parts)
     for index, part in enumerate(parts):
         if part.invalid is None:
@@ -140,7 +140,7 @@ def _within_time(host: Host, asked: produce.ProduceAsked) -> produce.ProduceAske
 
 
 class ProducePump:
-    """One ProduceStream: several messages outstanding, answers as they become ready."""
+    """One ProduceStream: several messages may be outstanding, and answers are sent as they become ready."""
 
     def __init__(self, host: Host, context: Context) -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""Producer ids at a data node: given from its blocks, which are asked for before they are needed (C65).
+"""Producer ids at a data node: assigned from its blocks, which it requests before they are needed (C65).
 
 Invariant: at most one request for a block is under way; a producer waits for one no longer than `WAIT_MS`.
 """
@@ -20,7 +20,7 @@ WAIT_MS = 2_000
 
 
 class Allocates(Protocol):
-    """What of `rpc.controller_link.ControllerLink` is needed here."""
+    """The part of `rpc.controller_link.ControllerLink` that is used here."""
 
     async def allocate_producer_ids(self, request: AllocateProducerIds) -> ProducerIdsAllocated:
         """Reserve a block."""
@@ -40,7 +40,7 @@ class ProducerIds:
         self._came = asyncio.Event()
 
     async def keep_forever(self) -> None:
-        """Ask for blocks until cancelled, the first at once: a producer may start while every controller is away."""
+        """Request blocks until cancelled, the first at once: a producer may start while no controller is reachable."""
         backoff = self._backoff()
         while True:
             self._wanted.clear()
@@ -66,7 +66,7 @@ class ProducerIds:
         return found
 
     def take(self, producer_id: int) -> None:
-        """The next id is in use (`ProducerIdSupply`)."""
+        """Mark the next id as used (`ProducerIdSupply`)."""
         self._blocks.take(producer_id)
         if self._blocks.wants_more:
             self._wanted.set()
@@ -78,7 +78,7 @@ class ProducerIds:
         )
 
     async def give(self, request: InitProducerId) -> ProducerIdGiven:
-        """An identity for a producer.
+        """Assign an identity to a producer.
 
         Raises:
             Refused: INCONSISTENT_CLUSTER_ID.

@@ -1,7 +1,7 @@
-"""What one data node shows of itself: counts around its performers, logged refusals, and metrics to scrape.
+"""What a data node reports of itself: counts around its performers, logged refusals, and metrics to scrape.
 
-Invariant: without a metrics port nothing is timed or counted but refusals; with one, the core and its effects are the
-same to the last byte.
+Invariant: without a metrics port only refusals are counted and nothing is timed; with one, the core and its effects are
+exactly the same.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from strandline.runtime.refusals import Refusals
 from strandline.subscriptions.feed import MetadataFeed
 
 # ---- readiness
-# Decides whether a data node is ready, which is what a rolling update waits for before it continues with the next.
+# Decides whether a data node is ready: a rolling update waits for this before it continues with the next node.
 #
-# Ready is a node that is registered, not fenced, has room on its disk, and is in the ISR of every partition that is
-# assigned to it and has a leader, but for those that a reassignment is adding it to. A partition without a leader does
-# not count: it must not hold up the rollout that would heal it. A partition that this node leads counts as in sync.
-# What an observer only copies is not assigned to it.
+# A node is ready if it is registered, not fenced, has room on its disk, and is in the ISR of every partition that is
+# assigned to it and has a leader, except those to which a reassignment is adding it. A partition without a leader does
+# not count, because it must not block the rollout that would heal it. A partition that this node leads counts as in
+# sync. Partitions that it only observes are not assigned to it.
 #
-# Invariant: the metadata that the node itself follows is the only witness. A controller that is away changes nothing:
-# what was ready stays ready, so that its restart takes no data node out of service.
+# Invariant: only the metadata that the node follows decides. If the controller is not reachable nothing changes, so the
+# controller's restart takes no data node out of service.
 
 READINESS_EVERY_S = 0.25
 _NAMED = 3
-"""Partitions named in a sentence before it ends with "and N more"."""
+"""The number of partitions named in a message before it ends with "and N more"."""
 
 _log = structlog.get_logger("strandline.readiness")
 
@@ -59,9 +59,9 @@ _log = structlog.get_logger("strandline.readiness")
 def why_not_ready(
     node_id: NodeId, node_epoch: NodeEpoch | None, nodes: Mapping[NodeId, NodeImage], images: Iterable[PartitionImage]
 ) -> str | None:
-    """What a node still lacks, in a sentence; None if it is ready.
+    """Why a node is not ready, as a message; None if it is ready.
 
-    ``node_epoch``: of this process, None before it is registered. ``nodes`` and ``images``: as it knows the metadata.
+    ``node_epoch`` is that of this process, None before it is registered; ``nodes`` and ``images`` are its metadata.
     """
     if node_epoch is None:
         return "not registered"
@@ -79,7 +79,7 @@ def why_not_ready(
 def _is_behind(node_id: NodeId, image: PartitionImage) -> bool:
     if node_id not in image.replicas or image.leader is None or image.leader == node_id:
         return False
-    # What a reassignment adds is not missed before it ends.
+    # A replica that a reassignment is adding need not be in sync before the reassignment ends.
     return node_id not in image.isr and node_id not in image.adding
 
 
@@ -90,10 +90,9 @@ def _sentence(behind: list[PartitionImage]) -> str:
 
 
 class Readiness:
-    """Sets in the health of a process whether it is ready, as soon as that changes.
+    """Keeps a process's readiness up to date in its health.
 
-    ``metadata_offset`` and ``is_fenced`` are asked each time: nothing else changes the answer, so partitions are
-    looked at only when one of them moved.
+    Only changes of ``metadata_offset`` and ``is_fenced`` can change it, so partitions are examined only after one.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class Readiness:
         return self.lacking is None
 
     async def tell_forever(self) -> None:
-        """Look until cancelled."""
+        """Check periodically, until cancelled."""
         seen: tuple[int, bool] | None = None
         while True:
             now = (self._metadata_offset(), self._is_fenced())
@@ -149,12 +148,12 @@ _CALLS: dict[type[object], tuple[str, str]] = {
     want.AnswerOffsets: ("ListOffsets", "answers"),
     want.AnswerCall: ("", "answers"),
 }
-"""Answers that may refuse single partitions: which call they answer (empty: the effect says it), and where their parts
-are."""
+"""Answers that may refuse single partitions: the call that they answer (empty: the effect names it), and the attribute
+with their parts."""
 
 
 class Seen:
-    """The eyes on one node; made before its core, opened when all is wired."""
+    """The counts, refusals and metrics of one node; made before its core, opened when the node is assembled."""
 
     def __init__(self, settings: ReplicaSettings) -> None:
         self._settings = settings
@@ -165,27 +164,27 @@ class Seen:
 
     @property
     def calls(self) -> Calls | None:
-        """The driver's table of calls, if it must be timed."""
+        """A table of calls that times them, for the driver; None if metrics are off."""
         return self._counts.calls if self._counts else None
 
     def synced(self, seconds: float) -> None:
-        """A sync took so long."""
+        """Count a sync and its duration."""
         if self._counts is not None:
             self._counts.fsync.observe(seconds)
 
     def offsets_committed(self, refusals: Iterable[Refusal | None]) -> None:
-        """A commit of a group was answered: why each partition was refused, None where it was not."""
+        """Count an answered offset commit; ``refusals`` has one entry for each partition, None if it succeeded."""
         if self._counts is not None:
             self._counts.offsets_committed(refusals)
 
     def refused(self, method: str, refusal: Refusal) -> None:
-        """A whole call was refused."""
+        """Note that a call was refused as a whole."""
         self.refusals.note(method.rpartition("/")[2], refusal)
 
     def around(
         self, table: Mapping[type[object], Perform], topic_names: Mapping[str, str]
     ) -> Mapping[type[object], Perform]:
-        """The node's performers as they will be run."""
+        """The node's performers, wrapped so that they are counted."""
         noting = {kind: self._noting(call, parts, table[kind], topic_names) for kind, (call, parts) in _CALLS.items()}
         noted = {**table, **noting}
         return self._counts.around(noted) if self._counts else noted
@@ -213,10 +212,10 @@ class Seen:
         https: HttpsContext | None,
         allowed: Allowed | None = None,
     ) -> str:
-        """Be scraped from now on, if a port is asked for; returns its address, or nothing.
+        """Open the metrics port if the settings ask for one; return its address, or an empty string.
 
         Raises:
-            PortTaken: the address is taken, or is not this machine's.
+            PortTaken: the address is taken or not local.
         """
         counts = self._counts
         if counts is None:
@@ -246,7 +245,7 @@ class Seen:
         return Figure(f.DISK_FREE, shutil.disk_usage(self._settings.data_dir).free)
 
     async def look_forever(self, core: NodeCore) -> None:
-        """Watch what waits above the HW, and log the refusals that were held back, until cancelled."""
+        """Measure how long records wait above the HW, and log refusals that were held back, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.refusals.tell_forever())
             while self._counts is not None:
@@ -254,7 +253,7 @@ class Seen:
                 await asyncio.sleep(LOOK_EVERY_S)
 
     async def close(self) -> None:
-        """Be scraped no more."""
+        """Close the metrics port."""
         if self._port is not None:
             await asyncio.to_thread(self._port.close)
 
@@ -275,9 +274,9 @@ def _process_figures(host: Host, performers: Performers, readiness: Readiness) -
 
 
 # ---- role_lines
-# What a node logs when it begins to follow: a line for each partition whose leader epoch has risen.
+# The log lines of a node that begins to follow: one for each partition whose leader epoch has risen.
 #
-# That it leads is logged from the event of its epoch (`export.log_lines`), which comes when the epoch has begun.
+# When it begins to lead, the line is made from the event of the epoch (`export.log_lines`), once that has begun.
 #
 # Invariant: nothing is logged about an image that is older than what the node knows.
 
@@ -285,7 +284,7 @@ _role_lines_log = structlog.get_logger("strandline.roles")
 
 
 def tell_following(node_id: NodeId, lines: Iterable[Mapping[str, object]]) -> None:
-    """Write a line for each; may be called in any thread."""
+    """Log one line for each; may be called in any thread."""
     for line in lines:
         _role_lines_log.info("follows" if line["leader"] is not None else "waits for a leader", node_id=node_id, **line)
 
@@ -295,7 +294,7 @@ def following(
 ) -> Iterator[dict[str, object]]:
     """The fields of one line for each partition that ``node_id`` begins to follow, or waits to follow.
 
-    ``known``: a partition as the metadata before this image had it.
+    ``known`` returns a partition as it was before this image.
     """
     for topic in image.topics:
         for now in topic.partitions:

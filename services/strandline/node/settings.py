@@ -1,6 +1,6 @@
-"""The settings of a data node, and the frozen values that the packages take from them.
+"""The settings of a data node, and the values that other packages get from them.
 
-Invariant: a node starts with settings that are right as a whole, or not at all.
+Invariant: a node starts only if its settings are valid as a whole.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ class ReplicaSettings(settings.ServiceSettings):
         )
 
     def role_set(self) -> frozenset[Role]:
-        """The roles as the protocol names them."""
+        """The roles as values of the protocol."""
         return frozenset(Role(role) for role in self.roles)
 
     def bootstrap(self) -> tuple[Endpoint, ...]:

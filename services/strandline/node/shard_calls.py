@@ -1,6 +1,6 @@
-"""What servicers over coordinators share: which coordinator a key has, and asking the one that is here.
+"""Shared by servicers that use coordinators: finds the coordinator of a key, and asks one on this node.
 
-Invariant: nothing is decided here; which partition coordinates a key, and what its coordinator answers, is the core's.
+Invariant: only the core decides which partition coordinates a key, and what its coordinator answers.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from strandline.runtime.host import Host
 from strandline.v1 import partition_pb2
 
 # ---- state_topic
-# When a node asks the controller for an internal topic, which does not exist before its first use (G1).
+# Asks the controller to create an internal topic, which does not exist before its first use (G1).
 #
-# Invariant: at most one request is under way, and after a refusal none follows for `PAUSE_MS`; meanwhile callers are
-# given the refusal.
+# Invariant: at most one request is under way, and after a refusal there is none for `PAUSE_MS`; meanwhile callers get
+# the same refusal.
 
 PAUSE_MS = 1_000
 
 Create = Callable[[str], Awaitable[Refusal | None]]
-"""Asks the controller for an internal topic; returns why it was not created."""
+"""Asks the controller to create an internal topic; returns why it was not created, or None."""
 
 
 class StateTopic:
-    """The topic ``name`` as this process asks for it."""
+    """Has the internal topic ``name`` created when it is needed."""
 
     def __init__(self, name: str, create: Create, clock: Clock) -> None:
         self._name = name
@@ -44,7 +44,7 @@ class StateTopic:
         self._refusal: Refusal | None = None
 
     def want(self) -> Refusal:
-        """A caller needs the topic, and this node knows none: have it created, and say why the caller has to wait."""
+        """Have the topic created, because a caller needs it and it is unknown; return why the caller must wait."""
         if self._asking is None and self._clock() >= self._next_ms:
             self._asking = asyncio.get_running_loop().create_task(self._ask())
         message = f"topic '{self._name}', which holds the state of coordinators, is being created; ask again"
@@ -61,32 +61,32 @@ class StateTopic:
             self._asking = None
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Cancel the request under way."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
 
 
 MAX_WAIT_MS = 30_000
-"""How long a request waits at most; less where the caller's own deadline comes first."""
+"""The longest time that a request waits; less if the caller's deadline comes first."""
 _MARGIN_MS = 50
-"""What is left of the caller's time for the answer's way back."""
+"""The part of the caller's time that is left for sending the answer back."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _Answer = TypeVar("_Answer")
 
 
 class HasCoordinator(Protocol):
-    """A message that names the coordinator beside NOT_COORDINATOR."""
+    """A message that can name the coordinator in addition to NOT_COORDINATOR."""
 
     @property
     def current_coordinator(self) -> partition_pb2.CurrentLeader:
-        """The coordinator this node knows."""
+        """The coordinator that this node knows."""
         ...
 
 
 class ShardCalls:
-    """Calls to the coordinators in one internal topic."""
+    """Makes calls to the coordinators of one internal topic."""
 
     def __init__(self, host: Host, topic: str, create_topic: Create) -> None:
         self._host = host
@@ -95,7 +95,7 @@ class ShardCalls:
         self.state_topic = StateTopic(topic, create_topic, host.driver.clock)
 
     def coordinator_of(self, key: str) -> LeaderHint | Refusal:
-        """The coordinator of a key as this node knows it, or why there is none; the topic is then asked for."""
+        """The coordinator of a key, as far as this node knows; a refusal while its topic does not exist."""
         tp = self._driver.core.coordinator_partition(self._topic, key)
         return self.state_topic.want() if tp is None else self.leader_of(tp)
 
@@ -106,10 +106,10 @@ class ShardCalls:
         return LeaderHint(image.leader, image.leader_epoch)
 
     async def ask(self, key: str, request: object, wait_ms: int, answer_type: type[_Answer]) -> _Answer:
-        """Ask the coordinator of a key, if it is here.
+        """Ask the coordinator of a key, if it is on this node.
 
         Raises:
-            Refused: the request as a whole.
+            Refused: the request was refused as a whole.
         """
         return await self.ask_at(self.partition_of(key), request, wait_ms, answer_type)
 
@@ -117,7 +117,7 @@ class ShardCalls:
         """The partition whose leader is the coordinator of a key.
 
         Raises:
-            Refused: the topic does not exist yet, and is asked for.
+            Refused: the topic does not exist yet; it is being created.
         """
         tp = self._driver.core.coordinator_partition(self._topic, key)
         if tp is None:
@@ -125,7 +125,7 @@ class ShardCalls:
         return tp
 
     async def ask_at(self, tp: TopicPartition, request: object, wait_ms: int, answer_type: type[_Answer]) -> _Answer:
-        """Ask one coordinator, as `ask`."""
+        """As `ask`, for the coordinator of this partition."""
         return await self._driver.ask(lambda now, call: CoordinatorAsked(now, call, tp, wait_ms, request), answer_type)
 
     def here(self) -> list[TopicPartition]:
@@ -133,21 +133,21 @@ class ShardCalls:
         return list(self._driver.core.coordinated(self._topic))
 
     def whereto(self, key: str, refusal: Refusal) -> LeaderHint | None:
-        """The coordinator of a key, if that is what the refusal is about."""
+        """The coordinator of a key, if the refusal is NOT_COORDINATOR; else None."""
         if refusal.code is not ErrorCode.NOT_COORDINATOR:
             return None
         tp = self._driver.core.coordinator_partition(self._topic, key)
         return None if tp is None else self.leader_of(tp)
 
     def point(self, row: HasCoordinator, key: str, refusal: Refusal) -> None:
-        """Name the coordinator beside NOT_COORDINATOR."""
+        """Name the coordinator in ``row``, if the refusal is NOT_COORDINATOR."""
         hint = self.whereto(key, refusal)
         if hint is not None:
             write_leader(row.current_coordinator, hint, self._host.topics)
 
 
 def wait_ms(context: Context) -> int:
-    """How long a caller's request may wait for its coordinator."""
+    """How long, in ms, a caller's request may wait for its coordinator."""
     left_s = cast("float | None", context.time_remaining())
     if left_s is None:
         return MAX_WAIT_MS

@@ -1,6 +1,6 @@
-"""Nodes that are asked about transactions, over gRPC, and this one without a wire (`runtime.ports.TransactionPeers`).
+"""Asks nodes about transactions: by gRPC, and this node itself directly (`runtime.ports.TransactionPeers`).
 
-Invariant: a call has a deadline, and the one who is asked answers each of its questions before it comes.
+Invariant: each call has a deadline, and the asked node answers each of its questions before that.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from strandline.v1 import (
 )
 
 DEADLINE_MS = 2_000
-"""Of one request. A question that is not answered by then is asked again, so that one partition that cannot commit
-holds others on its node back for no longer than this."""
+"""Deadline of one request. A question that is not answered by then is asked again, so a partition that cannot commit
+delays others on its node by no more than this."""
 
 _ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
@@ -38,14 +38,14 @@ WriteHere = Callable[
 
 
 class MetadataPlaces:
-    """Who is asked, as the metadata of this node has it (`runtime.ports.TransactionPlaces`)."""
+    """The nodes to ask, from this node's metadata (`runtime.ports.TransactionPlaces`)."""
 
     def __init__(self, host: Host, shards: ShardCalls) -> None:
         self._host = host
         self._shards = shards
 
     def coordinator_of(self, transactional_id: str) -> NodeId | Refusal:
-        """The node of a coordinator."""
+        """The node that coordinates a transactional id, or why none can be asked now."""
         found = self._shards.coordinator_of(transactional_id)
         if isinstance(found, Refusal):
             return found
@@ -55,7 +55,7 @@ class MetadataPlaces:
         return found.leader
 
     def leader_of(self, tp: TopicPartition) -> NodeId | Refusal:
-        """The node that leads a partition."""
+        """The node that leads a partition, or why none can be asked now."""
         image = self._host.topics.partition(tp)
         if image is None:
             return Refusal(
@@ -67,7 +67,7 @@ class MetadataPlaces:
 
 
 class DialledTransactionPeers:
-    """Nodes at the addresses that metadata gives."""
+    """Calls the nodes at their addresses in the metadata."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class DialledTransactionPeers:
         tls: Tls | None = None,
         deadline_ms: int = DEADLINE_MS,
     ) -> None:
-        """``add_here`` and ``write_here`` are what this node itself serves."""
+        """``add_here`` and ``write_here`` are this node's own handlers."""
         self._host = host
         self._add_here = add_here
         self._write_here = write_here
@@ -91,7 +91,7 @@ class DialledTransactionPeers:
         """Ask the coordinators on one node.
 
         Raises:
-            Refused: the request as a whole, or the node is away.
+            Refused: the node refuses the request as a whole, or does not answer.
         """
         request = add_partitions_request(questions, self._host.topics, self._cluster_id)
         if node == self._host.node_id:
@@ -101,7 +101,7 @@ class DialledTransactionPeers:
         return self._seen(node, read_results(answer, questions))
 
     async def write_markers(self, node: NodeId, questions: Sequence[MarkerQuestion]) -> Sequence[Refusal | None]:
-        """Have markers written by the leaders on one node, otherwise as `add_partitions`."""
+        """Ask the leaders on one node to write markers; otherwise as `add_partitions`."""
         request = markers_request(questions, self._host.topics, self._cluster_id)
         if node == self._host.node_id:
             return read_marker_results(await self._write_here(request, self._deadline_ms), len(questions))
@@ -110,8 +110,8 @@ class DialledTransactionPeers:
         return self._seen(node, read_marker_results(answer, len(questions)))
 
     def _seen(self, node: NodeId, answers: Sequence[Refusal | None]) -> Sequence[Refusal | None]:
-        """Dial a node again that is not who it should be: another process may have its address by now, and nothing but
-        this would ever resolve the name again."""
+        """Redial a node if its answers show that it is another one: a new process may have taken over its address, and
+        nothing else would cause the name to be resolved again."""
         if any(answer is not None and answer.code in _ELSEWHERE for answer in answers):
             endpoint = self._host.topics.internal_endpoint_of(node)
             if endpoint is not None:

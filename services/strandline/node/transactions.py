@@ -1,7 +1,7 @@
-"""TransactionService: its calls become requests to coordinators in the core, and their answers messages.
+"""TransactionService: turns its calls into requests to coordinators in the core, and their answers into messages.
 
-Invariant: a handler holds no state and decides nothing of transactions; each transaction of a call is answered by
-itself, so that one that has to wait spoils no other's answer.
+Invariant: a handler holds no state and decides nothing about transactions; each transaction of a call gets its own
+answer, so that one that must wait does not affect the others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TransactionServicer:
         return response
 
     async def EndTxn(self, request: pb.EndTxnRequest, context: Context) -> pb.EndTxnResponse:
-        """Decides a transaction."""
+        """Commits or aborts a transaction."""
         asked = transactions.read_end(request, self._host.topics)
         response = pb.EndTxnResponse()
         await self._identify(response, asked, context, messages.TxnEnded)
@@ -73,10 +73,10 @@ class TransactionServicer:
     async def add_partitions(
         self, request: pb.AddPartitionsToTxnRequest, within_ms: int
     ) -> pb.AddPartitionsToTxnResponse:
-        """As AddPartitionsToTxn, also for the leaders of this very node.
+        """As AddPartitionsToTxn, but also called by this node's own leaders.
 
         Raises:
-            Refused: the request as a whole.
+            Refused: the request was refused as a whole.
         """
         asked = transactions.read_added(request, self._host.topics)
         found = await asyncio.gather(*(self._added(each, within_ms) for each in asked))

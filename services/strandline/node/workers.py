@@ -1,11 +1,11 @@
-"""What the workers of one machine are: data nodes of their own, with ids, ports and directories that follow a rule.
+"""The workers of one machine: separate data nodes, whose ids, ports and directories follow a rule.
 
-Worker k of N, from 0, has the id ``node_id`` + k, every port that is set plus k, the directory ``worker-k`` below
-``data_dir``, and the rack of the machine. All other settings are the same for all of them. In the files of a
-certificate, ``{node_id}`` is its id.
+Worker k of N, counted from 0, has the id ``node_id`` + k, every port in the settings plus k, the directory ``worker-k``
+below ``data_dir``, and the rack of the machine. All other settings are the same for all workers. In the file names of a
+certificate, ``{node_id}`` stands for the worker's id.
 
-Invariant: no worker of a machine has another rack than its neighbours, so that a partition with as many racks as
-replicas has no two replicas on one machine (`core.placement`).
+Invariant: all workers of a machine have the same rack, so that with at least as many racks as replicas no partition has
+two replicas on one machine (`core.planning.layout`).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _LAST_PORT = 65_535
 
 
 class WorkersWrong(Exception):
-    """The settings do not fit several workers; the sentence names the setting, the rule and the remedy."""
+    """The settings do not allow several workers; the message names the setting, the rule and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """One worker: the settings in which it differs from what the supervisor was given."""
+    """One worker, with the settings that differ from the supervisor's."""
 
     node_id: int
     directory: Path
@@ -47,10 +47,10 @@ class Worker:
 
 
 def workers_of(settings: ReplicaSettings) -> list[Worker]:
-    """The workers that settings ask for.
+    """The workers that the settings ask for.
 
     Raises:
-        WorkersWrong: their ports would meet, a certificate would be shared, or the directory holds something else.
+        WorkersWrong: their ports would collide, a certificate would be shared, or the directory holds other nodes.
     """
     _check_ports(settings)
     _check_certificates(settings)
@@ -59,7 +59,7 @@ def workers_of(settings: ReplicaSettings) -> list[Worker]:
 
 
 def single_node_refusal(data_dir: Path) -> str:
-    """Why one node may not use a directory: it holds workers. Empty if it may."""
+    """Why a single node may not use a directory, because it holds workers; empty if it may."""
     held = _workers_in(data_dir)
     if not held:
         return ""
@@ -84,7 +84,7 @@ def _worker(settings: ReplicaSettings, number: int) -> Worker:
 
 
 def _port(text: str) -> int:
-    """The port that an address names; 0 where the kernel chooses it, or the bound one is meant."""
+    """The port in an address; 0 if the kernel chooses it, or if there is none."""
     named = re.search(r":(\d+)$", text)
     return int(named.group(1)) if named else 0
 
@@ -155,27 +155,27 @@ def _number(path: Path) -> int:
 
 
 # ---- supervisor
-# How the workers of a machine are started, stopped and watched by one process.
+# One process starts, stops and watches the workers of a machine.
 #
-# Invariant: they live and end together: a signal reaches all, the end of one ends the others, and none outlives the
-# supervisor (on Linux, where the kernel sends SIGTERM to the children of a process that ends in whatever way).
+# Invariant: they start and end together: a signal reaches all, the end of one ends the others, and none outlives the
+# supervisor (on Linux, where the kernel sends SIGTERM to a worker whenever the supervisor ends).
 
 _PR_SET_PDEATHSIG = 1
 _GRACE_S = 5.0
-"""Beyond a worker's own deadline for its shutdown, before it is killed."""
+"""Time after a worker's own deadline for its shutdown, until it is killed."""
 _OF_SIGNALS = 128
-"""Added to a signal's number, as shells do, where a worker was ended by one."""
+"""Added, as in shells, to the number of a signal that ended a worker."""
 
 
 class Supervisor:
-    """The processes of some workers. `run` is called once, from the main thread of a process without others."""
+    """The processes of some workers. `run` is called once, from the main thread of a process without other threads."""
 
     def __init__(self, workers: Sequence[Worker], arguments: Sequence[str], *, shutdown_deadline_s: float) -> None:
-        """Take what is to be run.
+        """Prepare to run the workers.
 
         Args:
-            arguments: of `strandline replica`, as they were given; what a worker has of its own is added to them.
-            shutdown_deadline_s: how long a worker may take for its shutdown, s.
+            arguments: those of `strandline replica`, to which each worker's own settings are added.
+            shutdown_deadline_s: how long a worker may take for its shutdown, in seconds.
         """
         self._workers = workers
         self._arguments = arguments
@@ -184,8 +184,8 @@ class Supervisor:
         self._is_ending = False
 
     def run(self) -> int:
-        """Start all, and return when all have ended: with the code of the first that ended by itself, else with the
-        first code that is not 0."""
+        """Start all workers, and return when all have ended: the code of the first that ended without being asked to,
+        else the first code that is not 0."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGALRM, lambda *_: self._send(signal.SIGKILL))
@@ -199,13 +199,13 @@ class Supervisor:
         process = subprocess.Popen(
             [sys.executable, "-m", "strandline.node", *self._arguments, *own],
             stdin=subprocess.DEVNULL,
-            # A Ctrl-C at the terminal reaches the supervisor alone, which hands it on: twice would be no clean stop.
+            # So that a Ctrl-C reaches only the supervisor, which forwards it: a second one would prevent a clean stop.
             start_new_session=True,
             preexec_fn=_ends_with(os.getpid()),
         )
         self._running[process.pid] = worker, process
         if self._is_ending:
-            # The signal came while it was started.
+            # The signal arrived while this worker was being started.
             os.kill(process.pid, signal.SIGTERM)
 
     def _wait(self) -> int:
@@ -238,7 +238,7 @@ class Supervisor:
 
     def _send(self, number: signal.Signals) -> None:
         for pid in list(self._running):
-            # What has ended and was not awaited yet still has its id.
+            # A worker that has ended but was not yet waited for still has its process id.
             os.kill(pid, number)
 
     def _say(self, line: str) -> None:
@@ -246,14 +246,14 @@ class Supervisor:
 
 
 def _ends_with(parent: int) -> Callable[[], None]:
-    """What a child does before it becomes a worker: have SIGTERM sent to it when its parent ends."""
+    """A function that a child runs before it becomes a worker, so that it gets SIGTERM when its parent ends."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
 
     def tie() -> None:
         if prctl is not None:
             prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() != parent:
-            # It ended before it could be tied to.
+            # The parent ended before that was set up.
             os._exit(1)
 
     return tie

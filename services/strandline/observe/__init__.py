@@ -1,1 +1,1 @@
-"""What nodes and controller report of their state. It reads cores and changes nothing in them."""
+"""The reports of nodes and controllers about their state. It reads cores and changes nothing in them."""

@@ -1,12 +1,12 @@
-"""Which transactions hold back the LSO of led partitions, since when, and what became of them.
+"""Reports which transactions hold back the LSO of led partitions, since when, and their outcomes.
 
-At most one transaction of a partition holds its LSO back at a moment: the undecided one with the lowest first offset,
-once the HW has passed that offset. It is reported when it has done so for `REPORTED_AFTER_MS`, then once a minute until
-it is decided, which is reported too. Of the many that are decided sooner, each partition reports one row in ten seconds
-for each outcome: they are transitions, which are dropped last, so there must be few of them.
+At any time at most one transaction holds back a partition's LSO: the undecided one with the lowest first offset, once
+the HW has passed that offset. It is reported after `REPORTED_AFTER_MS`, then once a minute until it is decided, which
+is reported too. For the many that are decided sooner, each partition reports one row per outcome in ten seconds: such
+events are dropped last when there is no room, so there must be few of them.
 
-Invariant: a transaction is looked at when records are appended to its partition or its HW moves, and never changed.
-Memory is bounded by what the ledgers of the partitions remember.
+Invariant: transactions are only read, when records are appended to their partition or its HW moves. Memory is bounded
+by the size of the partitions' ledgers.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from strandline.core.state_events import Moment, Number, TransactionDecided, Tra
 from strandline.core.types import Offset, TopicPartition
 
 REPORTED_AFTER_MS = 1_000
-"""A transaction that holds the LSO back for longer is reported by itself."""
+"""A transaction that holds the LSO back for longer gets its own report."""
 REPEATED_EVERY_MS = 60_000
 HANGING_BEHIND_MS = 60_000
-"""How much older than the longest time-out a transaction must be to be said to hang: by then a coordinator that
-knew it would have aborted it (X7)."""
+"""How much older than the longest time-out a transaction must be to be reported as hanging: by then a coordinator that
+knows it would have aborted it (X7)."""
 COALESCED_MS = 10_000
 
 _OPEN, _INHERITED, _HANGING, _REPEATED = "open", "inherited", "hanging", "repeated"
 
 
 class _Transaction:
-    """One undecided transaction, as far as this reign knows it."""
+    """One undecided transaction, as far as this leader knows it."""
 
     __slots__ = ("committed", "first_offset", "is_inherited", "producer_epoch", "producer_id", "start_ms")
 
@@ -47,7 +47,7 @@ class _Transaction:
 
 
 class _Hold:
-    """One transaction holds the LSO back."""
+    """A transaction that holds the LSO back."""
 
     __slots__ = ("is_reported", "said_hanging", "since_ms", "transaction")
 
@@ -75,14 +75,14 @@ class _Coalesced:
 
 
 class _Partition:
-    """The undecided transactions of one reign, by first offset, and what waits to be reported of decided ones."""
+    """The undecided transactions of one leader epoch, by first offset, and the decided ones not yet reported."""
 
     __slots__ = ("coalesced", "ended", "hold", "leader", "newest", "newest_marker", "undecided")
 
     def __init__(self, leader: LeaderReplica) -> None:
         self.leader = leader
         self.undecided: dict[Offset, _Transaction] = {}
-        # Those of them that have a marker, by its offset.
+        # The undecided ones that have a marker, with its offset.
         self.ended: deque[tuple[Offset, _Transaction]] = deque()
         self.newest = self.newest_marker = Offset(-1)
         self.hold: _Hold | None = None
@@ -90,27 +90,27 @@ class _Partition:
 
 
 class LsoHolders:
-    """Of the partitions that one node leads."""
+    """The transactions that hold back the LSOs of the partitions that one node leads."""
 
     def __init__(self, longest_transaction_ms: int) -> None:
         """``longest_transaction_ms``: the longest time-out that a producer may ask for."""
         self._hanging_after_ms = longest_transaction_ms + HANGING_BEHIND_MS
         self.watched: dict[TopicPartition, _Partition] = {}
-        """The led partitions that have, or had a moment ago, a transaction. Changed here alone."""
-        # When holds and buckets have to be looked at, each in order of time; the object shows whether it still matters.
+        """The led partitions that have a transaction, or recently had one. Changed only here."""
+        # When holds and buckets are due, in order of time; the object shows whether the entry is still valid.
         self._new: deque[tuple[int, TopicPartition, _Hold]] = deque()
         self._repeated: deque[tuple[int, TopicPartition, _Hold]] = deque()
         self._buckets: deque[tuple[int, TopicPartition, bool, _Coalesced]] = deque()
 
     def leads(self, leader: LeaderReplica, now_ms: int) -> None:
-        """A reign began, perhaps with transactions of earlier ones."""
+        """Note that leadership began, perhaps with transactions of earlier epochs."""
         transactions = leader.log.producers.transactions
         if not transactions.open and not transactions.ended:
             return
         partition = self.watched[leader.log.tp] = _Partition(leader)
         ended = {each.marker_offset: each for each in transactions.ended}
         for marker in transactions.state().markers:
-            # Its epoch is the marker's own, which is higher than that of the transaction.
+            # Its epoch is the marker's, which is higher than the transaction's.
             if (found := ended.get(marker.offset)) is not None:
                 partition.undecided[found.first_offset] = _Transaction(
                     found.first_offset, now_ms, marker.producer_id, None
@@ -124,21 +124,21 @@ class LsoHolders:
         self._hold_moved(partition, now_ms)
 
     def leaves(self, leader: LeaderReplica, out: list[Effect]) -> None:
-        """A reign ends: what is undecided is the next leader's."""
+        """Note that leadership ends; undecided transactions are left to the next leader."""
         partition = self.watched.pop(leader.log.tp, None)
         if partition is not None:
             for committed in tuple(partition.coalesced):
                 self._report_coalesced(partition, committed, out)
 
     def appended(self, leader: LeaderReplica, now_ms: int) -> None:
-        """Records were appended to a partition in which a transaction is undecided."""
+        """Note that records were appended to a partition with an undecided transaction."""
         partition = self.watched.get(leader.log.tp)
         if partition is None:
             partition = self.watched[leader.log.tp] = _Partition(leader)
         self._took_in(partition, now_ms)
 
     def _took_in(self, partition: _Partition, now_ms: int) -> None:
-        """Take over what the ledger knows and this does not: transactions begin and end at the log end."""
+        """Add what is new in the ledger; transactions begin and end only at the log end."""
         producers = partition.leader.log.producers
         ledger = producers.transactions
         newest, newest_marker = partition.newest, partition.newest_marker
@@ -155,7 +155,7 @@ class LsoHolders:
             partition.newest_marker = marker
 
     def hw_rose(self, leader: LeaderReplica, now_ms: int, out: list[Effect]) -> None:
-        """The HW of a partition rose: markers may be committed, and the LSO may be behind."""
+        """Note that a partition's HW rose: markers may be committed now, and the LSO may be held back."""
         partition = self.watched.get(leader.log.tp)
         if partition is None:
             return
@@ -193,7 +193,7 @@ class LsoHolders:
             bucket.take(marker, held_ms, now_ms)
 
     def _hold_moved(self, partition: _Partition, now_ms: int) -> None:
-        """The holder is the first undecided transaction, once the HW has passed its first offset."""
+        """Update the holder: the first undecided transaction, once the HW has passed its first offset."""
         first = next(iter(partition.undecided.values()), None)
         if first is not None and first.first_offset >= partition.leader.log.hw:
             first = None
@@ -204,7 +204,7 @@ class LsoHolders:
                 self._new.append((now_ms + REPORTED_AFTER_MS, partition.leader.log.tp, partition.hold))
 
     def ticked(self, now_ms: int, out: list[Effect]) -> None:
-        """Report what is due."""
+        """Make the reports that are due."""
         for holds in (self._new, self._repeated):
             while holds and holds[0][0] <= now_ms:
                 _, tp, hold = holds.popleft()

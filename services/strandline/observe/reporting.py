@@ -1,10 +1,10 @@
-"""When a data node reports the state of its partitions: changes at once, everything else in samples.
+"""Decides when a data node reports the state of its partitions: changes at once, everything else in samples.
 
-A partition that changes is sampled every `sample_min_ms` at most, an idle one every `sample_max_ms` at least, and every
-one just before and just after its ISR changes, its epoch starts, or a stall of its HW ends. ``sample_min_ms`` 0 reports
-transitions only.
+A partition that changes is sampled at most every `sample_min_ms`, an idle one at least every `sample_max_ms`, and each
+one just before and just after its ISR changes, its epoch starts, or a stall of its HW ends. With ``sample_min_ms`` 0
+only transitions are reported.
 
-Invariant: a report never changes what is decided; every call here may be left out without any other effect.
+Invariant: a report never affects a decision; every call here could be left out without any other effect.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from strandline.observe import samples
 from strandline.observe.lso_holders import LsoHolders
 
 STALL_MS = 1_000
-"""A HW that did not move for this long with records above it has stalled; the end of the stall is sampled."""
+"""An HW that has not moved for this long, with records above it, has stalled; the end of the stall is sampled."""
 _REMEMBERED_APPENDS = 4_096
 _LOOKS_PER_TICK = 8
-"""At least so many partitions are looked at in a tick; more when they would not get their turn otherwise."""
+"""The least number of partitions examined in a tick; more if they would not get their turn otherwise."""
 
 
 class _Led:
-    """What was reported, and what waits to be reported, of one led partition."""
+    """What was reported of one led partition, and what waits to be reported."""
 
     __slots__ = ("advances", "appends", "fetches", "isr", "look", "risen_ms", "sampled_ms")
 
@@ -47,7 +47,7 @@ class _Led:
 
 
 class Reporting(NodeObserver):
-    """What one node reports of its partitions. Reads ``state``, changes nothing in it."""
+    """Makes one node's reports about its partitions. It reads ``state`` and changes nothing in it."""
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
@@ -57,17 +57,17 @@ class Reporting(NodeObserver):
         self._led: dict[TopicPartition, _Led] = {}
         self._lso = LsoHolders(state.timings.transaction_max_timeout_ms)
         self._local: dict[TopicPartition, tuple[int, Offset, Offset]] = {}
-        # Of followers that a throttle held back: when that was reported last, and for how long in all.
+        # For followers that a throttle held back: when that was last reported, and the total time until then.
         self._held: dict[TopicPartition, tuple[int, int]] = {}
         self._waiting: dict[TopicPartition, None] = {}
-        # Which partition is looked at next, and when; every partition of this node is here once.
+        # The partitions to examine next, with the time; every partition of this node is here once.
         self._looks: deque[tuple[int, TopicPartition]] = deque()
         self._queued: set[TopicPartition] = set()
         self._last_sample_id = 0
         self._last_tick_ms = 0
 
     def leads(self, leader: LeaderReplica, now_ms: int, out: list[Effect]) -> None:
-        """A reign began."""
+        """Report that leadership began."""
         self._led[leader.log.tp] = _Led(leader, now_ms)
         start = EpochStart(leader.log.leo, leader.log.hw, leader.image.isr, *samples.leader_epochs(leader))
         out.append(Emit(leader.log.tp, start))
@@ -76,18 +76,18 @@ class Reporting(NodeObserver):
         self._sample(leader, now_ms, out)
 
     def follows(self, tp: TopicPartition, now_ms: int) -> None:
-        """This node follows or observes a partition."""
+        """Note that this node follows or observes a partition."""
         self._enqueue(tp, now_ms)
 
     def leaves(self, leader: LeaderReplica, out: list[Effect]) -> None:
-        """A reign ends."""
+        """Report what is left when leadership ends."""
         self._lso.leaves(leader, out)
         led = self._led.pop(leader.log.tp, None)
         if led is not None:
             self._tell(leader, led.advances.rest(), out)
 
     def appended(self, leader: LeaderReplica, now_ms: int) -> None:
-        """Records were appended up to the log end."""
+        """Note that records were appended up to the log end."""
         transactions = leader.log.producers.transactions
         if transactions.open or transactions.ended:
             self._lso.appended(leader, now_ms)
@@ -98,7 +98,7 @@ class Reporting(NodeObserver):
     def hw_rose(
         self, leader: LeaderReplica, old: Offset, cause: str, blockers: Iterable[NodeId], now_ms: int, out: list[Effect]
     ) -> None:
-        """The HW rose from ``old``; ``blockers`` had held it back."""
+        """Report that the HW rose from ``old``; ``blockers`` had held it back."""
         if self._lso.watched:
             self._lso.hw_rose(leader, now_ms, out)
         led = self._led.get(leader.log.tp) if self._samples else None
@@ -122,7 +122,7 @@ class Reporting(NodeObserver):
             out.append(Emit(leader.log.tp, HwAdvance(*advance, *samples.leader_epochs(leader))))
 
     def isr_changed(self, leader: LeaderReplica, now_ms: int, out: list[Effect], *, initiator: str) -> None:
-        """The committed ISR may have changed: what this leader alone knows of those that left or joined."""
+        """Report a change of the committed ISR, with what only this leader knows of those that left or joined."""
         led = self._led.get(leader.log.tp)
         new = leader.isr.committed
         if led is None or set(led.isr) == set(new):
@@ -149,20 +149,20 @@ class Reporting(NodeObserver):
         self._sample(leader, now_ms, out)
 
     def _cause(self, removed: Collection[NodeId]) -> str | None:
-        """As far as a leader knows; the controller's own event is the authority."""
+        """The cause as far as a leader knows; the controller's event is authoritative."""
         nodes = [self._state.nodes.get(node_id) for node_id in removed]
         if any(node is not None and node.shutting_down for node in nodes):
             return "controlled_shutdown"
         return "node_fenced" if any(node is None or node.fenced for node in nodes) else None
 
     def fetched(self, leader: LeaderReplica, replica: NodeId, now_ms: int) -> None:
-        """A replica's fetch was counted."""
+        """Count a replica's fetch."""
         led = self._led.get(leader.log.tp) if self._samples else None
         if led is not None:
             led.fetches.fetched(replica, now_ms)
 
     def refused(self, replica: NodeId, results: Iterable[FetchResult]) -> None:
-        """A replica's fetch was looked at; what of it was refused is counted."""
+        """Count the refused partitions of a replica's fetch."""
         if not self._samples:
             return
         for result in results:
@@ -171,7 +171,7 @@ class Reporting(NodeObserver):
                 led.fetches.refused(replica, result.refusal.code)
 
     def served(self, leader: LeaderReplica, replica: NodeId, end: Offset) -> None:
-        """A replica was sent records up to ``end``."""
+        """Count the bytes sent to a replica, up to ``end``."""
         led = self._led.get(leader.log.tp) if self._samples else None
         start = leader.progress[replica].remote_leo
         if led is not None and start is not None:
@@ -180,7 +180,7 @@ class Reporting(NodeObserver):
                 led.fetches.sent(replica, max(0, after - before))
 
     def ticked(self, now_ms: int, out: list[Effect]) -> None:
-        """Report what is due."""
+        """Make the reports that are due."""
         self._lso.ticked(now_ms, out)
         if not self._samples:
             return
@@ -193,7 +193,7 @@ class Reporting(NodeObserver):
         self._look_around(now_ms, out)
 
     def _look_around(self, now_ms: int, out: list[Effect]) -> None:
-        """Look at those whose turn it is, spread over the ticks so that none of them takes long."""
+        """Examine the partitions that are due, spread over the ticks so that no tick takes long."""
         gap_ms, self._last_tick_ms = now_ms - self._last_tick_ms, now_ms
         share = -(-len(self._looks) * min(gap_ms, self._min_ms) // self._min_ms)
         for _ in range(max(_LOOKS_PER_TICK, share)):
@@ -210,7 +210,7 @@ class Reporting(NodeObserver):
             self._looks.append((now_ms + self._min_ms, tp))
 
     def _look(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> bool:
-        """Sample a partition if it changed or was silent for long. Returns whether it is this node's at all."""
+        """Sample a partition if it changed or its last sample is old. Return whether this node still has it."""
         leader, led = self._state.leaders.get(tp), self._led.get(tp)
         if leader is not None and led is not None:
             if led.look != samples.look_of(leader) or now_ms - led.sampled_ms >= self._max_ms:
@@ -236,7 +236,7 @@ class Reporting(NodeObserver):
     def _report_throttle(self, follower: FollowerReplica, now_ms: int, out: list[Effect]) -> None:
         total_ms = follower.held.total_ms(now_ms)
         reported_ms, before_ms = self._held.get(follower.log.tp, (now_ms - samples.COUNT_MS, 0))
-        # A new leader epoch counts from 0 on.
+        # A new leader epoch counts from 0.
         since_ms = total_ms - before_ms if total_ms >= before_ms else total_ms
         if since_ms and now_ms - reported_ms >= samples.COUNT_MS:
             self._held[follower.log.tp] = (now_ms, total_ms)

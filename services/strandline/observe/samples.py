@@ -1,6 +1,6 @@
-"""What a sample of a partition says: the leader's look at every replica, the follower's look at itself.
+"""The content of a partition's samples: the leader's view of every replica, a follower's view of itself.
 
-It changes nothing; `reporting` decides when.
+Nothing is changed here; `reporting` decides when to sample.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from strandline.core.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
 
 
 def look_of(leader: LeaderReplica) -> tuple[object, ...]:
-    """What has to differ for a new sample to say anything new."""
+    """The state that must differ for a new sample to contain anything new."""
     remotes = tuple(follower.remote_leo for follower in leader.progress.values())
     return (leader.log.leo, leader.log.vote, leader.log.hw, remotes, leader.isr)
 
 
 def leader_epochs(leader: LeaderReplica) -> tuple[LeaderEpoch, PartitionEpoch]:
-    """The epochs of this leader's events, as it knows them."""
+    """The leader epoch and the partition epoch for this leader's events."""
     return leader.image.leader_epoch, leader.isr.partition_epoch
 
 
@@ -40,7 +40,7 @@ def replica_samples(
     isr: Collection[NodeId],
     next_append_ms: int | None,
 ) -> Iterator[Emit]:
-    """One row for each replica, all of the same moment. ``hw`` and ``isr`` may be those of just before it."""
+    """One row for each replica, all of the same moment. ``hw`` and ``isr`` may be those from just before it."""
     log = leader.log
     maximal = leader.isr.maximal.union(isr)
     waits = None if next_append_ms is None or hw >= log.leo else Moment(next_append_ms)
@@ -96,7 +96,7 @@ def _expected(
 
 
 def local_sample(follower: FollowerReplica, interval_ms: int) -> Emit:
-    """A follower's look at itself."""
+    """A follower's view of itself."""
     seen = LocalSample(
         interval_ms=interval_ms,
         leo=follower.log.leo,
@@ -109,7 +109,7 @@ def local_sample(follower: FollowerReplica, interval_ms: int) -> Emit:
 
 
 def throttled(follower: FollowerReplica, node_id: NodeId, throttled_ms: int) -> Emit:
-    """For how long the throttle of a move held a follower's own fetches back, in the last `COUNT_MS` or since then."""
+    """How long the throttle of a move has held back a follower's own fetches, in the last `COUNT_MS` or longer."""
     stats = FetchStats(
         interval_ms=max(COUNT_MS, throttled_ms),
         replica_id=node_id,
@@ -125,7 +125,7 @@ def throttled(follower: FollowerReplica, node_id: NodeId, throttled_ms: int) -> 
 
 
 def leader_snapshot(leader: LeaderReplica) -> Emit:
-    """What a leader knows of its partition as a whole."""
+    """A leader's view of its partition as a whole."""
     known = committed_snapshot(leader.image)._replace(
         new_isr=leader.isr.committed,
         leo=leader.log.leo,
@@ -139,7 +139,7 @@ def leader_snapshot(leader: LeaderReplica) -> Emit:
 
 
 def member(leader: LeaderReplica, node_id: NodeId) -> Member:
-    """What the leader knows of one that joins or leaves the ISR."""
+    """The leader's view of a replica that joins or leaves the ISR."""
     follower = leader.progress.get(node_id)
     if follower is None:
         return Member(node_id)
@@ -147,7 +147,7 @@ def member(leader: LeaderReplica, node_id: NodeId) -> Member:
 
 
 # ---- fetch_counts
-# Counts how each follower of a led partition fetches, for one row per follower in every `COUNT_MS`.
+# Counts the fetches of each follower of a led partition, for one row per follower in every `COUNT_MS`.
 #
 # Replication does not depend on it.
 
@@ -164,16 +164,16 @@ class FetchCounts:
         self._counts: dict[NodeId, _Count] = {}
 
     def fetched(self, replica: NodeId, now_ms: int) -> None:
-        """A fetch was counted."""
+        """Count a fetch."""
         self._of(replica).fetched(now_ms)
 
     def refused(self, replica: NodeId, code: ErrorCode) -> None:
-        """A fetch was refused."""
+        """Count a refused fetch."""
         errors = self._of(replica).errors
         errors[code.name] = errors.get(code.name, 0) + 1
 
     def sent(self, replica: NodeId, size_bytes: int) -> None:
-        """An answer carried so many bytes."""
+        """Count the bytes of an answer."""
         self._of(replica).bytes += size_bytes
 
     def _of(self, replica: NodeId) -> _Count:
@@ -200,7 +200,7 @@ class FetchCounts:
             for replica, count in sorted(self._counts.items())
         ]
         for count in self._counts.values():
-            count.begin_anew()
+            count.reset()
         return [row for row in rows if row.n_fetch or row.n_error or row.throttled_ms]
 
 
@@ -208,18 +208,18 @@ class _Count:
     __slots__ = ("_held_ms", "bytes", "errors", "last_ms", "max_gap_ms", "n_fetch")
 
     def __init__(self) -> None:
-        # The gap of a fetch to the one before it counts, whichever interval that one was in.
+        # The gap to the fetch before counts, even if that one was in an earlier interval.
         self.last_ms: int | None = None
-        # What was reported already of the time for which a throttle held it back.
+        # The part of the throttled time that was already reported.
         self._held_ms = 0
-        self.begin_anew()
+        self.reset()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         self.n_fetch = self.max_gap_ms = self.bytes = 0
         self.errors: dict[str, int] = {}
 
     def throttled_ms(self, follower: FollowerProgress | None, now_ms: int) -> int:
-        """For how long a throttle held it back since this was asked last."""
+        """How long a throttle has held the follower back since the last call."""
         before, self._held_ms = self._held_ms, 0 if follower is None else follower.held.total_ms(now_ms)
         return max(0, self._held_ms - before)
 
@@ -231,11 +231,10 @@ class _Count:
 
 
 # ---- hw_advances
-# Which advances of a HW are reported one by one, and which are joined.
+# Decides which advances of an HW are reported one by one, and which are merged.
 #
-# Up to `EXACT_PER_S` advances of a partition in a second are reported as they happen. Beyond that they are joined in
-# buckets of `BUCKET_MS`, each with the time of its first and last advance, so no boundary of a stall is blurred by
-# more.
+# Up to `EXACT_PER_S` advances of a partition per second are reported as they happen. Further ones are merged in buckets
+# of `BUCKET_MS`, each with the time of its first and last advance, so no boundary of a stall is less precise than that.
 #
 # Invariant: reported advances are chained: the old HW of each is the new HW of the one before it.
 
@@ -244,7 +243,7 @@ BUCKET_MS = 100
 
 
 class Advance(NamedTuple):
-    """What one HW_ADVANCE reports, without the epochs."""
+    """The content of one HW_ADVANCE, without the epochs."""
 
     old_hw: Offset
     new_hw: Offset
@@ -256,12 +255,12 @@ class Advance(NamedTuple):
 
 
 class HwAdvances:
-    """What is reported of the HW of one led partition."""
+    """Makes the reports about the HW of one led partition."""
 
     __slots__ = ("_blockers", "_bucket", "_exact", "_second_ms")
 
     def __init__(self) -> None:
-        # Advances reported one by one since `_second_ms`.
+        # The number of advances reported one by one since `_second_ms`.
         self._exact = 0
         self._second_ms = 0
         self._bucket: Advance | None = None
@@ -273,7 +272,7 @@ class HwAdvances:
         return self._bucket is not None
 
     def rose(self, old: Offset, new: Offset, cause: str, blockers: Iterable[NodeId], now_ms: int) -> list[Advance]:
-        """The HW rose. Returns what is to be reported now."""
+        """Note that the HW rose; return what must be reported now."""
         due = self.due(now_ms)
         reported = [] if due is None else [due]
         if now_ms - self._second_ms >= 1_000:
@@ -291,13 +290,13 @@ class HwAdvances:
         return reported
 
     def due(self, now_ms: int) -> Advance | None:
-        """The bucket, if its time is over."""
+        """The bucket, if its time is over; else None."""
         if self._bucket is None or now_ms - self._bucket.first_ms < BUCKET_MS:
             return None
         return self.rest()
 
     def rest(self) -> Advance | None:
-        """The bucket, whatever its age: something else is reported next, or the reign ends."""
+        """The bucket, whatever its age, because another event comes next or leadership ends; None if there is none."""
         bucket, self._bucket = self._bucket, None
         return None if bucket is None else bucket._replace(blocking_replicas=tuple(sorted(self._blockers)))
 

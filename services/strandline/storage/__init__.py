@@ -1,1 +1,1 @@
-"""What a data node remembers: segments, indexes, checkpoints, and what is believed of them after a crash."""
+"""A data node's files: segments, indexes, checkpoints, and the decision what to trust of them after a crash."""

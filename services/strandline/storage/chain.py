@@ -1,7 +1,7 @@
-"""Which segment of a log holds an offset, and which of them no sync covers yet (M55).
+"""The segments of a log: finds the one that holds an offset, and tracks which ones no sync covers yet (M55).
 
-Invariants: the segments are in order and dense, each beginning where the one before it ends; the last one is active,
-and there is always one. What was written, created or removed is covered by the next sync that is issued.
+Invariants: the segments are in order and without gaps, each begins where the one before it ends; the last one is
+active, and there is always one. Everything written, created or removed is covered by the next sync that is issued.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_REMOVED = 8
 
 
 class FoundBatch(NamedTuple):
-    """A batch and the segment file it lies in."""
+    """A batch, and the segment file that holds it."""
 
     batch: StoredBatch
     path: Path
@@ -36,18 +36,18 @@ class FoundBatch(NamedTuple):
 
 @dataclass(slots=True)
 class FlushToken:
-    """One issued commit: what has to be synced for it (M55). `sync` runs in a worker thread, once.
+    """One issued commit, and the files that must be synced for it (M55). `sync` runs once, in a worker thread.
 
-    A file that is closed meanwhile was synced for that, and a file or directory that is gone needs no sync, so
-    truncation, roll, deletion and a log that is set aside on the loop thread take nothing away from the worker.
+    A file that is closed meanwhile was synced before, and a file or directory that is gone needs no sync. So the loop
+    thread may truncate, roll, delete and set aside logs without harm to the worker.
     """
 
     leo_at_issue: Offset
-    """What the commit covers, unless the log is cut below it meanwhile; the core works that out."""
+    """The end of what the commit covers, unless the log is cut below it meanwhile, which the core considers."""
     _files: list[FileOf]
     _directory: Path | None
     _removed: list[OpenFile]
-    """Of removed segments: closing them frees their blocks, which takes 0.2 s per GiB."""
+    """Files of removed segments. Closing them frees their blocks, which takes 0.2 s per GiB."""
     done: bool = field(default=False, init=False)
 
     @property
@@ -56,10 +56,10 @@ class FlushToken:
         return bool(self._files or self._removed) or self._directory is not None
 
     def sync(self) -> None:
-        """Make everything durable that was written before the issue.
+        """Make durable everything that was written before the issue.
 
         Raises:
-            StorageFailed: a sync failed; it must not be tried again.
+            StorageFailed: a sync failed; it must not be retried.
         """
         try:
             for file in self._files:
@@ -71,7 +71,7 @@ class FlushToken:
             self.abandon()
 
     def abandon(self) -> None:
-        """Give the files back without a sync."""
+        """Release the files without a sync."""
         self._files.clear()
         self._removed.clear()
 
@@ -85,7 +85,7 @@ def _sync_entries(directory: Path) -> None:
 
 
 class _Issued(NamedTuple):
-    """A commit under way: the segments it covers with their counts of writes, and the count of directory entries."""
+    """A commit under way: its segments with their numbers of writes, and the number of changed directory entries."""
 
     token: FlushToken
     covers: dict[Segment, int]
@@ -93,7 +93,7 @@ class _Issued(NamedTuple):
 
 
 class UnsyncedFiles:
-    """Which segments and directory entries of one log no finished sync covers."""
+    """The segments and directory entries of one log that no finished sync covers."""
 
     __slots__ = ("_directory", "_entries", "_entries_synced", "_issued", "_removed", "_segments")
 
@@ -108,11 +108,11 @@ class UnsyncedFiles:
         self._removed: list[OpenFile] = []
 
     def wrote(self, segment: Segment) -> None:
-        """A segment has bytes that are not durable."""
+        """Note a segment with bytes that are not durable."""
         self._segments.add(segment)
 
     def removed(self, segment: Segment) -> None:
-        """A segment is gone; its bytes need no sync, its missing entry does."""
+        """Note a removed segment: its bytes need no sync, but the removal of its entry does."""
         self._segments.discard(segment)
         self._entries += 1
         if (file := segment.file.close()) is not None:
@@ -120,12 +120,12 @@ class UnsyncedFiles:
         del self._removed[:-_MAX_REMOVED]
 
     def created(self, segment: Segment) -> None:
-        """A segment was made; its entry needs a sync."""
+        """Note a new segment, whose entry needs a sync."""
         self._segments.add(segment)
         self._entries += 1
 
     def issue(self, leo: Offset) -> FlushToken:
-        """A token over everything that no finished one covers; one under way does not count as finished."""
+        """Issue a token that covers everything that no finished token covers."""
         self._settle()
         files = [segment.file for segment in self._segments]
         directory = self._directory if self._entries > self._entries_synced else None
@@ -136,7 +136,7 @@ class UnsyncedFiles:
         return token
 
     def sync_now(self) -> None:
-        """Make everything durable, on this thread.
+        """Make everything durable, in this thread.
 
         Raises:
             StorageFailed: the disk failed.
@@ -159,7 +159,7 @@ class UnsyncedFiles:
 
 
 class SegmentChain:
-    """The segments of one log; what is made and removed here is noted for the next sync."""
+    """The segments of one log; creations and removals are noted for the next sync."""
 
     __slots__ = ("_directory", "_files", "_index_interval_bytes", "_segments", "unsynced")
 
@@ -183,12 +183,12 @@ class SegmentChain:
 
     @property
     def first_offset(self) -> Offset:
-        """Where the oldest segment begins."""
+        """The base offset of the oldest segment."""
         return self._segments[0].base_offset
 
     @property
     def end_offset(self) -> Offset:
-        """Where the active segment ends."""
+        """The end offset of the active segment."""
         return self._segments[-1].next_offset
 
     def add(self, base_offset: Offset) -> None:
@@ -211,7 +211,7 @@ class SegmentChain:
             self._remove(self._segments.pop())
 
     def drop_below(self, offset: Offset) -> None:
-        """Remove the segments that lie wholly below ``offset``, first first; never the active one.
+        """Remove the segments that lie wholly below ``offset``, oldest first; never the active one.
 
         Raises:
             StorageFailed: the disk failed.
@@ -238,17 +238,17 @@ class SegmentChain:
         self.unsynced.removed(segment)
 
     def holding(self, offset: Offset) -> Segment:
-        """The segment whose range holds ``offset``: the first one below them all, the active one above."""
+        """The segment whose range holds ``offset``; the first one if it is below all, the active one if above."""
         if offset >= self._segments[-1].base_offset:
             return self._segments[-1]
         at = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset)
         return self._segments[max(at - 1, 0)]
 
     def batches(self, start: Offset) -> Iterator[FoundBatch]:
-        """Headers of the batches from the one that holds ``start`` on.
+        """The headers of all batches from the one that holds ``start`` on.
 
         Raises:
-            StorageDamaged: a header is not what was written.
+            StorageDamaged: a header is damaged.
         """
         if start >= self.end_offset:
             return
@@ -273,20 +273,20 @@ class SegmentChain:
         return first.size_bytes - first.locate(low) + between + last.locate(high)
 
     def parts_reaching(self, timestamp_ms: int, start: Offset) -> list[Part]:
-        """Where the first batch at or after ``timestamp_ms`` lies, if there is one behind ``start``.
+        """The places that may hold the first batch behind ``start`` that is at or after ``timestamp_ms``.
 
-        Two segments are enough: of the first one the batch that reaches that time may lie below ``start``.
+        Two segments are enough: in the first one, the batch that reaches the time may lie below ``start``.
         """
         reaching = (s for s in self._segments if s.max_timestamp_ms >= timestamp_ms and s.next_offset > start)
         return [segment.part_reaching(timestamp_ms) for segment in islice(reaching, 2)]
 
 
 # ---- retention
-# Decides which old segments retention by size and by time allows to go.
+# Decides which old segments may be deleted by the limits of size and time.
 #
-# Invariant: never anything at or above the high watermark, never the active segment, oldest first without gaps. A
-# segment whose newest time lies further ahead than its topic takes is as old as its file: no record keeps a log for
-# ever.
+# Invariant: nothing at or above the high watermark, never the active segment, oldest first without gaps. A segment
+# whose newest timestamp is further in the future than its topic allows is as old as its file, so no record keeps a log
+# for ever.
 
 
 def expired_upto(
@@ -300,9 +300,9 @@ def expired_upto(
 ) -> Offset | None:
     """The offset below which whole segments have expired, or ``None``.
 
-    By size: as long as the rest still holds ``retention_bytes``. By time: if the newest record is older than
-    ``retention_ms`` before ``now_ms`` (wall clock, as the records' timestamps; a segment without timestamps
-    does not expire). ``ahead_ms``: how far ahead of now the topic takes a record's time.
+    By size: as long as the rest still holds ``retention_bytes``. By time: if the newest record is more than
+    ``retention_ms`` older than ``now_ms`` (wall clock, like the records' timestamps; a segment without timestamps does
+    not expire). ``ahead_ms``: how far in the future the topic accepts timestamps.
     """
     excess = 0 if retention_bytes is None else sum(segment.size_bytes for segment in segments) - retention_bytes
     target: Offset | None = None
@@ -317,7 +317,7 @@ def expired_upto(
 
 
 def waits_until_ms(segments: Sequence[Segment], *, now_ms: int, ahead_ms: int) -> int | None:
-    """The time, still to come, from which the oldest segment's age counts; None if its age counts already."""
+    """The future time from which the oldest segment's age counts; None if it already counts."""
     if len(segments) < 2:
         return None
     time_ms = _time_ms(segments[0], now_ms + ahead_ms)

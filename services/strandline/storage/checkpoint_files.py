@@ -1,7 +1,7 @@
-"""The small text files beside the logs: epochs, offsets, and whose log a directory is.
+"""The small text files next to the logs: epochs, offsets, and the topic id of each log's directory.
 
-Invariant: each file is replaced as a whole and names its own length, so a damaged one is seen as damaged
-(`CheckpointDamaged`) and never read as a shorter truth. The forms are Kafka's (M36, M63).
+Invariant: each file is replaced as a whole and contains its own length, so a damaged one is recognized
+(`CheckpointDamaged`) and never read as a shorter one. The forms are Kafka's (M36, M63).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from strandline.core.types import EpochEntry, LeaderEpoch, Offset
 from strandline.storage.disk import replace_file
 
 # ---- saves
-# The changes of the small files as a frame of the journal holds them.
+# The changes of the small files, in the form of the journal's frames.
 #
-# Invariant: what is decoded is exactly what was encoded, or `SavesDamaged`; a declared count is compared with the bytes
-# that are left before anything is made of it.
+# Invariant: decoding gives exactly what was encoded, or raises `SavesDamaged`; a declared count is compared with the
+# remaining bytes before it is used.
 
 LogName = tuple[str, int]
-"""Topic name and partition: how one log is named in the files of a data directory."""
+"""Topic name and partition: the name of a log in the files of a data directory."""
 
 
 class Kind(IntEnum):
-    """Which file of offsets a change belongs to."""
+    """The file of offsets that a change belongs to."""
 
     HIGH_WATERMARK = 0
     RECOVERY_POINT = 1
@@ -53,27 +53,27 @@ class EpochsSaved(NamedTuple):
 
 
 class LogMade(NamedTuple):
-    """A log was made, and belongs to this topic id (M63)."""
+    """A log was created, for this topic id (M63)."""
 
     name: LogName
     topic_id: str
 
 
 MOVED = ".moved"
-"""An older release takes it for part of the topic id, finds no such log, and leaves the folder alone."""
+"""An older release reads it as part of the topic id, finds no such log, and leaves the folder alone."""
 
 
 class LogForgotten(NamedTuple):
-    """A log is gone: nothing that was saved under its name is true any more."""
+    """A log is gone: nothing that was saved under its name is valid any more."""
 
     name: LogName
     topic_id: str
-    """Of a log that was deleted, with `MOVED` behind it for one that is kept for a while (C78); empty for one that was
-    set aside already."""
+    """The topic id of a deleted log, followed by `MOVED` if its files are kept for a while (C78); empty for a log that
+    was already set aside."""
 
 
 class MetadataSaved(NamedTuple):
-    """The newest metadata, as `metadata.snapshot` holds it."""
+    """The newest metadata, in the form of `metadata.snapshot`."""
 
     content: bytes
 
@@ -90,7 +90,7 @@ _ROW_BYTES = _NAME.size + _OFFSET.size
 
 
 class SavesDamaged(Exception):
-    """A frame's payload is not what this release writes."""
+    """A frame's payload has a form that this release does not write."""
 
 
 def encode(saves: Iterable[Save]) -> bytes:
@@ -107,7 +107,7 @@ def decode(payload: bytes) -> list[Save]:
     """The changes, in order.
 
     Raises:
-        SavesDamaged: not the form.
+        SavesDamaged: the payload has another form.
     """
     reader = _Reader(payload)
     saves: list[Save] = []
@@ -243,7 +243,7 @@ _VERSION = "0"
 
 
 class CheckpointDamaged(Exception):
-    """A checkpoint file is not what its own form says."""
+    """A checkpoint file has a wrong form."""
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path = path
@@ -260,7 +260,7 @@ def read_epochs(directory: Path) -> list[EpochEntry] | None:
     """The entries of ``leader-epoch-checkpoint``, or ``None`` without a file.
 
     Raises:
-        CheckpointDamaged: not the form, or not strictly increasing in both fields.
+        CheckpointDamaged: the file has another form, or does not strictly increase in both fields.
     """
     path = directory / EPOCHS_NAME
     rows = _read_rows(path)
@@ -292,7 +292,7 @@ def read_topic_id(directory: Path) -> str | None:
     """The topic id in ``partition.metadata``, or ``None`` without a file.
 
     Raises:
-        CheckpointDamaged: not the form.
+        CheckpointDamaged: the file has another form.
     """
     path = directory / METADATA_NAME
     text = _read_text(path)
@@ -314,9 +314,9 @@ class OffsetCheckpoint:
     path: Path
     offsets: dict[LogName, Offset] = field(default_factory=dict)
     changed: set[LogName] = field(default_factory=set)
-    """What `put` changed since the owner of this set emptied it."""
+    """The logs that `put` has changed since the owner last emptied this set."""
     damaged: bool = False
-    """Whether the file that was found could not be read; it then counts as missing (every offset 0)."""
+    """Whether the file could not be read; it then counts as missing (every offset 0)."""
 
     @classmethod
     def load(cls, path: Path) -> OffsetCheckpoint:
@@ -328,11 +328,11 @@ class OffsetCheckpoint:
             return cls(path, damaged=True)
 
     def get(self, name: LogName) -> Offset | None:
-        """The offset remembered for a log, or ``None``."""
+        """The offset of a log, or ``None``."""
         return self.offsets.get(name)
 
     def put(self, name: LogName, offset: Offset) -> bool:
-        """Remember an offset in memory; returns whether anything changed."""
+        """Set an offset in memory; return whether it changed."""
         if self.offsets.get(name) == offset:
             return False
         self.offsets[name] = offset

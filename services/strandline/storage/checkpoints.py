@@ -1,10 +1,10 @@
-"""Everything small that a data directory remembers of its logs: the checkpoint files, and the journal in front of them.
+"""The small data that a data directory keeps about its logs: the checkpoint files, and the journal in front of them.
 
-Decides where a change is written first. All changes since the last `settle` become one frame of the journal; the files
-follow in a thread (`storage.completion`), and a start reads the files, then the journal.
+Decides where a change is written first. All changes since the last `settle` become one frame of the journal; a thread
+updates the files later (`storage.completion`), and a start reads the files, then the journal.
 
-Invariant: every change of these files goes through the journal, lowering and forgetting too, so that reading it again
-never brings back what was cut or deleted.
+Invariant: every change of these files goes through the journal, even lowering and forgetting, so that replaying it
+never restores what was truncated or deleted.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _NAMES = {
 
 @dataclass(slots=True)
 class Checkpoints:
-    """The small files of one data directory, as they are with the journal. It belongs to the loop thread.
+    """The content of one data directory's small files and journal together. For the loop thread only.
 
-    Changes are seen at once, and are in the journal when `settle` returns.
+    Changes are visible at once, and are in the journal when `settle` returns.
     """
 
     directory: Path
     journal: Journal
     by_kind: dict[checkpoint_files.Kind, checkpoint_files.OffsetCheckpoint]
     fault: str | None = None
-    """Why the journal is damaged (M58); what is in front of the damage counts."""
+    """Why the journal is damaged (M58), or None; frames in front of the damage are valid."""
     forgotten: dict[checkpoint_files.LogName, str] = field(default_factory=dict)
-    """Logs that were deleted or moved by what the journal held at the start, and not made again, with their topic ids
-    as `LogForgotten` has them."""
+    """Logs that were deleted or moved, and not created again, according to the journal at the start; with their topic
+    ids in the form of `LogForgotten`."""
     _logs: dict[checkpoint_files.LogName, LogFiles] = field(default_factory=dict)
     _metadata: bytes | None = None
     _owners: dict[checkpoint_files.LogName, str] = field(default_factory=dict)
@@ -50,11 +50,11 @@ class Checkpoints:
 
     @classmethod
     def load(cls, directory: Path, *, at_least: int = 0, limit_bytes: int = LIMIT_BYTES) -> Checkpoints:
-        """Read the journal and the files; nothing is changed, so a live node may be looked at.
+        """Read the journal and the files. Nothing is changed, so it can be used on a running node.
 
-        Missing and damaged files count as empty. ``at_least``: a frame that is known to have been durable.
+        Missing and damaged files count as empty. ``at_least``: the number of a frame known to have been durable.
         """
-        # The journal first: what a live node moves into the files meanwhile is then met twice, and not never.
+        # The journal first: what a running node moves to the files meanwhile is then read twice instead of never.
         found = read_journal(directory, at_least=at_least)
         by_kind = {kind: checkpoint_files.OffsetCheckpoint.load(directory / name) for kind, name in _NAMES.items()}
         checkpoints = cls(directory, Journal(directory, found, limit_bytes), by_kind, found.fault)
@@ -75,12 +75,12 @@ class Checkpoints:
 
     @property
     def recovery_points(self) -> checkpoint_files.OffsetCheckpoint:
-        """Up to where each log is known to be durable: recovery trusts what lies below."""
+        """The offset up to which each log is known to be durable; recovery trusts everything below."""
         return self.by_kind[checkpoint_files.Kind.RECOVERY_POINT]
 
     @property
     def log_starts(self) -> checkpoint_files.OffsetCheckpoint:
-        """Where each log begins (M10)."""
+        """The start offset of each log (M10)."""
         return self.by_kind[checkpoint_files.Kind.LOG_START]
 
     @property
@@ -90,7 +90,7 @@ class Checkpoints:
 
     @property
     def waiting(self) -> bool:
-        """Whether a change is not in the journal yet."""
+        """Whether any change is not yet in the journal."""
         return bool(self._waiting)
 
     def _replay(self, save: checkpoint_files.Save) -> None:
@@ -122,17 +122,17 @@ class Checkpoints:
         self._waiting_durably |= durable
 
     def made(self, name: checkpoint_files.LogName, topic_id: str) -> None:
-        """A log was made for this topic id, and `partition.metadata` was written without a sync."""
+        """Note a log created for this topic id, whose `partition.metadata` was written without a sync."""
         self._owners[name] = topic_id
         self._logs[name] = LogFiles(topic_id=topic_id)
         self._add(checkpoint_files.LogMade(name, topic_id), durable=True)
 
     def belongs(self, name: checkpoint_files.LogName, topic_id: str) -> None:
-        """A log that was found belongs to this topic id."""
+        """Note the topic id of a log that was found."""
         self._owners[name] = topic_id
 
     def epochs_of(self, name: checkpoint_files.LogName) -> tuple[EpochEntry, ...] | None:
-        """The epochs that were saved for a log, None if none were.
+        """The saved epochs of a log; None if none were saved.
 
         Raises:
             CheckpointDamaged: the file is damaged, and the journal has nothing newer.
@@ -145,7 +145,7 @@ class Checkpoints:
         return None if found is None else tuple(found)
 
     def _is_owner(self, name: checkpoint_files.LogName, folder: Path) -> bool:
-        """Whether the folder is of the topic for which the journal speaks; one that does not say is taken for it."""
+        """Whether the folder belongs to the topic in the journal; one without a topic id is assumed to."""
         try:
             found = checkpoint_files.read_topic_id(folder)
         except checkpoint_files.CheckpointDamaged:
@@ -153,7 +153,7 @@ class Checkpoints:
         return not found or self._owners.get(name, "") in ("", found)
 
     def topic_id_of(self, name: checkpoint_files.LogName) -> str | None:
-        """The topic id of a log, None if it is not known.
+        """The topic id of a log; None if unknown.
 
         Raises:
             CheckpointDamaged: the file is damaged.
@@ -161,11 +161,11 @@ class Checkpoints:
         return self._owners.get(name) or checkpoint_files.read_topic_id(self.directory / f"{name[0]}-{name[1]}")
 
     def unfinished(self) -> Iterable[tuple[checkpoint_files.LogName, str]]:
-        """Logs whose `partition.metadata` may have been lost with the power, and their topic ids."""
+        """Logs whose `partition.metadata` may have been lost in a power failure, with their topic ids."""
         return [(name, files.topic_id) for name, files in self._logs.items() if files.topic_id is not None]
 
     def metadata(self) -> bytes | None:
-        """The newest metadata that was saved, None if none was."""
+        """The newest saved metadata; None if none was saved."""
         if self._metadata is not None:
             return self._metadata
         if self._completion is not None and self._completion.metadata is not None:
@@ -176,14 +176,14 @@ class Checkpoints:
             return None
 
     def metadata_written_s(self) -> float | None:
-        """When the file of the metadata was written last, in seconds since 1970; None if there is none."""
+        """When the metadata's file was last written, in seconds since 1970; None if there is none."""
         try:
             return (self.directory / SNAPSHOT_NAME).stat().st_mtime
         except FileNotFoundError:
             return None
 
     def save(self, *checkpoints: checkpoint_files.OffsetCheckpoint, durable: bool = True) -> None:
-        """Save what changed in these since they were saved last."""
+        """Save the changes in these since they were last saved."""
         for kind, checkpoint in self.by_kind.items():
             if any(checkpoint is given for given in checkpoints) and checkpoint.changed:
                 rows = tuple((name, checkpoint.offsets[name]) for name in sorted(checkpoint.changed))
@@ -206,8 +206,8 @@ class Checkpoints:
     def forget(
         self, name: checkpoint_files.LogName, *, durable: bool = True, deleted: bool = False, moved: bool = False
     ) -> None:
-        """Drop everything that was saved under a name. ``deleted``: the folder is to be removed, too, or set aside if
-        it was ``moved``."""
+        """Drop everything that was saved under a name. With ``deleted`` the folder will be removed too, or with
+        ``moved`` set aside."""
         if self._completion is not None:
             self._completion.leave_out(name)
         topic_id = self._owners.get(name, "") if deleted or moved else ""
@@ -216,10 +216,10 @@ class Checkpoints:
         self._add(checkpoint_files.LogForgotten(name, topic_id + fate), durable=durable)
 
     def lower(self, name: checkpoint_files.LogName, leo: Offset, *, durable: bool = True) -> None:
-        """Bring HW and recovery point of a log down to ``leo`` before it is cut there (M41, M55).
+        """Lower HW and recovery point of a log to ``leo`` before it is truncated there (M41, M55).
 
-        Before and not after: a crash between then leaves a log longer than remembered, which recovery
-        merely checks, instead of one that seems to have lost durable records.
+        Before and not after: a crash in between then leaves a log that is longer than recorded, which recovery merely
+        checks, instead of one that seems to have lost durable records.
         """
         for checkpoint in (self.recovery_points, self.high_watermarks):
             known = checkpoint.get(name)
@@ -228,7 +228,7 @@ class Checkpoints:
                 self.save(checkpoint, durable=durable)
 
     def settle(self) -> None:
-        """Write all changes that wait, in one append, and make them durable in one sync if any must be.
+        """Write all waiting changes with one append, and make them durable with one sync if any must be.
 
         Raises:
             StorageFailed: the disk failed, now or while the files were written.
@@ -236,7 +236,7 @@ class Checkpoints:
         self._look_at_completion()
         if self._waiting:
             saves, self._waiting = self._waiting, []
-            # Where nothing is ever synced a full journal is, or it would grow for ever.
+            # A full journal is synced even if nothing else ever is, because otherwise it would grow for ever.
             durable, self._waiting_durably = self._waiting_durably or self.journal.is_full, False
             self.journal.append(checkpoint_files.encode(saves), durable=durable)
         if self.journal.is_full and self._completion is None and self.journal.durable == self.journal.sequence:
@@ -254,7 +254,7 @@ class Checkpoints:
             self.journal.complete = completion.sequence
 
     def _round(self) -> Completion:
-        """Hand everything over that the files do not hold. Values are copied, so that the thread may take its time."""
+        """Collect everything that the files do not hold. Values are copied, so the thread works independently."""
         logs, self._logs = self._logs, {}
         metadata, self._metadata = self._metadata, None
         offsets = {c.path: dict(c.offsets) for c in self.by_kind.values() if c.offsets or c.path.exists()}
@@ -284,7 +284,7 @@ class Checkpoints:
         self.journal.complete = completion.sequence
 
     def write_files(self) -> None:
-        """Write the files now, without a sync, for programs that read them: the journal keeps everything.
+        """Write the files now, without a sync, for other programs to read; the journal still has everything.
 
         Raises:
             StorageFailed: the disk failed.
@@ -293,7 +293,7 @@ class Checkpoints:
         self._round().write(durable=False)
 
     def _end_completion(self) -> None:
-        """Stop the thread; what it has not written is to be written again."""
+        """Stop the thread; what it has not written must be written again."""
         completion = self._completion
         if completion is None:
             return
@@ -309,7 +309,7 @@ class Checkpoints:
         self._look_at_completion()
 
     def close(self) -> None:
-        """Stop the thread and close the journal; changes that wait are dropped, as in a crash."""
+        """Stop the thread and close the journal; waiting changes are dropped, as in a crash."""
         if self._completion is not None:
             self._completion.stop()
         self.journal.close()

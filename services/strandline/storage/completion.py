@@ -1,7 +1,7 @@
-"""Writes into the checkpoint files what the journal holds, in a thread, one file after the other.
+"""Writes the journal's content to the checkpoint files, in a thread, one file after the other.
 
-Invariant: what is written was durable in the journal when it was handed over, and a file of a log that is deleted or
-set aside meanwhile is not written. The loop thread waits here for a rename at most, never for a sync.
+Invariant: everything written was already durable in the journal, and a file of a log that is deleted or set aside
+meanwhile is not written. The loop thread waits here at most for a rename, never for a sync.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TEMPORARY_SUFFIX = ".completing.tmp"
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """What is to be written beside one log; None: as it is."""
+    """The files to write next to one log; None: leave the file as it is."""
 
     topic_id: str | None = None
     epochs: tuple[EpochEntry, ...] | None = None
@@ -41,7 +41,7 @@ class Completion:
     directory: Path
     sequence: int
     offsets: Mapping[Path, Mapping[LogName, Offset]]
-    """The files of offsets, as they shall be."""
+    """The new content of the files of offsets."""
     metadata: bytes | None
     logs: Mapping[LogName, LogFiles]
     error: BaseException | None = None
@@ -52,7 +52,7 @@ class Completion:
     _thread: Thread | None = None
 
     def start(self) -> None:
-        """Begin, in a thread of its own."""
+        """Begin, in a separate thread."""
         self._thread = Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()
 
@@ -62,12 +62,12 @@ class Completion:
         return self._thread is not None and not self._thread.is_alive()
 
     def leave_out(self, name: LogName) -> None:
-        """The folder of this log is about to be renamed; nothing is written into it from now on."""
+        """Write nothing more to the folder of this log, because it is about to be renamed."""
         with self._lock:
             self._gone.add(name)
 
     def wrote_all_of(self, name: LogName) -> bool:
-        """Whether nothing of this log is to be written again: all is written, or the log is gone."""
+        """Whether nothing of this log must be written again: all is written, or the log is gone."""
         with self._lock:
             return self.is_complete or name in self._gone
 
@@ -120,7 +120,7 @@ class Completion:
 
     def _place(self, name: LogName, path: Path, content: bytes, *, durable: bool) -> None:
         """Replace a file of a log, unless the log is gone."""
-        # Another name than the loop thread uses: it may make a new log in this place meanwhile.
+        # A different name from the loop thread's, which may create a new log in this place meanwhile.
         temporary = path.with_name(path.name + _TEMPORARY_SUFFIX)
         if self._is_gone(name, path.parent):
             return

@@ -1,7 +1,7 @@
-"""Decides whose a data directory is, who may open it, and whether its last run lost durable records.
+"""Decides which node a data directory belongs to, who may open it, and whether its last run lost durable records.
 
-Invariant: one process at a time (lock), one node of one cluster for ever (``meta.properties``), and an
-unclean directory stays marked until it was reported to the controller (M58).
+Invariant: one process at a time (lock), one node of one cluster for ever (``meta.properties``), and an unclean
+directory stays marked until it was reported to the controller (M58).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ UNCLEAN_NAME = "unclean"
 RUN_NAME = "run.properties"
 STRAY_SUFFIX = ".stray"
 DEFAULT_LOW_SPACE_BYTES = 256 << 20
-"""Below this much free space produce is refused; a few segments and checkpoints still fit."""
+"""With less free space produce is refused; a few segments and checkpoints still fit."""
 
 META_VERSION = "2"
-"""A release without the journal refuses it; it would believe checkpoint files that are behind."""
+"""A release without the journal refuses this version, because it would trust outdated checkpoint files."""
 _WITHOUT_JOURNAL = "1"
 _FRAME_FIELD = "journal.frame"
 _MAX_DIGITS = 20
@@ -50,25 +50,25 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class DirectoryRefused(Exception):
-    """This process must not use this data directory; the sentence says why and what to do."""
+    """This process must not use this data directory; the message gives reason and remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What ``meta.properties`` holds."""
+    """The content of ``meta.properties``."""
 
     node_id: NodeId
     directory_id: str
-    """A UUID, made once: another id means another (or wiped) disk."""
+    """A UUID, generated once: another id means another (or wiped) disk."""
     cluster_id: str | None = None
-    """Unknown until the node has met its controller."""
+    """None until the node has registered with its controller."""
     version: str = META_VERSION
-    """Of the form that the directory is in."""
+    """The version of the directory's form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedLog:
-    """A log, what opening it found, and where a log of another topic id was set aside to (M63)."""
+    """A log, what was found when it was opened, and where a log of another topic id was moved to (M63)."""
 
     log: Log
     recovery: Recovery
@@ -77,7 +77,7 @@ class OpenedLog:
 
 @dataclass(slots=True)
 class DataDirectory:
-    """A locked data directory: its identity, its marks, its checkpoints, and the way to its logs."""
+    """A locked data directory: its identity, its marks, its checkpoints, and access to its logs."""
 
     path: Path
     identity: Identity
@@ -108,7 +108,7 @@ class DataDirectory:
         low_space_bytes: int = DEFAULT_LOW_SPACE_BYTES,
         journal_bytes: int = LIMIT_BYTES,
     ) -> DataDirectory:
-        """Lock the directory (made if missing), check whose it is, and read its marks, its checkpoints and its journal.
+        """Lock the directory (created if missing), check its owner, and read its marks, checkpoints and journal.
 
         Raises:
             DirectoryRefused: another process holds it, or it belongs to another node.
@@ -124,7 +124,7 @@ class DataDirectory:
             identity = _identify(path, node_id, cluster_id)
             checkpoints = _open_checkpoints(path, identity, journal_bytes)
             if identity.version != META_VERSION:
-                # Behind the journal: a directory of this version without one has lost it.
+                # Written after the journal, because a directory of this version without a journal has lost it.
                 identity = replace(identity, version=META_VERSION)
                 _write_identity(path, identity)
             stopped_cleanly = _begin_run(path, durability)
@@ -140,10 +140,10 @@ class DataDirectory:
         return cls(path, identity, checkpoints, stopped_cleanly, LowSpaceMark(path, low_space_bytes), files, lock_fd)
 
     def adopt_cluster(self, cluster_id: str) -> None:
-        """Bind the directory to the cluster its node has met; for ever.
+        """Bind the directory to its node's cluster, permanently.
 
         Raises:
-            Refused: INCONSISTENT_CLUSTER_ID, it is bound to another.
+            Refused: INCONSISTENT_CLUSTER_ID, it is bound to another cluster.
             StorageFailed: the disk failed.
         """
         known = self.identity.cluster_id
@@ -155,7 +155,7 @@ class DataDirectory:
 
     @property
     def is_unclean(self) -> bool:
-        """Whether the node must register as unclean (M58): asked after all logs were opened."""
+        """Whether the node must register as unclean (M58); valid once all logs were opened."""
         return (self.path / UNCLEAN_NAME).exists()
 
     def mark_unclean(self, reason: str) -> None:
@@ -167,7 +167,7 @@ class DataDirectory:
         _mark_unclean(self.path, reason)
 
     def clear_unclean(self) -> None:
-        """Remove the mark: the controller has registered this node as unclean and took it out of every ISR.
+        """Remove the mark, once the controller has registered this node as unclean and removed it from every ISR.
 
         Raises:
             StorageFailed: the disk failed.
@@ -176,15 +176,15 @@ class DataDirectory:
         sync_directory(self.path)
 
     def begin_incarnation(self, incarnation_id: str) -> tuple[str, ...]:
-        """Write this process down before it registers; see `incarnations.begin`."""
+        """Record this process before it registers; see `layout.begin`."""
         return layout.begin(self.path, incarnation_id)
 
     def confirm_incarnation(self, incarnation_id: str) -> None:
-        """The controller registered this process; see `incarnations.confirm`."""
+        """Note that the controller has registered this process; see `layout.confirm`."""
         layout.confirm(self.path, incarnation_id)
 
     def low_space(self, now_ms: int) -> str | None:
-        """How much is free, in a sentence, if produce must be refused before ENOSPC; ``now_ms`` is monotonic."""
+        """A message about free space if produce must be refused to avoid ENOSPC, else None; monotonic ``now_ms``."""
         return self.space.low_space(now_ms)
 
     def log_names(self) -> list[LogName]:
@@ -192,22 +192,22 @@ class DataDirectory:
         return [storage_layout.log_name(path) for path in _log_paths(self.path)]
 
     def open_log(self, topic: str, partition: int, topic_id: str, settings: LogSettings | None = None) -> OpenedLog:
-        """Open or make the log of a topic id; one of another id is renamed away, never served (M63).
+        """Open or create the log of a topic id; one of another id is renamed and never served (M63).
 
-        The entry of a new log is durable when `settle` returns, which precedes the first append.
+        The entry of a new log is durable when `settle` returns, before the first append.
 
         Raises:
-            Refused: INVALID_TOPIC_EXCEPTION, the name could leave the directory.
+            Refused: INVALID_TOPIC_EXCEPTION, the name could point outside the directory.
             StorageFailed: the disk failed.
         """
         path = self._log_path(topic, partition)
         name = (topic, partition)
         if self._doomed or self._moved:
-            # One of this name may be among them.
+            # A log of this name may be among them.
             self.settle()
         set_aside = self._maybe_set_aside(path, name, topic_id)
         clean = self.stopped_cleanly and name not in self._opened
-        # Damage found in service lies below the recovery point: an unclean directory is read as a whole.
+        # Damage found in service lies below the recovery point, so logs of an unclean directory are checked completely.
         log, recovery = Log.open(
             path,
             settings=settings,
@@ -219,14 +219,14 @@ class DataDirectory:
         )
         self._opened.add(name)
         if recovery.lost_durable_records:
-            # The mark first: once the checkpoints are lowered nothing else shows the loss.
+            # The mark comes first: once the checkpoints are lowered, nothing else shows the loss.
             self.mark_unclean(f"{path.name} ends at {recovery.leo}, below what was durable or committed")
             self.checkpoints.lower(name, recovery.leo)
             self.checkpoints.settle()
         if _topic_id_or_none(path) == topic_id:
             self.checkpoints.belongs(name, topic_id)
         else:
-            # The journal has it until the file is durable, too.
+            # The journal keeps it until the file is durable too.
             write_topic_id(path, topic_id, durable=False)
             self.checkpoints.made(name, topic_id)
             self._has_new_entries = True
@@ -243,9 +243,9 @@ class DataDirectory:
     def _maybe_set_aside(self, path: Path, name: LogName, topic_id: str) -> Path | None:
         found = _topic_id_or_none(path)
         if found == topic_id or (found is None and not any(file.stat().st_size for file in path.glob("*.log"))):
-            # The second: made by a life that crashed before it wrote the id.
+            # No id and no records: created by a process that crashed before it wrote the id.
             return None
-        # Its offsets must not be taken for the new log's, so they go first.
+        # Its offsets must not be used for the new log, so they are dropped first.
         self.checkpoints.forget(name)
         self.checkpoints.settle()
         target = _free_name(self.path, path.name, f".{found or 'unknown'}{STRAY_SUFFIX}")
@@ -253,7 +253,7 @@ class DataDirectory:
         return target
 
     def delete_log(self, log: Log) -> None:
-        """Remove a log for good; its directory goes when `settle` is called."""
+        """Delete a log permanently; its directory is removed when `settle` is called."""
         log.forget()
         self._doomed.append(log.directory)
 
@@ -268,8 +268,8 @@ class DataDirectory:
         return self.checkpoints.waiting or self._has_new_entries or bool(self._doomed or self._moved)
 
     def settle(self) -> None:
-        """Make all changes since the last call durable: one sync of the journal, and one of this directory if logs were
-        made or deleted.
+        """Make all changes since the last call durable: with one sync of the journal, and one of this directory if logs
+        were created or deleted.
 
         Raises:
             StorageFailed: the disk failed.
@@ -287,7 +287,7 @@ class DataDirectory:
             self.strays.set_aside(log, _stray_name(log, topic_id))
 
     def save_checkpoints(self, *, durable: bool = True) -> None:
-        """Save high watermarks and recovery points, now and then (M36: every 5 s), with all that waits.
+        """Save high watermarks and recovery points, together with all waiting changes (M36: every 5 s).
 
         Raises:
             StorageFailed: the disk failed.
@@ -297,7 +297,7 @@ class DataDirectory:
         self.settle()
 
     def close(self, *, clean: bool) -> None:
-        """Give the directory back. ``clean`` says that every log was closed cleanly; only then is the mark set.
+        """Close the directory. ``clean`` means that every log was closed cleanly; only then is the clean mark set.
 
         Raises:
             StorageFailed: the disk failed.
@@ -316,7 +316,7 @@ def _open_checkpoints(path: Path, identity: Identity, journal_bytes: int) -> Che
     """Read the small files and the journal, finish what a crash interrupted, and open the journal for this run."""
     if identity.version == _WITHOUT_JOURNAL:
         for name in JOURNAL_NAMES:
-            # Of a start that ended before the version was written; nothing went through it.
+            # Left by a start that ended before the version was written; nothing was saved in it.
             remove(path / name)
     frame = _read_properties(path / CLEAN_NAME).get(_FRAME_FIELD, "")
     at_least = int(frame) if frame.isascii() and frame.isdigit() and len(frame) < _MAX_DIGITS else 0
@@ -332,13 +332,13 @@ def _open_checkpoints(path: Path, identity: Identity, journal_bytes: int) -> Che
 
 
 def lost_journal(path: Path, checkpoints: Checkpoints) -> str | None:
-    """Why a directory without a journal must have had one, None if it has it or is older."""
+    """Why the absence of the journal is a loss; None if it exists or the directory is of an older release."""
     is_expected = _read_properties(path / META_NAME).get("version") == META_VERSION
     return "checkpoint.journal is missing" if is_expected and not checkpoints.journal.found.exists else None
 
 
 def _finish(path: Path, checkpoints: Checkpoints) -> None:
-    """Do what the journal says was done to the folders of logs, and the power took back."""
+    """Repeat the changes of logs' folders that are in the journal but were lost in a power failure."""
     for (topic, partition), forgotten in checkpoints.forgotten.items():
         log = path / f"{topic}-{partition}"
         topic_id = forgotten.removesuffix(MOVED)
@@ -385,7 +385,7 @@ def _lock(path: Path) -> int:
 def _identify(path: Path, node_id: NodeId, cluster_id: str | None) -> Identity:
     identity = _read_identity(path)
     if identity is None:
-        # Written down when the journal is there.
+        # Written to the disk once the journal exists.
         identity = Identity(node_id=node_id, directory_id=str(uuid.uuid4()), cluster_id=cluster_id, version="")
         _mark_unclean(path, "the directory is new")
         return identity
@@ -409,7 +409,7 @@ def _check_cluster(path: Path, known: str, cluster_id: str) -> None:
 
 
 def _begin_run(path: Path, durability: Durability) -> bool:
-    """Take the last run's marks off and put this run's on; returns whether the last one stopped cleanly."""
+    """Replace the last run's marks by this run's; return whether the last run stopped cleanly."""
     stopped_cleanly = (path / CLEAN_NAME).exists()
     last_durability = _read_properties(path / RUN_NAME).get("durability")
     if not stopped_cleanly and last_durability == Durability.PAGE_CACHE:
@@ -421,9 +421,9 @@ def _begin_run(path: Path, durability: Durability) -> bool:
 
 
 def _maybe_mark_lost_logs(path: Path, checkpoints: Checkpoints) -> None:
-    """Mark the directory unclean when a log that held records is gone, or does not say whose it is (M58).
+    """Mark the directory unclean if a log that held records is missing, or has no topic id (M58).
 
-    Such a log restarts empty, so this node must be in no ISR; and that has to be known before it registers.
+    Such a log starts empty, so this node must be in no ISR, and this must be known before it registers.
     """
     rows = (checkpoints.high_watermarks.offsets, checkpoints.recovery_points.offsets)
     held = {f"{topic}-{partition}" for row in rows for (topic, partition), offset in row.items() if offset > 0}
@@ -446,7 +446,7 @@ def _lost_reason(log: Path, *, was_held: bool) -> str | None:
 
 
 def _log_paths(path: Path) -> list[Path]:
-    """The folders that are logs by their name."""
+    """The folders whose names are those of logs."""
     found = []
     for entry in path.iterdir():
         if entry.is_dir() and not entry.name.endswith((STRAY_SUFFIX, storage_layout.DELETED_SUFFIX)):
@@ -500,7 +500,7 @@ def _stray_name(log: Path, topic_id: str) -> Path:
 
 
 def _free_name(parent: Path, name: str, suffix: str) -> Path:
-    """A sibling's name that is free and not too long for the file system."""
+    """A path in the same folder that is free and not too long for the file system."""
     for attempt in range(1_000):
         tail = suffix if not attempt else f".{attempt}{suffix}"
         candidate = parent / storage_layout.name_with_suffix(name, tail)

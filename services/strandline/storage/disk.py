@@ -1,7 +1,7 @@
-"""What a failing disk looks like: every write and sync of this package goes through here.
+"""The system calls that write and sync: all of this package's go through here.
 
-Invariant: a failed write or sync becomes `StorageFailed` and is never tried again; after a failed fsync
-the kernel may have dropped the dirty pages, so a second one that succeeds proves nothing.
+Invariant: a failed write or sync raises `StorageFailed` and is never retried; after a failed fsync the kernel may have
+dropped the dirty pages, so a second one that succeeds proves nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 Buffer = bytes | bytearray | memoryview
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
-"""What a system call says when this process, or the machine, has no descriptor left."""
+"""Errors of a system call when this process, or the machine, has no descriptor left."""
 _IOV_MAX = 512
 _CHUNK_BYTES = 1 << 20
 _CACHE_MS = 1_000
@@ -32,7 +32,7 @@ class StorageFailed(Exception):
 
 
 class StorageDamaged(Exception):
-    """Bytes that were written are not the bytes that were read. The directory is to be marked unclean (M58)."""
+    """The bytes read are not the bytes that were written. The directory must be marked unclean (M58)."""
 
     def __init__(self, path: Path, position: int, reason: str) -> None:
         self.path = path
@@ -45,7 +45,7 @@ def write_at(fd: int, path: Path, buffers: Sequence[Buffer], position: int) -> N
     """Write all buffers one after the other at ``position``.
 
     Raises:
-        StorageFailed: the disk took less, or nothing.
+        StorageFailed: not everything could be written.
     """
     total = sum(map(len, buffers))
     try:
@@ -61,10 +61,10 @@ def write_at(fd: int, path: Path, buffers: Sequence[Buffer], position: int) -> N
 
 
 def write_again(fd: int, path: Path, position: int, end: int) -> None:
-    """Write what is read between two positions, so that the next sync has it to write.
+    """Read the bytes between two positions and write them again, so that the next sync really writes them.
 
-    After a failed fsync the kernel takes pages for clean that never reached the disk; a sync of them succeeds and
-    does nothing, and a loss of power takes them (Rebello et al., ATC 2020).
+    After a failed fsync the kernel marks pages as clean that never reached the disk; a later sync succeeds without
+    writing them, and a power failure loses them (Rebello et al., ATC 2020).
 
     Raises:
         StorageFailed: the disk failed.
@@ -84,7 +84,7 @@ def truncate_file(fd: int, path: Path, size_bytes: int) -> None:
     """Cut a file.
 
     Raises:
-        StorageFailed: as the name says.
+        StorageFailed: the disk failed.
     """
     try:
         os.ftruncate(fd, size_bytes)
@@ -96,7 +96,7 @@ def sync_data(fd: int, path: Path) -> None:
     """Make a file's bytes and size durable.
 
     Raises:
-        StorageFailed: as the name says.
+        StorageFailed: the disk failed.
     """
     try:
         os.fdatasync(fd)
@@ -108,7 +108,7 @@ def sync_directory(path: Path) -> None:
     """Make created, renamed and removed entries of a directory durable.
 
     Raises:
-        StorageFailed: as the name says.
+        StorageFailed: the disk failed.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -133,7 +133,7 @@ def remove(path: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Write a whole file so that a reader, or a crash, meets the old content or the new, never a mix.
+    """Replace a whole file so that readers, even after a crash, see the old content or the new, never a mix.
 
     Raises:
         StorageFailed: at any step; the old file is then still in place.
@@ -146,7 +146,7 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
 
 
 def write_file(path: Path, content: bytes, *, durable: bool) -> None:
-    """Write a file that is read only once it is renamed. ``durable``: its content, not its name.
+    """Write a file that is renamed before it is read. ``durable``: make its content durable, but not its name.
 
     Raises:
         StorageFailed: the disk failed.
@@ -164,10 +164,10 @@ def write_file(path: Path, content: bytes, *, durable: bool) -> None:
 
 
 def rename_file(path: Path, target: Path) -> None:
-    """Put a file in the place of another.
+    """Rename a file, and replace one that has the name already.
 
     Raises:
-        StorageFailed: as the name says.
+        StorageFailed: the disk failed.
     """
     try:
         os.replace(path, target)
@@ -176,17 +176,17 @@ def rename_file(path: Path, target: Path) -> None:
 
 
 def free_bytes(path: Path) -> int:
-    """Bytes an unprivileged writer may still use on the file system of ``path``."""
+    """Bytes that an unprivileged writer may still use on the file system of ``path``."""
     status = os.statvfs(path)
     return status.f_bavail * status.f_frsize
 
 
 @dataclass(slots=True)
 class LowSpaceMark:
-    """Whether produce must be refused before ENOSPC; statvfs is asked at most once a second.
+    """Decides whether produce must be refused to avoid ENOSPC; statvfs is called at most once a second.
 
-    Once refused, it is accepted again only with an eighth more than the mark free: leaders would move at every
-    segment that is deleted.
+    After a refusal, an eighth more than the mark must be free before produce is accepted again: otherwise leaders would
+    move at every deletion of a segment.
     """
 
     path: Path
@@ -195,7 +195,7 @@ class LowSpaceMark:
     _low: str | None = field(default=None, init=False)
 
     def low_space(self, now_ms: int) -> str | None:
-        """What is free, in a sentence, if it is too little, as of at most 1 s before ``now_ms`` (monotonic)."""
+        """A message about the free space if it is too little, else None; at most 1 s old at ``now_ms`` (monotonic)."""
         if self._asked_ms is None or now_ms - self._asked_ms >= _CACHE_MS:
             free, mark = free_bytes(self.path), self.low_mark_bytes
             needed = mark if self._low is None else mark + mark // 8

@@ -1,7 +1,7 @@
-"""Where in a segment to start looking: a sparse index by offset, and one by timestamp.
+"""Where to start searching in a segment: a sparse index by offset, and one by timestamp.
 
-Invariant: an index is a hint that is checked against the log at use; a wrong or missing file costs a
-scan, never a wrong record. The file forms are Kafka's (8 and 12 bytes per entry, big-endian).
+Invariant: an index is only a hint, which is checked against the log when it is used; a wrong or missing file costs a
+scan, but never gives a wrong record. The file forms are Kafka's (8 and 12 bytes per entry, big-endian).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INDEX_BYTES = 8
 
 
 class OffsetIndex:
-    """Last offset of some batches (relative to the segment) and where those batches begin."""
+    """For some batches: the last offset (relative to the segment), and the position where the batch begins."""
 
     __slots__ = ("_base", "_offsets", "_positions")
 
@@ -45,7 +45,7 @@ class OffsetIndex:
         return self._positions[at - 1] if at else 0
 
     def ceiling(self, offset: int) -> int | None:
-        """Position of the first indexed batch that ends at or after ``offset``: often the very batch."""
+        """Position of the first indexed batch that ends at or after ``offset``; often the batch that holds it."""
         at = bisect_left(self._offsets, max(offset - self._base, 0))
         return self._positions[at] if at < len(self._positions) else None
 
@@ -90,7 +90,7 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """The highest timestamp so far at some batches, and the last offset of the batch that carries it."""
+    """For some batches: the highest timestamp so far, and the last offset of the batch that has it."""
 
     __slots__ = ("_base", "_offsets", "_times_ms")
 

@@ -1,7 +1,7 @@
-"""What can be read of a log from its bare files: every batch as stored, and whether copies agree.
+"""Reads a log directly from its files: every batch as stored, and whether copies agree.
 
-Invariant: nothing is locked, written or repaired here, so it may run beside a live node; a live log's last
-bytes may look torn, and what is compared ends at a high watermark for that reason (M62).
+Invariant: nothing is locked, written or repaired here, so it can be used while the node runs. The last bytes of a log
+in use may look torn; comparisons end at a high watermark for that reason (M62).
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from strandline.storage.scan import ALL_OFFSETS, BatchScan, StoredBatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedBatch:
-    """One batch as it lies in a file, or the place where no batch can be read."""
+    """One batch as stored in a file, or the place where no batch can be read."""
 
     path: Path
     position: int
     header: BatchHeader | None
-    """``None`` where the bytes are no batch; nothing follows it in this file."""
+    """``None`` if the bytes are no batch; nothing after them in this file is read."""
     crc_ok: bool
     fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBounds:
-    """Where a log begins and ends according to its files."""
+    """The start and end of a log according to its files."""
 
     log_start_offset: Offset
     leo: Offset
     high_watermark: Offset
-    """The checkpointed one, 0 without one; a few seconds old on a live node."""
+    """The checkpointed one, 0 without one; a few seconds old on a running node."""
     size_bytes: int
 
 
@@ -60,7 +60,7 @@ class LogComparison:
     size_bytes: int
     """Bytes that were found equal, in one copy."""
     leo: Offset = Offset(0)
-    """Where the longest copy ends; what lies above ``end`` was not compared."""
+    """The end of the longest copy; batches above ``end`` were not compared."""
     first_difference: Offset | None = None
     reason: str | None = None
 
@@ -83,7 +83,7 @@ def log_directories(data_directory: Path) -> dict[LogName, Path]:
 
 
 def dump_log(directory: Path, from_offset: Offset | int = 0) -> Iterator[DumpedBatch]:
-    """Every batch of a log that ends above ``from_offset``, CRC computed; damage is reported, not raised."""
+    """Every batch of a log that ends above ``from_offset``, with its CRC checked; damage is reported, not raised."""
     paths = segment_paths(directory)
     for path, following in zip_longest(paths, paths[1:]):
         if following is not None and segment_base(following) <= from_offset:
@@ -94,7 +94,7 @@ def dump_log(directory: Path, from_offset: Offset | int = 0) -> Iterator[DumpedB
 
 
 def dump_segment(path: Path) -> Iterator[DumpedBatch]:
-    """Every batch of one segment file, CRC computed."""
+    """Every batch of one segment file, with its CRC checked."""
     file = _open(path)
     scan = _headers(file, segment_base(path))
     for batch in scan:
@@ -108,8 +108,8 @@ def dump_segment(path: Path) -> Iterator[DumpedBatch]:
 
 
 def headers_from(directory: Path, offset: Offset) -> Iterator[BatchHeader]:
-    """The headers of the batches that begin at or above ``offset``, markers read, no CRC computed; up to the first
-    place where nothing can be read."""
+    """The headers of the batches that begin at or above ``offset``, with their markers but without a check of CRCs, up
+    to the first place where nothing can be read."""
     paths = segment_paths(directory)
     for path, following in zip_longest(paths, paths[1:]):
         if following is not None and segment_base(following) <= offset:
@@ -138,7 +138,7 @@ def _with_marker(file: OpenFile, batch: StoredBatch) -> tuple[BatchHeader, str |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """What the files beside a log say of it, as they are with the journal."""
+    """Topic id and epochs of a log, from its small files and the journal."""
 
     topic_id: str | None
     epochs: tuple[EpochEntry, ...]
@@ -156,16 +156,16 @@ def described(directory: Path, checkpoints: Checkpoints | None = None) -> Descri
 
 
 class NoMetadata(Exception):
-    """A node's directory in which no metadata was ever stored, and no log either."""
+    """A node's directory holds neither metadata nor logs."""
 
 
 def stored_metadata(data_directory: Path) -> bytes:
-    """The newest metadata that a node received, as its files and its journal hold it.
+    """The newest metadata that a node received, from its files and its journal.
 
     Raises:
-        CheckpointDamaged: the journal is damaged, so that newer metadata may be missing.
-        NoMetadata: the node was never sent any about a topic.
-        FileNotFoundError: it holds logs, so its metadata is missing.
+        CheckpointDamaged: the journal is damaged, so newer metadata may be missing.
+        NoMetadata: the node never received any about a topic.
+        FileNotFoundError: there are logs but no metadata, so it is missing.
     """
     checkpoints = Checkpoints.load(data_directory)
     fault = checkpoints.fault or lost_journal(data_directory, checkpoints)
@@ -180,7 +180,7 @@ def stored_metadata(data_directory: Path) -> bytes:
 
 
 def log_bounds(directory: Path, checkpoints: Checkpoints | None = None) -> LogBounds:
-    """Log start, end and saved HW of a log, from headers alone."""
+    """Log start, end and saved HW of a log, from headers only."""
     name, paths = log_name(directory), segment_paths(directory)
     checkpoints = checkpoints or Checkpoints.load(directory.parent)
     log_start = checkpoints.log_starts.get(name)
@@ -281,34 +281,34 @@ def _crc_ok(file: OpenFile, batch: StoredBatch) -> bool:
 
 
 # ---- stable_end
-# How far readers of committed records could read a log, and which transaction stops them there, by its files (X12).
+# How far read-committed consumers could read a log, and which transaction stops them, according to its files (X12).
 #
-# Invariant: the code that serves folds the transactions, from the newest sound snapshot and the batches behind it.
+# Invariant: the serving code computes the transactions, from the newest sound snapshot and the batches behind it.
 
 
 class Holder(NamedTuple):
-    """The transaction that an LSO waits for."""
+    """The transaction that the LSO waits for."""
 
     first_offset: Offset
     producer_id: int | None
-    """None: only that it was decided is remembered."""
+    """None if the files only show that the transaction was decided."""
     producer_epoch: int | None
-    """That of the transaction."""
+    """The transaction's producer epoch; None if unknown."""
     marker_offset: Offset | None
-    """Where it is decided; None while it is open."""
+    """The offset of its marker; None while it is open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableEnd:
-    """The last stable offset at the saved HW; the node that wrote the files may have been further."""
+    """The last stable offset at the saved HW; the node that wrote the files may be further."""
 
     last_stable_offset: Offset
     holder: Holder | None
-    """None: every transaction below the HW is decided by a marker below it."""
+    """None if every transaction below the HW is decided by a marker below it."""
 
 
 def stable_end(directory: Path, bounds: LogBounds) -> StableEnd:
-    """Fold the transactions of a log up to its end, damage or none, and look from its saved HW."""
+    """Compute the transactions of a log up to its end or to the first damage, and the stable end at its saved HW."""
     snapshot = newest_snapshot(directory, bounds.leo)
     ledger = ProducerLedger(snapshot.batches, snapshot.transactions)
     markers = {marker.offset: (marker.producer_id, marker.producer_epoch) for marker in snapshot.transactions.markers}
@@ -331,7 +331,7 @@ def _holder(ledger: ProducerLedger, markers: Mapping[Offset, tuple[int, int]]) -
         for producer_id, first_offset in transactions.open.items()
     ]
     for first_offset, marker_offset in transactions.ended:
-        # Of markers below the snapshot the last one of each producer is known.
+        # Of markers below the snapshot only the last one of each producer is known.
         producer_id, marker_epoch = markers.get(marker_offset, (None, None))
         # A marker is in the epoch after its transaction's (X6).
         epoch = None if marker_epoch is None else marker_epoch - 1

@@ -1,11 +1,11 @@
 """One append and one sync for all small changes of a step: the frames of ``checkpoint.journal``.
 
-Decides which frames are read again, and when what cannot be read is a loss. The frames lie in two files that take
-turns: one grows until the checkpoint files hold everything in the other, which then begins again.
+Decides which frames are replayed, and when an unreadable one is a loss. The frames are in two files that take turns:
+one grows until the checkpoint files hold everything in the other, which is then started again.
 
-Invariants: frames are numbered without a gap. A frame says which frames were durable and which ones the checkpoint
-files held when it was written; one that was durable, is in no file and cannot be read is a loss (M58), and any other
-that cannot be read is a torn end, which was never acknowledged.
+Invariants: frames are numbered without a gap. A frame records which frames were durable, and which ones the checkpoint
+files held, when it was written. An unreadable frame that was durable and is in no checkpoint file is a loss (M58); any
+other unreadable one is a torn end, which was never acknowledged.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from strandline.storage.disk import StorageFailed, sync_data, sync_directory, tr
 
 JOURNAL_NAMES = ("checkpoint.journal.0", "checkpoint.journal.1")
 LIMIT_BYTES = 4 << 20
-"""At which size a file stops to grow. Reading 4 MiB takes a start some milliseconds, and metadata of 1,000 partitions
-has about 0.1 MB, so that the checkpoint files are written once per some ten changes of every leader."""
+"""The size at which a file stops growing. A start reads 4 MiB in some milliseconds; metadata of 1,000 partitions has
+about 0.1 MB, so the checkpoint files are written once per some ten changes of all leaders."""
 
 _MAGIC = b"SLJ1"
 _HEAD = struct.Struct(">4sIIQQQ")
@@ -34,13 +34,13 @@ _NONE = -1
 
 
 class Head(NamedTuple):
-    """What a frame says of itself and of those before it."""
+    """The head of a frame: facts about itself and about the frames before it."""
 
     size_bytes: int
-    """Of its payload."""
+    """Size of the payload."""
     payload_crc: int
     sequence: int
-    """From 1 on."""
+    """The frame's number, from 1 on."""
     durable: int
     """The last frame that was durable when this one was written, 0 without one."""
     complete: int
@@ -56,54 +56,54 @@ class Frame(NamedTuple):
 
 
 class FoundFile(NamedTuple):
-    """What one file holds: whole frames from its first byte on, and what is intact behind the first fault."""
+    """The content of one file: whole frames from its first byte on, and intact ones behind the first fault."""
 
     frames: tuple[Frame, ...] = ()
     later: tuple[Frame, ...] = ()
     strays: tuple[Head, ...] = ()
-    """Heads behind the fault, with and without a whole frame."""
+    """Intact heads behind the fault, with or without a whole frame."""
 
     @property
     def end(self) -> int:
-        """Where the frames in front of the fault end."""
+        """The end position of the frames in front of the fault."""
         return self.frames[-1].end if self.frames else 0
 
     @property
     def last(self) -> int:
-        """The number of the last frame in front of the fault, 0 without one."""
+        """The number of the last frame in front of the fault; 0 without one."""
         return self.frames[-1].head.sequence if self.frames else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundJournal:
-    """What is read of both files."""
+    """The content of both files, and the verdict on it."""
 
     exists: bool
     """False in a directory of a release without a journal."""
     files: tuple[FoundFile, FoundFile] = (FoundFile(), FoundFile())
     payloads: tuple[bytes, ...] = ()
-    """Of the frames that the checkpoint files do not hold, in order."""
+    """The payloads of the frames that the checkpoint files do not hold, in order."""
     last: int = 0
-    """The number of the last frame that is believed."""
+    """The number of the last valid frame."""
     complete: int = 0
-    """Frames up to this one are in the checkpoint files."""
+    """The number of the frame up to which the checkpoint files hold everything."""
     fault: str | None = None
     """Which durable frames cannot be read (M58)."""
 
     @property
     def highest(self) -> int:
-        """The highest number that any intact head bears; later frames must not bear it again."""
+        """The highest number in any intact head; later frames must not use it again."""
         return max((head.sequence for head in _heads(self.files)), default=0)
 
 
 def encode_frame(payload: bytes, *, sequence: int, durable: int, complete: int) -> list[bytes]:
-    """Head and payload, as they are written."""
+    """Head and payload of a frame, in the form in which they are written."""
     head = _HEAD.pack(_MAGIC, len(payload), crc32c.crc32c(payload), sequence, durable, complete)
     return [head, _CRC.pack(crc32c.crc32c(head)), payload]
 
 
 def read_file(content: bytes) -> FoundFile:
-    """The frames of one file; a size that a damaged head declares is compared with what is there, never allocated."""
+    """The frames of one file; a size in a damaged head is compared with the file, and never allocated."""
     frames: list[Frame] = []
     at = 0
     while (frame := _frame_at(content, at)) is not None:
@@ -150,14 +150,14 @@ def _heads(files: Iterable[FoundFile]) -> Iterator[Head]:
 
 
 def read_journal(directory: Path, *, at_least: int = 0) -> FoundJournal:
-    """Read both files; nothing is changed, so a live node may be looked at.
+    """Read both files. Nothing is changed, so it can be used while the node runs.
 
     ``at_least``: the number of a frame that is known to have been durable.
     """
     contents = _contents(directory)
     found = _read(contents, at_least)
     while found.fault is not None and (again := _contents(directory)) != contents:
-        # A live node went on between the two files.
+        # A running node may have written between the readings of the two files.
         contents = again
         found = _read(contents, at_least)
     return found
@@ -173,7 +173,7 @@ def _read(contents: list[bytes | None], at_least: int) -> FoundJournal:
 
 
 def judge(files: tuple[FoundFile, FoundFile], at_least: int = 0) -> FoundJournal:
-    """Decide which frames are believed, and whether durable ones cannot be read."""
+    """Decide which frames are valid, and whether durable ones cannot be read."""
     heads = tuple(_heads(files))
     if not heads:
         return FoundJournal(exists=True, files=files, fault="checkpoint.journal has no frame that can be read")
@@ -204,9 +204,9 @@ def _content(path: Path) -> bytes | None:
 
 @dataclass(slots=True)
 class Journal:
-    """The journal of one locked data directory, written by one process. It belongs to the loop thread.
+    """The journal of one locked data directory, written by one process. For the loop thread only.
 
-    The simulator has files in memory, and its own methods in place of the four whose names end in "file" or "files".
+    The simulator has files in memory, and overrides the four methods whose names end in "file" or "files".
     """
 
     directory: Path
@@ -221,7 +221,7 @@ class Journal:
     _active: int = field(init=False)
     _size_bytes: int = field(init=False)
     _last_of: list[int] = field(init=False)
-    # What the last durable frame said of the checkpoint files: only that survives a loss of power.
+    # What the last durable frame says about the checkpoint files: only this survives a power failure.
     _stated: int = field(init=False)
     _fds: list[int] = field(default_factory=list, init=False)
 
@@ -237,27 +237,27 @@ class Journal:
 
     @property
     def begins_again(self) -> bool:
-        """Whether `open` throws the files away: they are absent or damaged. What was read must be in the files then."""
+        """Whether `open` discards the files, absent or damaged; the checkpoint files must then hold what was read."""
         found = self.found
         if not found.exists or found.fault is not None or found.last not in self._last_of:
             return True
-        # A number that a later frame will bear must not be read twice; a torn end is cut off.
+        # A number that a later frame will use must not be read twice; a torn end is cut off.
         other = found.files[1 - self._active]
         kept = (*found.files[self._active].frames, *other.frames, *other.later)
         return any(frame.head.sequence > found.last for frame in kept)
 
     @property
     def is_full(self) -> bool:
-        """Whether the file that is written has reached its limit and the other one is still needed."""
+        """Whether the current file has reached its limit and the other one is still needed."""
         return self._size_bytes >= self.limit_bytes and self.complete < self._last_of[1 - self._active]
 
     @property
     def size_bytes(self) -> int:
-        """Of the file that is written."""
+        """The size of the current file."""
         return self._size_bytes
 
     def open(self, *, again: bool | None = None) -> None:
-        """Make what was read durable and drop a torn end, or begin ``again``; by default as `begins_again` says.
+        """Make the content durable and drop a torn end, or begin ``again``; the default is `begins_again`.
 
         Raises:
             StorageFailed: the disk failed.
@@ -273,15 +273,15 @@ class Journal:
         self.sync_file()
 
     def _begin(self) -> None:
-        """A first frame, so that a journal of which nothing can be read is known to be damaged."""
-        # Numbers go on, and all before are in the files: what a lost write left behind is never believed.
+        """Write a first frame, so that a journal without any readable frame is known to be damaged."""
+        # Numbers continue, and all earlier ones are in the checkpoint files, so remains of lost writes are never used.
         self.sequence = self.durable = self.complete = max(self.found.highest, self.found.last)
         self._active = self._size_bytes = 0
         self._last_of = [0, 0]
         self.append(b"", durable=True)
 
     def append(self, payload: bytes, *, durable: bool) -> None:
-        """Write one frame, and make it and all before it durable if asked for.
+        """Write one frame; with ``durable`` make it and all before it durable.
 
         Raises:
             StorageFailed: the disk failed.
@@ -303,16 +303,16 @@ class Journal:
         self.durable, self._stated = self.sequence, self.complete
 
     def _take_turns(self) -> None:
-        """Go on in the other file: the checkpoint files hold all of it, and a durable frame says so."""
+        """Continue in the other file, because the checkpoint files hold all of it and a durable frame says so."""
         if self.durable < self.sequence:
             self._sync()
         self._active = 1 - self._active
-        # Not synced: what a loss of power brings back are frames that the checkpoint files hold.
+        # Not synced: a power failure can only bring back frames that the checkpoint files hold.
         self.cut_file(0)
         self._size_bytes = 0
 
     def open_files(self) -> None:
-        """Open both files, and make what is missing, durably."""
+        """Open both files, or create them durably."""
         self._fds = [_opened(self.directory / name) for name in JOURNAL_NAMES]
         sync_directory(self.directory)
 
@@ -325,9 +325,9 @@ class Journal:
         sync_data(self._fds[self._active], self._path)
 
     def cut_file(self, size_bytes: int) -> None:
-        """Cut the file, and write again what is left: the next sync makes it durable.
+        """Truncate the file and rewrite what is left, so that the next sync makes it durable.
 
-        The last run may have ended by a failed sync, after which the kernel takes lost pages for clean.
+        The last run may have ended with a failed sync, after which the kernel marks lost pages as clean.
         """
         fd = self._fds[self._active]
         truncate_file(fd, self._path, size_bytes)
@@ -338,7 +338,7 @@ class Journal:
         return self.directory / JOURNAL_NAMES[self._active]
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the files."""
         while self._fds:
             os.close(self._fds.pop())
 

@@ -1,6 +1,6 @@
 """The names of a log's directories and files.
 
-Invariant: a name that is not of the form given here is never taken for a log or a segment.
+Invariant: a name that does not have the form defined here is never used as a log or a segment.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from strandline.storage.checkpoint_files import LogName
 from strandline.storage.disk import StorageFailed, remove, replace_file, sync_directory
 
 SEGMENT_SUFFIXES = (".index", ".timeindex", ".log")
-"""The files of one segment, the log last: it is what makes the others be found."""
+"""The files of one segment; the log is last, because the others are found by it."""
 DELETED_SUFFIX = ".deleted"
 MAX_NAME_BYTES = 255
-"""Of one name in the file systems that matter."""
+"""The longest name in the usual file systems."""
 
 _BASE_OFFSET_DIGITS = 20
 
@@ -34,7 +34,7 @@ def log_name(directory: Path) -> LogName:
 
 
 def name_with_suffix(name: str, suffix: str) -> str:
-    """A directory's name with a suffix, shortened in front of it where the file system demands it."""
+    """A directory's name with a suffix; the name is shortened if it would be too long for the file system."""
     return name[: MAX_NAME_BYTES - len(suffix)] + suffix
 
 
@@ -44,7 +44,7 @@ def segment_path(directory: Path, base_offset: Offset) -> Path:
 
 
 def segment_base(path: Path) -> Offset:
-    """The base offset that a segment's file name gives."""
+    """The base offset in a segment's file name."""
     return Offset(int(path.stem))
 
 
@@ -54,7 +54,7 @@ def segment_paths(directory: Path) -> list[Path]:
 
 
 def has_offset_name(path: Path) -> bool:
-    """Whether a file is named by an offset, as segments and snapshots are."""
+    """Whether a file's name is an offset, as for segments and snapshots."""
     return len(path.stem) == _BASE_OFFSET_DIGITS and path.stem.isascii() and path.stem.isdigit()
 
 
@@ -69,7 +69,7 @@ def remove_segment_files(path: Path) -> None:
 
 
 def make_directory(directory: Path, *, durable: bool = True) -> bool:
-    """Make a log's directory unless it is there; returns whether it was made. ``durable``: with its entry.
+    """Create a log's directory unless it exists; return whether it was created. ``durable``: sync its entry.
 
     Raises:
         StorageFailed: the disk failed.
@@ -96,10 +96,10 @@ def rename_directory(directory: Path, target: Path) -> None:
 
 
 def retire_directories(directories: Sequence[Path]) -> list[Path]:
-    """Rename logs of one data directory to what is never taken for a log, durably and with one sync.
+    """Rename logs so that they are no longer recognized as logs, durably and with one sync.
 
-    The directories given back are for `remove_tree`, which a worker thread may call: it takes 0.2 s per GiB. After a
-    crash the next start removes them.
+    The returned directories are for `remove_tree`, which may run in a worker thread, because it takes 0.2 s per GiB.
+    After a crash the next start removes them.
 
     Raises:
         StorageFailed: the disk failed.
@@ -137,22 +137,22 @@ def remove_tree(directory: Path) -> None:
 
 
 # ---- incarnations
-# The processes that ran from a data directory, kept so that an older copy of it is recognized (M67).
+# The processes that have used a data directory, recorded so that an older copy of it is recognized (M67).
 #
-# Invariant: a process is written down durably before the controller can learn of it. The controller's record therefore
-# names a process that this directory remembers, unless the directory went back to a time before that process.
+# Invariant: a process is recorded durably before the controller can learn of it. So the process in the controller's
+# record is in this directory's list, unless the directory was restored to a time before that process.
 
 NAME = "incarnations"
 _HEAD = "version=1"
 _MOST = 1_000
-"""Starts that are remembered since the last confirmed one; the oldest, which is the confirmed one, always stays."""
+"""Most processes in the list; the oldest, which is the last confirmed one, always stays."""
 
 
 def begin(directory: Path, incarnation_id: str) -> tuple[str, ...]:
-    """Write a new process down, durably, and return all that are remembered, it included.
+    """Record a new process durably, and return all recorded processes including it.
 
-    An empty tuple if there was no such file: the directory is new, or of a release that kept none. A damaged file
-    remembers no other process, which makes the directory unclean when it registers.
+    The result is empty if there was no such file: the directory is new, or of a release without the file. A damaged
+    file counts as a list of no other processes, which makes the directory unclean when it registers.
 
     Raises:
         StorageFailed: the disk failed.
@@ -166,7 +166,7 @@ def begin(directory: Path, incarnation_id: str) -> tuple[str, ...]:
 
 
 def confirm(directory: Path, incarnation_id: str) -> None:
-    """The controller registered this process: no earlier process needs to be remembered.
+    """Forget earlier processes, because the controller has registered this one.
 
     Raises:
         StorageFailed: the disk failed.
@@ -179,7 +179,7 @@ def _read(path: Path) -> list[str] | None:
         head, *lines = path.read_text(errors="replace").splitlines() or [""]
     except FileNotFoundError:
         return None
-    # The count guards against a file that was cut: a shorter list must not pass for the whole one.
+    # The count protects against a truncated file, whose shorter list must not pass as complete.
     if head != f"{_HEAD} count={len(lines)}":
         return []
     return lines

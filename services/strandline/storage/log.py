@@ -1,7 +1,7 @@
-"""One partition's log: appended to, read, cut, rolled and expired.
+"""One partition's log: append, read, truncate, roll and retention.
 
-Invariant: ``log_start_offset`` <= every readable offset < ``leo``, and what a call promised as durable is
-durable when it returns. Storage remembers; where to cut and what counts is the core's.
+Invariant: ``log_start_offset`` <= every readable offset < ``leo``, and what a call promises as durable is durable when
+it returns. Storage only stores; the core decides where to truncate and what is valid.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """How a log is laid out and for how long it is kept (Kafka's topic settings of the same names)."""
+    """The layout and retention of a log (Kafka's topic settings of the same names)."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * DAY_MS
-    """Roll when batch timestamps have moved on by this much since the segment's first batch."""
+    """Roll when batch timestamps are this much later than the segment's first batch."""
     index_interval_bytes: int = 4096
     retention_bytes: int | None = None
     retention_ms: int | None = 7 * DAY_MS
     timestamp_after_max_ms: int = 3_600_000
-    """How far ahead of now a record's time may lie for retention to go by it."""
+    """How far in the future a record's timestamp may be to count for retention."""
     durable: bool = True
-    """``durability=fsync``: cuts and checkpoints are durable before the call returns."""
+    """``durability=fsync``: truncations and checkpoints are durable before the call returns."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.segment_bytes <= MAX_SEGMENT_BYTES:
@@ -67,7 +67,7 @@ class LogSettings:
 
 
 class Log:
-    """One partition's log. Every method belongs to the loop thread; only `FlushToken.sync` runs elsewhere."""
+    """One partition's log. All methods are for the loop thread; only `FlushToken.sync` runs elsewhere."""
 
     def __init__(
         self,
@@ -96,13 +96,13 @@ class Log:
         syncs_entry: bool = True,
         files: OpenFiles | None = None,
     ) -> tuple[Log, Recovery]:
-        """Open or make the log of one partition and say what was found.
+        """Open or create the log of one partition; return it with what was found.
 
-        ``directory`` is named ``<topic>-<partition>``; ``checkpoints`` and ``files`` are those of the data
-        directory it lies in (by default read from there, and none). ``clean`` says that the last stop was clean,
-        so files need no CRC; otherwise CRCs are checked from the recovery point on, or with ``check_all`` everywhere.
-        Everything is durable on return (TR17), but for the entry of a new directory if ``syncs_entry`` is False.
-        Checkpoints above the LEO are left for the caller to lower.
+        ``directory`` is named ``<topic>-<partition>``; ``checkpoints`` and ``files`` are those of its data directory
+        (by default read from there, and none). ``clean`` means that the last stop was clean, so no CRC is checked;
+        otherwise CRCs are checked from the recovery point on, or with ``check_all`` everywhere. Everything is durable
+        on return (TR17), except the entry of a new directory if ``syncs_entry`` is False. The caller lowers checkpoints
+        that are above the LEO.
 
         Raises:
             StorageFailed: the disk failed.
@@ -122,12 +122,12 @@ class Log:
         log = cls(directory, settings, checkpoints, segments, log_start or Offset(0))
         log._settle_start(found_leo)
         if not is_new:
-            # The first commit covers what a new log is made of.
+            # The first commit covers the files of a new log.
             loader.sync()
         epochs = believed_epochs(_saved_epochs(checkpoints, name), tuple(segments), loader.tail, log.leo)
         high_watermark = checkpoints.high_watermarks.get(name) or Offset(0)
-        # A snapshot above the trusted part may describe batches that were cut and rewritten since. One at the log
-        # start describes none that this log has: it began there with it (C43).
+        # A snapshot above the trusted part may describe batches that were truncated and rewritten since. One at the log
+        # start describes no batch of this log: the log began there together with it (C43).
         drop_snapshots_above(directory, max(log.log_start_offset, min(log.leo, trusted_below)))
         return log, Recovery(
             was_clean=clean and not check_all,
@@ -151,7 +151,7 @@ class Log:
 
     @property
     def leo(self) -> Offset:
-        """The offset the next record gets (M3)."""
+        """The offset that the next record gets (M3)."""
         return self._segments.end_offset
 
     @property
@@ -166,7 +166,7 @@ class Log:
 
     @property
     def active_segment(self) -> Segment:
-        """The one that is appended to."""
+        """The segment that is appended to."""
         return self._segments.active
 
     @property
@@ -177,7 +177,7 @@ class Log:
     def append(
         self, batches: Sequence[Batch | tuple[BatchHeader, memoryview]], base_offset: Offset, leader_epoch: LeaderEpoch
     ) -> bool:
-        """Append producers' batches as leader: stamp offset and epoch, copy nothing. Returns whether a segment began.
+        """Append producers' batches as leader: stamp offset and epoch without a copy. Return whether a segment began.
 
         Raises:
             StorageFailed: the disk failed.
@@ -194,10 +194,10 @@ class Log:
         return rolled
 
     def append_replicated(self, payload: bytes | memoryview, batches: Sequence[BatchHeader] | None = None) -> bool:
-        """Append the very bytes a leader sent. Returns whether a segment began.
+        """Append a leader's bytes unchanged. Return whether a segment began.
 
-        Without ``batches`` the payload is checked first (CRC, dense offsets, epochs); with them, the headers
-        of a payload that `records.batch.check_replicated` accepted, it is not checked again.
+        ``batches`` are the headers of a payload that `records.batch.check_replicated` has accepted; without them the
+        payload is checked first (CRC, dense offsets, epochs).
 
         Raises:
             Refused: CORRUPT_MESSAGE, nothing was appended.
@@ -215,7 +215,7 @@ class Log:
         return rolled
 
     def roll(self) -> bool:
-        """Begin a new segment at the LEO, unless the active one is empty. Returns whether it began.
+        """Begin a new segment at the LEO, unless the active one is empty. Return whether it began.
 
         Raises:
             StorageFailed: the disk failed.
@@ -247,18 +247,18 @@ class Log:
         self._segments.unsynced.wrote(segment)
 
     def issue_flush(self) -> FlushToken:
-        """A commit over everything appended, rolled, created and removed up to now (M55)."""
+        """Issue a commit that covers everything appended, rolled, created and removed so far (M55)."""
         return self._segments.unsynced.issue(self.leo)
 
     def note_durable(self, offset: Offset) -> None:
-        """Remember, in memory, that everything below ``offset`` is durable: recovery will trust it.
+        """Note in memory that everything below ``offset`` is durable, so that recovery will trust it.
 
-        `Checkpoints.save` writes it, now and then.
+        `Checkpoints.save` writes it periodically.
         """
         self.checkpoints.recovery_points.put(self.name, min(offset, self.leo))
 
     def close(self, *, clean: bool = True) -> None:
-        """Close the files; if ``clean``, make all durable first and save the indexes.
+        """Close the files; with ``clean`` make everything durable first and save the indexes.
 
         Raises:
             StorageFailed: the disk failed.
@@ -274,12 +274,12 @@ class Log:
     def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool = True) -> Chunk:
         """Whole batches from the one that holds ``start``; none if none ends at or below ``end``.
 
-        At most ``max_bytes``, but the first batch is given whatever its size if ``at_least_one`` (KIP-74).
-        Reads within one segment: ask again from where the answer ends. CRCs are checked.
+        At most ``max_bytes``, but with ``at_least_one`` the first batch is returned whatever its size (KIP-74). Reads
+        from one segment only: call it again from the end of the result. CRCs are checked.
 
         Raises:
             Refused: OFFSET_OUT_OF_RANGE, ``start`` is below the log start or above the LEO.
-            StorageDamaged: a batch is not what was written.
+            StorageDamaged: a batch is damaged.
         """
         if not self._log_start_offset <= start <= self.leo:
             raise Refused(
@@ -292,17 +292,17 @@ class Log:
         return self._segments.holding(start).read(start, max_bytes, end, at_least_one=at_least_one)
 
     def batches(self, from_offset: Offset | None = None) -> Iterator[FoundBatch]:
-        """Headers of all batches from the one that holds ``from_offset`` on, with where they lie.
+        """Headers of all batches from the one that holds ``from_offset`` on, with their places.
 
         Raises:
-            StorageDamaged: a header is not what was written.
+            StorageDamaged: a header is damaged.
         """
         return self._segments.batches(self._log_start_offset if from_offset is None else from_offset)
 
     def search_time(self, timestamp_ms: int, end: Offset) -> TimeSearch:
-        """Look for the first record at or after ``timestamp_ms`` in the batches that end at or below ``end``.
+        """A search for the first record at or after ``timestamp_ms`` in the batches that end at or below ``end``.
 
-        Any thread may run the search; reading headers may take long where many batches have the same time.
+        Any thread may run it; reading headers may take long if many batches have the same time.
         """
         start = self._log_start_offset
         return TimeSearch(timestamp_ms, start, end, self._segments.parts_reaching(timestamp_ms, start))
@@ -317,10 +317,10 @@ class Log:
         return self._segments.bytes_between(start, end)
 
     def truncate_to(self, offset: Offset, *, durable: bool | None = None) -> Offset:
-        """Cut the log so that it ends at ``offset``, or at the start of the batch that holds it. Returns the LEO.
+        """Truncate the log to ``offset``, or to the start of the batch that holds it. Return the LEO.
 
-        With ``durable`` (default: as the settings say) file, directory and checkpoints are durable on return,
-        thus before the next append (M55). HW and recovery point are brought down with it (M41).
+        With ``durable`` (default: as the settings say) file, directory and checkpoints are durable on return, and thus
+        before the next append (M55). HW and recovery point are lowered with it (M41).
 
         Raises:
             StorageFailed: the disk failed.
@@ -351,9 +351,9 @@ class Log:
         *,
         durable: bool | None = None,
     ) -> Offset:
-        """Throw every record away and begin, empty, at ``offset`` (M30), with the producer state below it (C43).
+        """Drop every record and begin, empty, at ``offset`` (M30), with the producer state below it (C43).
 
-        Returns the LEO. The state is durable before the new start is: a log that begins there has it.
+        Return the LEO. The producer state is durable before the new start, so a log that begins there has it.
 
         Raises:
             StorageFailed: the disk failed.
@@ -372,9 +372,9 @@ class Log:
         return self.leo
 
     def advance_log_start(self, offset: Offset, *, durable: bool | None = None) -> None:
-        """Move the log start up to ``offset`` (<= LEO) and remove the segments that lie wholly below it.
+        """Advance the log start to ``offset`` (<= LEO) and remove the segments that lie wholly below it.
 
-        If there is none, the log start is in the journal when `Checkpoints.settle` returns, and not before.
+        If there are none, the log start is in the journal only when `Checkpoints.settle` returns.
 
         Raises:
             StorageFailed: the disk failed.
@@ -388,7 +388,7 @@ class Log:
             self._segments.drop_below(offset)
 
     def segments_expired(self, now_ms: int, high_watermark: Offset) -> Offset | None:
-        """Where retention allows the log start to move, ``None`` if it may not; ``now_ms`` is wall-clock time."""
+        """The offset to which retention can move the log start; None if it stays. ``now_ms`` is wall-clock time."""
         target = expired_upto(
             tuple(self._segments),
             high_watermark=high_watermark,
@@ -400,18 +400,18 @@ class Log:
         return target if target is not None and target > self._log_start_offset else None
 
     def retention_waits_until_ms(self, now_ms: int) -> int | None:
-        """The time, still to come, from which the age of the oldest segment counts; None if retention by time is off,
-        or does not wait. ``now_ms`` is wall-clock time."""
+        """The future time from which the age of the oldest segment counts; None if retention by time is off or does not
+        wait. ``now_ms`` is wall-clock time."""
         if self.settings.retention_ms is None:
             return None
         ahead_ms = self.settings.timestamp_after_max_ms
         return waits_until_ms(tuple(self._segments), now_ms=now_ms, ahead_ms=ahead_ms)
 
     def forget(self, *, moved: bool = False) -> None:
-        """Close the log for good and forget all that was saved for it. ``moved``: its directory is kept for a while.
+        """Close the log for good and drop everything saved for it. ``moved``: its directory is kept for a while.
 
-        Its directory is for `layout.retire_directories` when the journal has it (`Checkpoints.settle`), not before:
-        a new log under this name must not be measured by these offsets.
+        `layout.retire_directories` may rename its directory only once the journal has this (`Checkpoints.settle`):
+        otherwise a new log of this name could inherit these offsets.
         """
         self.checkpoints.forget(self.name, durable=self.settings.durable, deleted=not moved, moved=moved)
         self.close(clean=False)
@@ -422,7 +422,7 @@ class Log:
         self.checkpoints.save(self.checkpoints.log_starts, durable=durable)
 
     def _settle_start(self, found_leo: Offset) -> None:
-        """Bring log start and segments in line after opening; a log below its start restarts there, empty."""
+        """Make log start and segments agree after opening; a log that ends below its start begins again, empty."""
         if len(self._segments) and found_leo >= self._log_start_offset:
             self._log_start_offset = max(self._log_start_offset, self._segments.first_offset)
             self._segments.drop_below(self._log_start_offset)
@@ -437,7 +437,7 @@ class Log:
     def save_producers(
         self, offset: Offset, rows: Sequence[ProducerBatch], transactions: TransactionState = NO_TRANSACTIONS
     ) -> None:
-        """Keep the producer state as of ``offset`` (M61); the newest two are kept.
+        """Write a snapshot of the producer state as of ``offset`` (M61); the newest two are kept.
 
         Raises:
             StorageFailed: the disk failed.
@@ -445,10 +445,10 @@ class Log:
         save_snapshot(self.directory, offset, rows, transactions)
 
     def producers(self) -> ProducerLedger:
-        """The producer state at the LEO: the newest sound snapshot, and the batches behind it folded in.
+        """The producer state at the LEO, from the newest sound snapshot and the batches behind it.
 
         Raises:
-            StorageDamaged: a header is not what was written, or a control batch is not a marker.
+            StorageDamaged: a header is damaged, or a control batch is no marker.
         """
         offset, rows, transactions = newest_snapshot(self.directory, self.leo)
         ledger = ProducerLedger(rows, transactions)

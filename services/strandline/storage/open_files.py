@@ -1,7 +1,7 @@
-"""Which segment files are open: the ones used last, so that descriptors follow what is in use and not what is stored.
+"""The open segment files: those used last, so that the number of descriptors depends on use, not on what is stored.
 
-Invariants: a descriptor is closed only when nothing reads through it any more, and a file with bytes that no sync
-covers is synced before it is closed: an error of writing them back is reported to the descriptors that are open then.
+Invariants: a descriptor is closed only when nothing reads through it any more, and a file with unsynced bytes is synced
+before it is closed, because the kernel reports a write-back error only to descriptors that are open then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FLAGS = os.O_RDWR | os.O_CLOEXEC
 
 
 class OpenFile:
-    """One descriptor; it is closed when the last reference to this is gone."""
+    """One descriptor; it is closed when the last reference to this object is gone."""
 
     __slots__ = ("__weakref__", "fd", "has_unsynced", "path")
 
@@ -27,25 +27,25 @@ class OpenFile:
         self.fd = fd
         self.path = path
         self.has_unsynced = False
-        """Whether bytes were written that no finished sync covers; kept only where durability rests on syncs."""
-        # Not `__del__`: while that runs, weak references still give the object to other threads, with a descriptor that
-        # is closed already, or another file's.
+        """Whether bytes were written that no finished sync covers; used only if durability depends on syncs."""
+        # Not `__del__`: while that runs, weak references still give other threads the object, with a descriptor that is
+        # already closed, or belongs to another file.
         weakref.finalize(self, os.close, fd).atexit = False
 
 
 class OpenFiles:
-    """The open segment files of one data directory, of which no more than half the process's limit are kept open: the
-    other half is for connections and the small files."""
+    """The open segment files of one data directory: at most half the process's limit, because the other half is for
+    connections and the small files."""
 
     def __init__(self, at_most: int | None = None, *, syncs: bool = True) -> None:
-        """``syncs``: whether durability rests on syncs (``durability=fsync``)."""
+        """``syncs``: whether durability depends on syncs (``durability=fsync``)."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._at_most = at_most or max(1, min(_MOST, soft // 2 if soft > 0 else _MOST))
         self.syncs = syncs
         self._used: OrderedDict[OpenFile, None] = OrderedDict()
 
     def open(self, path: Path, flags: int = 0) -> OpenFile:
-        """Open a file, and close the one that was used longest ago if there are too many.
+        """Open a file, and close the least recently used one if there are too many.
 
         Raises:
             StorageFailed: the file cannot be opened, or the one to be closed cannot be synced.
@@ -61,12 +61,12 @@ class OpenFiles:
                 return file
 
     def use(self, file: OpenFile) -> None:
-        """Count a file as the one used last.
+        """Mark a file as the most recently used one.
 
         Raises:
             StorageFailed: another one had to be synced, and that failed.
         """
-        # Threads that open logs at a start come here at the same time; each of these steps is one to them.
+        # Threads that open logs at the start run this concurrently; each of these steps is atomic.
         self._used.pop(file, None)
         self._used[file] = None
         while len(self._used) > self._at_most and self._close_oldest():
@@ -88,12 +88,12 @@ class OpenFiles:
 
 
 class FileOf:
-    """The file of one segment: opened when it is used, and perhaps closed in between."""
+    """The file of one segment, opened when used; it may be closed in between."""
 
     __slots__ = ("_files", "_now", "path")
 
     def __init__(self, files: OpenFiles, path: Path, flags: int = 0) -> None:
-        """Open it now.
+        """Open the file.
 
         Raises:
             StorageFailed: it cannot be opened.
@@ -117,18 +117,18 @@ class FileOf:
         return file
 
     def written(self, file: OpenFile) -> None:
-        """Bytes were written that the next sync has to cover."""
+        """Note that bytes were written, which the next sync must cover."""
         file.has_unsynced = self._files.syncs
 
     def synced(self) -> None:
-        """A finished sync covers all that was written."""
+        """Note that a finished sync covers everything written."""
         if (file := self._now()) is not None:
             file.has_unsynced = False
 
     def sync_now(self) -> None:
-        """Make the bytes durable that were written so far. Any thread may call this, also when the file is gone.
+        """Make everything written so far durable. Any thread may call this, even if the file is gone.
 
-        A file that was closed meanwhile was synced then; one without bytes is opened for it.
+        A file that was closed meanwhile was synced then, but it is opened and synced here too: it may be new and empty.
 
         Raises:
             StorageFailed: the disk failed.
@@ -147,7 +147,7 @@ class FileOf:
         sync_data(file.fd, self.path)
 
     def close(self) -> OpenFile | None:
-        """Give the file up; returned is what is still open, which is closed when the caller lets it go."""
+        """Give the file up; return it if it is still open: it is closed when the caller drops it."""
         file = self._now()
         if file is not None:
             self._files.forget(file)

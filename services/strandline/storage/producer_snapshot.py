@@ -1,9 +1,9 @@
-"""The producer state of a log as kept in a file beside it, so that recovery need not read far (M61, X12).
+"""Snapshots of a log's producer state, in files next to the log, so that recovery need not read far (M61, X12).
 
-Invariant: a snapshot is believed only if its CRC holds and it lies at or below the LEO; otherwise the
-ledger is folded from the batches themselves, which always gives the same answer.
+Invariant: a snapshot is used only if its CRC matches and it is at or below the LEO; otherwise the state is computed
+from the batches themselves, which always gives the same result.
 
-Format 2 has the state of transactions too. A log without any is written in format 1, which an earlier release reads.
+Format 2 also has the state of transactions. A log without any is written in format 1, which earlier releases can read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COUNTED = struct.Struct(">qI")
 _MAGIC_1, _MAGIC_2 = b"SLP1", b"SLP2"
 _ROW = struct.Struct(">qhiiqqq")
 _COUNTS = struct.Struct(">IIII")
-"""Behind the batches in format 2: how many rows of each part of the state follow, in its order."""
+"""After the batches in format 2: the number of rows of each part of the state, in order."""
 _OPEN, _ENDED, _ABORTED, _MARKER = (struct.Struct(form) for form in (">qq", ">qq", ">qqqq", ">qhiqq"))
 
 
@@ -77,7 +77,7 @@ def begin_with_snapshot(
     *,
     durable: bool,
 ) -> None:
-    """Write the state as of ``offset`` and keep all others, until the log begins there.
+    """Write the state as of ``offset`` and keep all other snapshots, until the log begins there.
 
     Raises:
         StorageFailed: the disk failed.
@@ -91,7 +91,7 @@ def begin_with_snapshot(
 
 
 def newest_snapshot(directory: Path, upto: Offset) -> Snapshot:
-    """The newest sound snapshot at or below ``upto``; an empty one at 0 without any."""
+    """The newest sound snapshot at or below ``upto``; if there is none, an empty one at 0."""
     for path in reversed(snapshot_paths(directory)):
         found = _read(path) if int(path.stem) <= upto else None
         if found is not None:
@@ -100,7 +100,7 @@ def newest_snapshot(directory: Path, upto: Offset) -> Snapshot:
 
 
 def drop_snapshots_above(directory: Path, offset: Offset) -> None:
-    """Remove snapshots of a log that was cut to ``offset``: they speak of records that are gone.
+    """Remove snapshots of a log that was truncated to ``offset``: they cover records that are gone.
 
     Raises:
         StorageFailed: the disk failed.
@@ -111,7 +111,7 @@ def drop_snapshots_above(directory: Path, offset: Offset) -> None:
 
 
 def drop_snapshots_except(directory: Path, offset: Offset | None) -> None:
-    """Remove the snapshots of a log that began again, but for the one that it began with.
+    """Remove the snapshots of a log that began again, except the one that it began with.
 
     Raises:
         StorageFailed: the disk failed.

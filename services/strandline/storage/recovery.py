@@ -1,7 +1,7 @@
-"""Decides what is believed of a log when it is opened: after a clean stop its files, else its CRCs.
+"""Decides what to trust of a log when it is opened: after a clean stop its files, otherwise only matching CRCs.
 
-Invariant: what is kept is a prefix of the batches that were written, it is durable before it is reported
-to anyone (TR17), and recovering twice gives what recovering once gave.
+Invariant: the result is a prefix of the batches that were written, it is durable before it is reported to anyone
+(TR17), and a second recovery gives the same result as the first.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _LEFTOVER_SUFFIXES = (".tmp", ".deleted")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What opening a log found and did."""
+    """What was found and done when a log was opened."""
 
     was_clean: bool
     log_start_offset: Offset
     leo: Offset
     epochs: tuple[EpochEntry, ...]
-    """For the core's epoch cache: batches win over the file, nothing starts at or above the LEO (M55)."""
+    """The epochs for the core's cache: batches override the file, and none starts at or above the LEO (M55)."""
     bytes_checked: int = 0
     """Bytes whose CRC was computed."""
     bytes_cut: int = 0
-    """Bytes that were in the files and are not any more: a torn tail, or damage and all behind it."""
+    """Bytes that were removed from the files: a torn tail, or damage and everything behind it."""
     first_bad_file: Path | None = None
     first_bad_position: int | None = None
     fault: str | None = None
@@ -41,11 +41,11 @@ class Recovery:
     segments_rebuilt: int = 0
     """Segments whose index files were missing or wrong."""
     epochs_rebuilt: bool = False
-    """Whether every batch header was read because the epoch checkpoint could not be believed."""
+    """Whether every batch header was read because the epoch checkpoint could not be trusted."""
     ended_below_durable_point: bool = False
-    """The log is shorter than it was known to be durable: the node is unclean (M58)."""
+    """Whether the log ends below the offset up to which it was known to be durable: the node is unclean (M58)."""
     ended_below_high_watermark: bool = False
-    """The log is shorter than its checkpointed HW: the node is unclean (M58)."""
+    """Whether the log ends below its checkpointed HW: the node is unclean (M58)."""
 
     @property
     def lost_durable_records(self) -> bool:
@@ -55,19 +55,19 @@ class Recovery:
 
 @dataclass(slots=True)
 class SegmentLoader:
-    """Opens the segments of one log, one after the other, and stops believing at the first fault."""
+    """Opens the segments of one log, one after the other; everything from the first fault on is dropped."""
 
     directory: Path
     log_start: Offset
-    """Segments wholly below it are removed unseen; they are what a crash left of a finished deletion."""
+    """Segments wholly below it are removed unread: a crash left them behind after their deletion was decided."""
     trusted_below: Offset
     """Batches that end at or below it need no CRC: they were durable, or the last stop was clean."""
     index_interval_bytes: int
     files: OpenFiles
     segments: list[Segment] = field(default_factory=list)
     tail: list[EpochEntry] = field(default_factory=list)
-    """Epochs of the unbroken run of headers that were read up to the end of the log: the first entry says
-    where the run begins, the others where their epochs begin. Empty if the last headers were not read."""
+    """Epochs of the unbroken run of headers that were read up to the end of the log: the first entry is the start of
+    the run, the others are the starts of their epochs. Empty if the last headers were not read."""
     _tail_end: Offset | None = None
     bytes_checked: int = 0
     bytes_cut: int = 0
@@ -77,7 +77,7 @@ class SegmentLoader:
     rebuilt: int = 0
 
     def load(self) -> None:
-        """Fill ``segments``; what cannot be believed is cut off or removed, durably.
+        """Fill ``segments``; what cannot be trusted is cut off or removed, durably.
 
         Raises:
             StorageFailed: the disk failed.
@@ -92,13 +92,13 @@ class SegmentLoader:
             else:
                 self._drop(path)
         if self.segments and self._tail_end != self.segments[-1].next_offset:
-            # What was read lies in an older segment: it says nothing of the epochs behind it.
+            # The headers that were read are in an older segment and say nothing about later epochs.
             self.tail = []
         if self.fault is not None:
             sync_directory(self.directory)
 
     def sync(self) -> None:
-        """Make what no commit is known to have covered durable (TR17); the last run may have ended by a failed one.
+        """Make durable what no commit is known to cover (TR17); the last run may have ended with a failed sync.
 
         Raises:
             StorageFailed: the disk failed.
@@ -157,7 +157,7 @@ class SegmentLoader:
 
 @dataclass(frozen=True, slots=True)
 class BelievedEpochs:
-    """The epoch entries to go on with, and whether every batch was read for them."""
+    """The epoch entries to use, and whether every batch was read for them."""
 
     entries: list[EpochEntry]
     rebuilt: bool = False
@@ -166,10 +166,10 @@ class BelievedEpochs:
 def believed_epochs(
     saved: Sequence[EpochEntry], segments: Sequence[Segment], tail: Sequence[EpochEntry], leo: Offset
 ) -> BelievedEpochs:
-    """Bring the ``saved`` epochs in line with the batches; batches win (M55).
+    """Make the ``saved`` epochs agree with the batches; batches override them (M55).
 
-    ``tail`` are the epochs of the headers that were read while opening. What was saved is believed for what lies
-    below them unless it is missing or contradicts them; then every header is read.
+    ``tail`` are the epochs of the headers that were read while opening. Below them the saved epochs are used, unless
+    they are missing or contradict the tail; then every header is read.
     """
     tail = tail or _last_batch(segments)
     if not tail:

@@ -1,7 +1,7 @@
-"""Decides whether bytes in a file are a sound batch in its place, and where the sound ones end.
+"""Decides whether bytes in a file are a sound batch in the right place, and where the sound batches end.
 
-Invariant: what a scan yields is a prefix of what was written: it stops for good at the first batch that is
-torn, damaged, out of place, or older in epoch than the one before it.
+Invariant: a scan yields a prefix of what was written: it stops for good at the first batch that is torn, damaged, out
+of place, or has a lower epoch than the one before it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from strandline.storage.open_files import OpenFile
 _CRC_CHUNK_BYTES = 1 << 20
 _HEADER_CHUNK_BYTES = 1 << 12
 ALL_OFFSETS = Offset((1 << 63) - 1)
-"""As ``crc_from``: look at headers only."""
+"""As ``crc_from``: read headers only."""
 
 
 class StoredBatch(NamedTuple):
@@ -41,7 +41,7 @@ class StoredBatch(NamedTuple):
 
 
 class BatchScan:
-    """Iterates over the sound batches of a file from ``position``; afterwards holds where and why it stopped."""
+    """Iterates over the sound batches of a file from ``position``; afterwards it knows where and why it stopped."""
 
     __slots__ = (
         "_buffer",
@@ -61,7 +61,7 @@ class BatchScan:
     ) -> None:
         """Scan bytes ``position`` to ``end``; batches that end above ``crc_from`` have their CRC checked.
 
-        ``next_offset`` is the base offset the first batch must have; ``None`` takes what is there.
+        ``next_offset`` is the base offset that the first batch must have; ``None`` accepts any.
         """
         self._file = file
         self.position = position
@@ -140,19 +140,19 @@ def header_fault(header: BatchHeader, left: int) -> str | None:
 
 
 # ---- time_search
-# How the first record at or after a time is found: in files opened apart, so that any thread may look.
+# Finds the first record at or after a time, in separately opened files, so that any thread can search.
 #
-# Invariant: a search reads what the files held when it was made, whatever becomes of the log meanwhile: a segment that
-# is deleted stays readable for it, and one that was cut ends it with `StorageDamaged`.
+# Invariant: a search reads the files' content at the time it was made, whatever happens to the log meanwhile: a deleted
+# segment stays readable for it, and a truncated one ends it with `StorageDamaged`.
 
 _Item = TypeVar("_Item")
 
 
 class Pace(Protocol):
-    """Gives the same batches or records; between two of them it may let other threads run."""
+    """Yields the same batches or records; between two of them it may let other threads run."""
 
     def __call__(self, items: Iterable[_Item], /) -> Iterable[_Item]:
-        """One after another."""
+        """Yield the items in order."""
         ...
 
 
@@ -161,16 +161,16 @@ class Part:
 
     def __init__(self, file: OpenFile, path: Path, position: int, end: int) -> None:
         self.path = path
-        # Open for as long as this is there.
+        # The reference keeps the file open.
         self._file = file
         self._position = position
         self._end = end
 
     def batches(self) -> Iterator[StoredBatch]:
-        """Headers, one after another.
+        """The headers, in order.
 
         Raises:
-            StorageDamaged: a header is not what was written, or not there any more.
+            StorageDamaged: a header is damaged, or no longer there.
         """
         scan = BatchScan(self._file, self._position, None, end=self._end, crc_from=ALL_OFFSETS)
         yield from scan
@@ -183,7 +183,7 @@ class Part:
 
 
 class FoundInPart(NamedTuple):
-    """A batch, and where its bytes lie."""
+    """A batch, and the part that holds its bytes."""
 
     batch: StoredBatch
     part: Part
@@ -194,12 +194,12 @@ class FoundInPart(NamedTuple):
         return self.batch.header
 
     def payload(self) -> bytes:
-        """Its bytes, unchecked."""
+        """The bytes of the batch, unchecked."""
         return self.part.read(self.batch)
 
 
 class FoundRecord(NamedTuple):
-    """The first record at or after a time; ``timestamp_ms`` is None if it has none of its own."""
+    """The first record at or after a time; ``timestamp_ms`` is None if the record has none."""
 
     offset: Offset
     timestamp_ms: int | None
@@ -219,7 +219,7 @@ class TimeSearch:
         """The first batch that holds a record at or after the time and ends at or below the end.
 
         Raises:
-            StorageDamaged: a file is not what was written, or was cut meanwhile.
+            StorageDamaged: a file is damaged, or was truncated meanwhile.
         """
         for part in self._parts:
             for batch in pace(part.batches()):
@@ -230,7 +230,7 @@ class TimeSearch:
         return None
 
     def first_record(self, pace: Pace = iter) -> FoundRecord | None:
-        """The first record at or after the time; the batch's start and time where its records cannot be read.
+        """The first record at or after the time; if its batch cannot be decoded, the batch's start and timestamp.
 
         Raises:
             StorageDamaged: as `first`.
@@ -246,11 +246,11 @@ class TimeSearch:
 
     def _record_in(self, found: FoundInPart, pace: Pace) -> tuple[Offset, int | None] | None:
         """The record in a batch; None if its records are not read one by one, or cannot be."""
-        # Imported here: the codec is large, and of all that storage does only this needs it.
+        # Imported here, because the codec is large and nothing else in storage needs it.
         from strandline.records.codec import iterate_batch
 
         if found.header.record_count > UNPACKED_RECORDS:
-            # It is compressed, and was made to cost.
+            # It is compressed, and was made to be expensive.
             return None
         try:
             for record in pace(iterate_batch(found.payload())):
@@ -258,10 +258,10 @@ class TimeSearch:
                 if timestamp_ms >= self._timestamp_ms and record.offset >= self._start:
                     return record.offset, record.timestamp_ms
         except Refused:
-            # The CRC holds, so the producer compressed something else than records.
+            # The CRC matches, so the producer compressed something other than records.
             pass
         return None
 
     def close(self) -> None:
-        """Give every file back."""
+        """Release the files."""
         self._parts.clear()

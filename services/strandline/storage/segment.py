@@ -1,7 +1,7 @@
-"""A run of batches in one file, and how the batch that holds an offset is found.
+"""A run of batches in one file, and the search for the batch that holds an offset.
 
-Invariant: bytes 0 to ``size_bytes`` are whole batches, dense in offsets from ``base_offset`` to
-``next_offset``; the two indexes only ever shorten the way to them.
+Invariant: bytes 0 to ``size_bytes`` are whole batches, with dense offsets from ``base_offset`` to ``next_offset``; the
+two indexes only make the search faster.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Chunk(NamedTuple):
 
     payload: bytes
     end: Offset
-    """Where the read began, if it found no batch."""
+    """If no batch was read, the offset at which the read began."""
 
 
 class Segment:
@@ -72,7 +72,7 @@ class Segment:
 
     @classmethod
     def open(cls, path: Path, index_interval_bytes: int, files: OpenFiles) -> Segment:
-        """Open a segment whose batches are yet unknown: `resume` and `replay` come next.
+        """Open a segment whose batches are not known yet: call `resume` and `replay` next.
 
         Raises:
             StorageFailed: the disk failed.
@@ -96,7 +96,7 @@ class Segment:
             self._note(Offset(self.next_offset + header.record_count), header.max_timestamp_ms, header.size_bytes)
 
     def truncate(self, position: int, next_offset: Offset, *, durable: bool) -> None:
-        """Cut the file at the batch border ``position``, where the next batch would be ``next_offset``.
+        """Truncate the file at the batch border ``position``; the next batch will begin at ``next_offset``.
 
         Raises:
             StorageFailed: the disk failed.
@@ -134,7 +134,7 @@ class Segment:
         remove(self.path)
 
     def remove_indexes(self) -> None:
-        """Unlink the index files: what they say about a cut file would be wrong once it grows again.
+        """Unlink the index files: for a truncated file they would be wrong once it grows again.
 
         Raises:
             StorageFailed: the disk failed.
@@ -143,9 +143,9 @@ class Segment:
         remove(self.path.with_suffix(".timeindex"))
 
     def resume(self, trusted_below: Offset) -> bool:
-        """Take over the index files as far as they lie below ``trusted_below``; `replay` learns the rest.
+        """Use the index files as far as they are below ``trusted_below``; `replay` reads the rest.
 
-        Returns whether anything could be taken over.
+        Return whether anything could be used.
         """
         self._forget()
         index = OffsetIndex.load(self.path.with_suffix(".index"), self.base_offset, self.file_bytes())
@@ -156,7 +156,7 @@ class Segment:
         return self._rewind(trusted_below)
 
     def replay(self, crc_from: Offset) -> Iterator[StoredBatch]:
-        """Learn the batches behind the known ones, yielding each; ends at the first that is not sound.
+        """Read the batches behind the known ones and yield each; it ends at the first that is not sound.
 
         Batches that end above ``crc_from`` have their CRC checked.
         """
@@ -174,11 +174,11 @@ class Segment:
         self._note(batch.next_offset, batch.header.max_timestamp_ms, batch.header.size_bytes)
 
     def file_bytes(self) -> int:
-        """Size of the file, whatever it holds."""
+        """Size of the whole file, even if its end holds no sound batches."""
         return os.fstat(self.file().fd).st_size
 
     def modified_ms(self) -> int:
-        """When the file was written last, in ms since 1970."""
+        """When the file was last written, in ms since 1970."""
         return os.stat(self.path).st_mtime_ns // 1_000_000
 
     def _forget(self) -> None:
@@ -208,9 +208,9 @@ class Segment:
         return False
 
     def _last_time_holds(self, last: StoredBatch) -> bool:
-        """Whether the batch that the time index names as newest up to ``last`` is there and has that time."""
+        """Whether the batch that the time index names as newest up to ``last`` exists and has that timestamp."""
         if last.header.max_timestamp_ms > self.max_timestamp_ms:
-            # A power loss may also have left the file empty.
+            # A power failure may also have left the index file empty.
             return False
         if self.max_timestamp_ms < 0:
             return True
@@ -242,7 +242,7 @@ class Segment:
         """Position of the batch that holds ``offset``, or the end of the segment.
 
         Raises:
-            StorageDamaged: the batches on the way are not what was written.
+            StorageDamaged: a batch that had to be read is damaged.
         """
         if offset >= self.next_offset:
             return self.size_bytes
@@ -252,7 +252,7 @@ class Segment:
         """The batch that holds ``offset``, which must lie within the segment.
 
         Raises:
-            StorageDamaged: the batches on the way are not what was written.
+            StorageDamaged: a batch that had to be read is damaged.
         """
         assert self.base_offset <= offset < self.next_offset, f"offset {offset} is not within {self}"
         batch = self._walk_to(offset, self._index.floor(offset))
@@ -267,14 +267,14 @@ class Segment:
         """Whole batches from the one that holds ``start``, none ending above ``end``, CRCs checked.
 
         Raises:
-            StorageDamaged: a batch is not what was written.
+            StorageDamaged: a batch is damaged.
         """
         try:
             return self._read(start, max_bytes, end, at_least_one=at_least_one)
         except StorageDamaged:
             if self._index_is_ours:
                 raise
-            # Perhaps only the index file was wrong.
+            # Perhaps only the index file is wrong.
             self._distrust_index()
             return self._read(start, max_bytes, end, at_least_one=at_least_one)
 
@@ -290,7 +290,7 @@ class Segment:
         return Chunk(chunk if taken == len(chunk) else chunk[:taken], end_of_taken)
 
     def _first_batch(self, start: Offset, max_bytes: int) -> tuple[int, bytes, BatchHeader]:
-        """Where the batch that holds ``start`` begins, ``max_bytes`` from there on, and its header."""
+        """The position of the batch that holds ``start``, ``max_bytes`` from there on, and the batch's header."""
         wanted = max(max_bytes, HEADER_BYTES)
         guess = self._index.ceiling(start)
         if guess is not None and guess < self.size_bytes - HEADER_BYTES:
@@ -305,7 +305,7 @@ class Segment:
         return position, chunk, parse_header(chunk)
 
     def _sound_batches(self, view: memoryview, position: int, header: BatchHeader, end: Offset) -> tuple[int, Offset]:
-        """How many bytes of ``view`` are whole batches that end at or below ``end``, and where the last one ends.
+        """The number of bytes in ``view`` that are whole batches ending at or below ``end``, and the last one's end.
 
         ``header`` is that of the first batch.
         """
@@ -313,7 +313,7 @@ class Segment:
         while True:
             size = header.size_bytes
             if header.base_offset != expected:
-                # The base offset lies outside the CRC.
+                # The CRC does not cover the base offset.
                 fault = f"base offset is {header.base_offset}, expected {expected}"
                 raise StorageDamaged(self.path, position + taken, fault)
             if header.next_offset > end or taken + size > len(view):
@@ -329,14 +329,14 @@ class Segment:
         return taken, expected
 
     def part_reaching(self, timestamp_ms: int) -> Part:
-        """The rest of this segment in which the first batch at or after ``timestamp_ms`` lies."""
+        """The rest of this segment, which holds its first batch at or after ``timestamp_ms``."""
         return Part(self.file(), self.path, self._position_before(timestamp_ms), self.size_bytes)
 
     def max_timestamp_before(self, end: Offset) -> int:
         """The largest timestamp of the batches that end at or below ``end``; -1 if none of them has one.
 
         Raises:
-            StorageDamaged: a header on the way is not what was written.
+            StorageDamaged: a header that had to be read is damaged.
         """
         if end >= self.next_offset:
             return self.max_timestamp_ms
@@ -360,7 +360,7 @@ class Segment:
         return timestamp_ms
 
     def _position_before(self, timestamp_ms: int) -> int:
-        """A batch border in front of which no batch reaches ``timestamp_ms``."""
+        """A batch border before which no batch reaches ``timestamp_ms``."""
         entry = self._times.floor(timestamp_ms)
         if entry is None:
             return 0
@@ -374,7 +374,7 @@ class Segment:
         """Headers of the batches from a batch border on.
 
         Raises:
-            StorageDamaged: a header is not what was written.
+            StorageDamaged: a header is damaged.
         """
         scan = self._headers_from(from_position)
         yield from scan
@@ -402,10 +402,10 @@ class Segment:
         return batch
 
     def _distrust_index(self) -> None:
-        """The index led astray: read all headers again.
+        """Discard the index, because it was wrong, and read all headers again.
 
         Raises:
-            StorageDamaged: the log itself leads astray.
+            StorageDamaged: the log itself is wrong.
         """
         known_end, known_offset = self.size_bytes, self.next_offset
         self._forget()

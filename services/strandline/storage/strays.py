@@ -1,6 +1,6 @@
 """Logs of partitions that were moved to other nodes: set aside, kept for a while, then removed (C78).
 
-Invariant: what is here is never opened again; a partition that comes back to this node begins with an empty log.
+Invariant: such a log is never opened again; a partition that returns to this node begins with an empty log.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from strandline.storage.layout import remove_tree, rename_directory
 
 MOVED_SUFFIX = ".moved.stray"
-"""Apart from logs of another topic id (M63), which only an operator removes."""
+"""Differs from the suffix of logs of another topic id (M63), which only an operator removes."""
 
 
 class Strays:
@@ -22,7 +22,7 @@ class Strays:
         self._waiting = list(directory.glob(f"*{MOVED_SUFFIX}"))
 
     def set_aside(self, log: Path, target: Path) -> None:
-        """Rename a closed log, durably; its time of modification is when that happened.
+        """Rename a closed log durably, and set its modification time to now.
 
         Raises:
             StorageFailed: the disk failed.
@@ -39,7 +39,7 @@ class Strays:
         """
         oldest_s = time.time() - keep_ms / 1_000
         for path in list(self._waiting):
-            # An operator who needs the room may have been first.
+            # An operator who needs the space may have removed it already.
             is_there = path.exists()
             if is_there and (is_space_low or path.stat().st_mtime <= oldest_s):
                 remove_tree(path)

@@ -1,8 +1,8 @@
-"""The metadata of one process as its subscribers follow it: images in, changes out, at most one in a window.
+"""The metadata of one process for its subscribers: images come in, changes go out, at most one per window.
 
-Invariant: what is served moves forward only, and in windows: images that arrive within ``merge_ms`` of the last
-change are one change, so that a burst costs each subscriber one message (C67). The first one after a pause is served
-at once. Subscribers are served a few at a time, in turn, so that a thousand of them hold up nothing else.
+Invariant: the served position only moves forward. Images that arrive within ``merge_ms`` of the last change are merged
+into one change, so that a burst costs each subscriber one message (C67); the first image after a pause is served at
+once. Subscribers are served a few at a time, in turn, so that a thousand of them do not block anything else.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from strandline.runtime.clock import Clock
 from strandline.v1 import controller_service_pb2, metadata_pb2, metadata_service_pb2 as pb
 
 # ---- elsewhere
-# ControllerService at a data node: producer ids, and otherwise the addresses at which controllers are.
+# ControllerService at a data node: assigns producer ids, and refuses all other calls with the controllers' addresses.
 #
-# Invariant: nothing is decided at a data node. A client of a release without MetadataService that was given a data
-# node's address asks here, and learns in one sentence which address to give instead (C60).
+# Invariant: nothing is decided at a data node. A client of a release without MetadataService that was configured with a
+# data node's address learns from the refusal which addresses to use instead (C60).
 
 _DESCRIBED = controller_service_pb2.DESCRIPTOR.services_by_name["ControllerService"]
 SERVICE = _DESCRIBED.full_name
@@ -58,7 +58,7 @@ class ControllerElsewhere:
 
     def _handler(self, method: Any) -> Any:
         make = grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
-        # The generated messages, because permissions look at their fields.
+        # The generated messages are needed, because permissions read their fields.
         decode = getattr(controller_service_pb2, method.input_type.name).FromString
         return make(self._refuse, request_deserializer=decode, response_serializer=bytes)
 
@@ -72,7 +72,7 @@ class ControllerElsewhere:
 
 
 def sentence(controllers: tuple[KnownController, ...]) -> str:
-    """Where to go instead of a data node."""
+    """The message of the refusal, with the controllers' addresses."""
     found = [one.client or one.internal for one in controllers]
     listed = ", ".join(target(endpoint) for endpoint in found if endpoint is not None)
     return f"this is a data node, and a controller is asked for; controllers are at {listed}"
@@ -81,8 +81,8 @@ def sentence(controllers: tuple[KnownController, ...]) -> str:
 # ---- encoded
 # The metadata as bytes, encoded once for all subscribers.
 #
-# Invariant: a topic is encoded once for each state of it, and what changed of a topic once for each change, whatever
-# the number of streams; the bytes decode to what `rpc.convert.subscription` reads.
+# Invariant: each state of a topic, and each change of one, is encoded once, whatever the number of streams;
+# `rpc.convert.subscription` can read the bytes.
 
 _TOPICS = tag(pb.SubscribeResponse, "topics")
 _CHANGED_TOPICS = tag(pb.SubscribeResponse, "changed_topics")
@@ -91,18 +91,18 @@ _METADATA = tag(pb.MetadataServiceGetMetadataResponse, "metadata")
 
 
 class EncodedMetadata:
-    """What was encoded of one history."""
+    """The encoded parts of one history."""
 
     def __init__(self, history: MetadataHistory) -> None:
         self._history = history
-        # With the image that was encoded: another object is another state.
+        # Together with the image that was encoded: another object means another state.
         self._whole: dict[str, tuple[TopicImage, bytes]] = {}
         self._parts: dict[tuple[str, int], bytes] = {}
         self._nodes: dict[int, bytes] = {}
         self._forgotten = 0
 
     def forget(self) -> None:
-        """Drop what no subscriber can be sent any more."""
+        """Drop parts that will never be sent again."""
         first = self._history.first_number
         if first == self._forgotten:
             return
@@ -111,7 +111,7 @@ class EncodedMetadata:
         self._nodes = {number: nodes for number, nodes in self._nodes.items() if number >= first}
 
     def snapshot(self, as_of: AsOf, portion: Portion, controllers: tuple[KnownController, ...]) -> bytes:
-        """The first message to a subscriber that has nothing."""
+        """The first message to a subscriber that has no state."""
         history = self._history
         image = history.image
         assert image is not None, "a subscription begins once there is a state"
@@ -128,7 +128,7 @@ class EncodedMetadata:
         return b"".join([head.SerializeToString(), self._all_nodes(), *self._pieces(portion, 0)])
 
     def resumed(self, as_of: AsOf, controllers: tuple[KnownController, ...]) -> bytes:
-        """The first message to a subscriber that has a state."""
+        """The first message to a subscriber that already has a state."""
         image = self._history.image
         assert image is not None, "a subscription begins once there is a state"
         head = pb.SubscribeResponse(as_of=write_as_of(as_of), cluster_id=image.cluster_id)
@@ -136,7 +136,7 @@ class EncodedMetadata:
         return head.SerializeToString()
 
     def change(self, as_of: AsOf, change: StateChange, portion: Portion) -> bytes:
-        """One change, as far as a subscriber wants it."""
+        """The portion of a change for one subscriber."""
         head = pb.SubscribeResponse(
             as_of=write_as_of(as_of), rules=None if change.rules is None else write_rules(change.rules)
         )
@@ -145,7 +145,7 @@ class EncodedMetadata:
         return b"".join([head.SerializeToString(), self._changed_nodes(change), *self._pieces(portion, change.number)])
 
     def added(self, as_of: AsOf, portion: Portion) -> bytes:
-        """The answer to a subscriber that wants more topics."""
+        """The answer to a subscriber that subscribes to more topics."""
         head = pb.SubscribeResponse(as_of=write_as_of(as_of))
         return b"".join([head.SerializeToString(), *self._pieces(portion, 0)])
 
@@ -221,13 +221,13 @@ class EncodedMetadata:
 
 
 MERGE_MS = 20
-"""The usual window."""
+"""The default window."""
 WOKEN_PER_TURN = 32
-"""Subscribers that are served in one turn of the loop; the others follow in the next ones, each in its turn."""
+"""Subscribers that are served in one turn of the event loop; the others follow in the next turns, in order."""
 
 
 class MetadataFeed:
-    """The state of the cluster, its changes, and who waits for them."""
+    """The state of the cluster, its changes, and the subscribers that wait for them."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class MetadataFeed:
         node_id: NodeId | None = None,
         history: MetadataHistory | None = None,
     ) -> None:
-        """``age_ms``: since this process heard of the controller; ``controllers``: the one that decides first."""
+        """``age_ms`` returns the age of the metadata; ``controllers`` returns the known ones, the active one first."""
         self.history = history or MetadataHistory()
         self.encoded = EncodedMetadata(self.history)
         self.controllers = controllers
@@ -250,15 +250,15 @@ class MetadataFeed:
         self._waiting: list[MetadataImage] = []
         self._served_ms: int | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # A dict, because it keeps the order in which they came.
+        # A dict, because it keeps the order of arrival.
         self._followers: dict[Callable[[], None], None] = {}
-        # Those of them that do not know of the last change, in the order in which they are woken.
+        # The followers that were not yet woken for the last change, in the order in which they will be.
         self._unwoken: dict[Callable[[], None], None] = {}
         self._is_waking = False
 
     @property
     def follower_count(self) -> int:
-        """How many subscriptions are open."""
+        """The number of open subscriptions."""
         return len(self._followers)
 
     def follow(self, woken: Callable[[], None]) -> None:
@@ -266,20 +266,20 @@ class MetadataFeed:
         self._followers[woken] = None
 
     def leave(self, woken: Callable[[], None]) -> None:
-        """The subscriber is gone."""
+        """Forget a subscriber that is gone."""
         self._followers.pop(woken, None)
         self._unwoken.pop(woken, None)
 
     def as_of(self) -> AsOf:
-        """The position that is served, and how current it is now."""
+        """The served position, and how current it is now."""
         return self.stamped(self.history.as_of)
 
     def stamped(self, position: AsOf) -> AsOf:
-        """A position as this process sends it now."""
+        """A position with this process's present age and id."""
         return position._replace(age_ms=self._age_ms(), node_id=self._node_id)
 
     def take(self, image: MetadataImage) -> None:
-        """An image arrived: the state whole, or a change."""
+        """Take an image that arrived: the whole state, or a change."""
         self._waiting.append(image)
         if self._timer is not None:
             return
@@ -290,7 +290,7 @@ class MetadataFeed:
             self._timer = asyncio.get_running_loop().call_later(left_ms / 1000, self.catch_up)
 
     def catch_up(self) -> None:
-        """Serve what has arrived, now."""
+        """Serve all waiting images now."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -306,7 +306,7 @@ class MetadataFeed:
             self._wake_some()
 
     def _wake_some(self) -> None:
-        """Wake some, and the rest when these were served and everything else has had a turn."""
+        """Wake some subscribers, and the rest in later turns of the event loop."""
         for woken in list(islice(self._unwoken, WOKEN_PER_TURN)):
             del self._unwoken[woken]
             woken()
@@ -315,7 +315,7 @@ class MetadataFeed:
             asyncio.get_running_loop().call_soon(self._wake_some)
 
     def close(self) -> None:
-        """Serve nothing more."""
+        """Stop serving changes."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

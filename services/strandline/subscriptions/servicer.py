@@ -1,7 +1,7 @@
 """MetadataService: one implementation for the controller and for data nodes; read only.
 
-Invariant: a subscriber is sent every change behind its position in order, or its stream ends with a reason and it
-comes back with ``since``; one that reads slowly delays no other and holds nothing but its place (C67).
+Invariant: a subscriber gets every change after its position, in order, or its stream ends with a reason and it returns
+with ``since``; a slow reader delays no other and takes no memory except for its position (C67).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 SIGN_OF_LIFE_MS = 2_000
 POSITION_MS = 200
-"""A subscriber that changes do not concern is sent their position alone, and that no more often."""
+"""How often, at most, a subscriber gets only the position of changes that do not concern it."""
 MOST_BEHIND = 256
-"""Changes that a subscriber may be behind; beyond it the stream ends, and the subscriber returns with ``since``."""
+"""Changes that a subscriber may be behind; with more the stream ends, and the subscriber returns with ``since``."""
 MOST_MESSAGES_WAITING = 100
-"""Messages of one subscriber that wait to be answered; beyond it the stream is not read further."""
+"""Unanswered messages of one subscriber; with more the stream is not read further."""
 
 
 class MetadataServicer:
@@ -40,14 +40,14 @@ class MetadataServicer:
     def __init__(
         self, feed: MetadataFeed, authorization: str = "", audit: Callable[[], Iterable[Recent]] = tuple
     ) -> None:
-        """``authorization``: the setting of this process; empty without TLS. ``audit``: what it reported lately."""
+        """``authorization`` is this process's setting, empty without TLS; ``audit`` returns its newest audit events."""
         self._feed = feed
         self._audit = audit
         self._authorization = authorization
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on ``server``."""
-        # The generated base class types streams as generators; ours write bytes as changes come.
+        # The generated base class types streams as generators; these handlers write bytes as changes come.
         pb_grpc.add_MetadataServiceServicer_to_server(cast(Any, self), server)
 
     async def Subscribe(self, _: object, context: Context) -> None:
@@ -80,7 +80,7 @@ class MetadataServicer:
         )
 
     async def DescribeAudit(self, request: pb.DescribeAuditRequest, context: Context) -> pb.DescribeAuditResponse:
-        """Returns what callers changed and were refused lately."""
+        """Returns the callers' latest changes and refusals."""
         self._feed.catch_up()
         _check(self._feed, request.cluster_id if request.HasField("cluster_id") else None)
         return pb.DescribeAuditResponse(events=[write_audit(*each) for each in self._audit()])
@@ -98,7 +98,7 @@ class _Stream:
         self._room = asyncio.Event()
         self._next = 0
         self._sent_s = 0.0
-        # Whether changes were left out that did not concern this subscriber.
+        # Whether changes were skipped because they did not concern this subscriber.
         self._owes_position = False
 
     async def run(self) -> None:
@@ -142,14 +142,14 @@ class _Stream:
         self._sent_s = asyncio.get_running_loop().time()
 
     async def _wait(self) -> bytes | None:
-        """Until there is something, or it is time for a position or a sign of life, which are the same."""
+        """Wait for something to send; return None, or in time a sign of life, which also tells the position."""
         self._woken.clear()
         due_s = self._sent_s + (POSITION_MS if self._owes_position else SIGN_OF_LIFE_MS) / 1000
         try:
             async with asyncio.timeout_at(due_s):
                 await self._woken.wait()
         except TimeoutError:
-            # A change that this stream is about to send has a position that the stream has not reached.
+            # If a change is about to be sent, the stream has not reached the present position.
             if self._next == self._feed.history.next_number:
                 self._owes_position = False
                 return self._feed.encoded.sign_of_life(self._feed.as_of())
@@ -162,7 +162,7 @@ class _Stream:
             return self._snapshot()
         self._next = number
         if since is None or number < feed.history.next_number:
-            # The changes behind it come next; their position is not reached before.
+            # Later changes come next; only with them is their position reached.
             reached = since or feed.history.as_of
         else:
             reached = feed.history.as_of
@@ -195,7 +195,7 @@ class _Stream:
     def _answer(self, wanted: Wanted) -> bytes:
         self._room.set()
         _want(self._subscription, wanted)
-        # Every change so far was sent, so the topics join at the position that the others have.
+        # All changes so far were sent, so the new topics begin at the same position as the others.
         portion = self._subscription.snapshot() if wanted.all_topics else self._subscription.added(wanted.add)
         return self._feed.encoded.added(self._feed.as_of(), portion)
 
@@ -213,10 +213,10 @@ def _want(subscription: Subscription, wanted: Wanted) -> None:
 
 
 def _check(feed: MetadataFeed, cluster_id: str | None) -> str:
-    """The cluster's id, if there is a state to serve and it is of the cluster that the caller means.
+    """The cluster's id, if there is a state to serve and the caller means this cluster.
 
     Raises:
-        Refused: INCONSISTENT_CLUSTER_ID; LEADER_NOT_AVAILABLE while this process knows nothing yet.
+        Refused: INCONSISTENT_CLUSTER_ID; LEADER_NOT_AVAILABLE while this process has no metadata yet.
     """
     image = feed.history.image
     if image is None:

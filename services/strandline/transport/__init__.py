@@ -1,6 +1,6 @@
-"""CARRIES. gRPC over asyncio itself: a drop-in for the part of `grpc.aio` that Strandline uses (docs/TRANSPORT.md).
+"""CARRIES gRPC over asyncio: a replacement for the part of `grpc.aio` that Strandline uses (docs/TRANSPORT.md).
 
-Handlers, interceptors, generated stubs, reflection and health are grpcio's own classes; HTTP/2 is ours.
+Handlers, interceptors, generated stubs, reflection and health are grpcio's classes; HTTP/2 is our own.
 """
 
 from strandline.transport.channel import Channel, insecure_channel, secure_channel

@@ -1,7 +1,7 @@
 """One call at a client: the object that `grpc.aio` returns; its stream may begin later, or a second time.
 
 Invariant: a call ends exactly once, with the status that came first; messages that arrived before it are read first.
-What a caller drops without a word is cancelled.
+A call whose object is dropped is cancelled.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ClientStream(Stream):
         self.has_headers = False
 
     def over(self, status: Status, *, reset: Code | None = None) -> None:
-        """The call has its status; ``reset``: the server is to forget the stream."""
+        """End the stream with the call's status; ``reset``: also reset it at the server with this code."""
         if self.is_closed:
             return
         if reset is not None:
@@ -51,12 +51,12 @@ class ClientStream(Stream):
             call.finish(status)
 
     def dropped(self) -> None:
-        """The caller has dropped the call."""
+        """Cancel the stream, because the caller has dropped the call."""
         self.over((grpc.StatusCode.CANCELLED, "dropped", ()), reset=Code.CANCEL)
         self.forget_messages()
 
     def fields(self, fields: Sequence[Field], ended: bool) -> None:
-        """Headers of the answer, or its trailers.
+        """Process the headers of the answer, or its trailers.
 
         Raises:
             BadHeaders: they are malformed.
@@ -117,9 +117,9 @@ class Call(grpc.aio.Call):
         self.channel = channel = method.channel
         self.wait_for_ready = wait_for_ready
         self.request: bytes | None = None
-        """The only request, of a call that has one."""
+        """The request of a call that has exactly one."""
         self.wrote = self.was_retried = False
-        """Whether something was sent that cannot be sent again; whether it was begun again already."""
+        """Whether a request was sent that cannot be sent again; whether the call was already retried."""
         self._block: bytes = channel.block_of(method.path) + headers.metadata_block(metadata or ())
         self._encode, self._decode = method.encode, method.decode
         self._loop = channel.loop
@@ -136,7 +136,7 @@ class Call(grpc.aio.Call):
         self._answers: list[bytes] = []
 
     def start(self, requests: Any, is_stream: bool, timeout_s: float | None) -> None:
-        """Begin the call: with its request, or what its requests come from; None: they are written."""
+        """Begin the call with its request, or with an iterable of its requests; None: they are written later."""
         if timeout_s is not None:
             self._deadline_s = self._loop.time() + timeout_s
             self._timer = self._loop.call_later(max(0.0, timeout_s), _late, weakref.ref(self))
@@ -150,24 +150,24 @@ class Call(grpc.aio.Call):
             self._sending = self._loop.create_task(self._send_all(requests))
 
     def block(self) -> bytes:
-        """The headers as they are sent now."""
+        """The header block to send now, with the remaining time."""
         block: bytes = self._block + self.channel.call_metadata()
         if self._deadline_s is None:
             return block
         return block + headers.timeout_field(max(1e-9, self._deadline_s - self._loop.time()))
 
     def begun(self, stream: ClientStream) -> None:
-        """It has a stream."""
+        """Note the stream on which the call was begun."""
         self._stream = stream
         self._change()
 
     def answered(self, metadata: headers.Metadata) -> None:
-        """The headers of the answer are there."""
+        """Note the metadata in the headers of the answer."""
         self._initial = metadata
         self._change()
 
     def not_processed(self, why: str) -> None:
-        """The server did nothing for this call: once it is begun again, if it still can be."""
+        """Begin the call again, once and if possible, because the server has not processed it; else end it."""
         if self._status is not None:
             return
         if self.was_retried or self.wrote or self._sending is not None:
@@ -178,7 +178,7 @@ class Call(grpc.aio.Call):
         self.channel.begin(self)
 
     def finish(self, status: Status) -> None:
-        """The call is over, if it was not."""
+        """End the call with a status, unless it has one."""
         if self._status is not None:
             return
         self._status = status
@@ -221,23 +221,23 @@ class Call(grpc.aio.Call):
     def __del__(self) -> None:
         stream = getattr(self, "_stream", None)
         if stream is not None and (not stream.is_closed or stream.messages) and not self._loop.is_closed():
-            # The collector of garbage may run in any thread.
+            # The garbage collector may run in any thread.
             self._loop.call_soon_threadsafe(stream.dropped)
 
     # ---- what callers use
 
     def cancel(self) -> bool:
-        """Give the call up; returns whether it was not over."""
+        """Cancel the call; return False if it was already over."""
         if self._status is None:
             self._is_cancelled = True
         return self._end_locally(grpc.StatusCode.CANCELLED, _CANCELLED)
 
     def cancelled(self) -> bool:
-        """Whether it ended as CANCELLED."""
+        """Whether the call ended with CANCELLED."""
         return self._status is not None and self._status[0] is grpc.StatusCode.CANCELLED
 
     def done(self) -> bool:
-        """Whether it has its status, and nothing is left to be read."""
+        """Whether the call has its status, and nothing is left to read."""
         return self._status is not None and (self._is_cancelled or self._stream is None or not self._stream.messages)
 
     def time_remaining(self) -> float | None:
@@ -245,20 +245,20 @@ class Call(grpc.aio.Call):
         return None if self._deadline_s is None else max(0.0, self._deadline_s - self._loop.time())
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Call this with the call when it is over."""
+        """Call ``callback`` with the call as soon as it is over."""
         if self._status is not None:
             self._loop.call_soon(callback, self)
         else:
             self._callbacks.append(callback)
 
     async def initial_metadata(self) -> grpc.aio.Metadata:
-        """Of the answer; empty if the call ended without."""
+        """The metadata in the answer's headers; empty if the call ended without headers."""
         while self._initial is None and self._status is None:
             await self._next_change()
         return grpc.aio.Metadata.from_tuple(self._initial or ())
 
     async def trailing_metadata(self) -> grpc.aio.Metadata:
-        """What came with the status."""
+        """The metadata that came with the status."""
         return grpc.aio.Metadata.from_tuple((await self._ended())[2])
 
     async def code(self) -> grpc.StatusCode:
@@ -270,14 +270,14 @@ class Call(grpc.aio.Call):
         return (await self._ended())[1]
 
     async def debug_error_string(self) -> str:
-        """The same, for people."""
+        """The same text as `details`."""
         return (await self._ended())[1]
 
     async def wait_for_connection(self) -> None:
-        """Until the call has a stream.
+        """Wait until the call has a stream.
 
         Raises:
-            grpc.aio.AioRpcError: it will get none.
+            grpc.aio.AioRpcError: it will never get one.
         """
         while self._stream is None and self._status is None:
             await self._next_change()
@@ -320,7 +320,7 @@ class Call(grpc.aio.Call):
             raise self._error((grpc.StatusCode.INTERNAL, why, ())) from error
 
     async def write(self, request: Any) -> None:
-        """Send a request of a stream; returns when the socket has it.
+        """Send a request of a stream; return when the socket has accepted it.
 
         Raises:
             asyncio.InvalidStateError: the call is over, or `done_writing` was called.
@@ -345,7 +345,7 @@ class Call(grpc.aio.Call):
             raise asyncio.InvalidStateError("RPC already finished.")
 
     async def done_writing(self) -> None:
-        """There are no more requests."""
+        """End the stream of requests."""
         if not self._half_closed and self._status is None:
             self._half_closed = True
             await self.wait_for_connection()
@@ -363,7 +363,7 @@ class Call(grpc.aio.Call):
                     await self.write(request)
             await self.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            # The reader learns why.
+            # The reader of the answers gets the error.
             return
         except Exception:
             _log.debug("the requests of a call failed", exc_info=True)
@@ -374,11 +374,11 @@ class AnswerCall(Call):
     """A call with one answer, which is awaited."""
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """The answer.
+        """Wait for the answer.
 
         Raises:
             grpc.aio.AioRpcError: the call failed.
-            asyncio.CancelledError: it was cancelled, as it is with the task that waits for it.
+            asyncio.CancelledError: the call was cancelled, or the waiting task, which also cancels the call.
         """
         try:
             while self._status is None:
@@ -404,11 +404,11 @@ class StreamCall(Call):
     """A call whose answers are a stream."""
 
     async def read(self) -> Any:
-        """The next answer; `grpc.aio.EOF` after the last.
+        """The next answer; `grpc.aio.EOF` after the last one.
 
         Raises:
             grpc.aio.AioRpcError: the call failed, and all answers were read.
-            asyncio.CancelledError: it was cancelled.
+            asyncio.CancelledError: the call was cancelled.
         """
         try:
             while True:
@@ -418,7 +418,7 @@ class StreamCall(Call):
                     return self._decoded(content)
                 if self._status is not None:
                     break
-                # The status is due, or a first or a second stream.
+                # Wait for the status, or for a stream: the first one, or that of a retry.
                 await self._next_change()
         except asyncio.CancelledError:
             self.cancel()

@@ -1,7 +1,7 @@
-"""A channel: one connection at a time to one target, its states, and the calls that wait for it. As `grpc.aio.Channel`.
+"""A channel, like `grpc.aio.Channel`: one connection at a time to one target, its states, and the calls that wait.
 
-Invariant: a call waits only while a connection is being made, or for a stream of its own; a dial that is refused is
-TRANSIENT_FAILURE at once, and until the next dial is due calls fail without a byte being sent.
+Invariant: a call waits only while a connection is being made, or for a free stream; after a failed dial the state is
+TRANSIENT_FAILURE at once, and until the next dial calls fail without a byte being sent.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from strandline.transport.stream import Ended, Stream
 
 _CLOSE_S = 1.0
 _NAME_S = 5.0
-"""For the addresses of a name."""
+"""Time limit for resolving a name."""
 _GROWTH, _JITTER = 1.6, 0.2
-"""Of the waits between dials (gRPC, connection-backoff)."""
+"""Growth and jitter of the waits between dials (gRPC, connection-backoff)."""
 _SLACK_STREAMS = 1_000
 """A connection is replaced this many stream ids before the last."""
 
@@ -38,11 +38,11 @@ _T = TypeVar("_T")
 
 
 class DialFailed(OSError):
-    """A connection was made, and is none that we can use."""
+    """A connection was made, but it cannot be used."""
 
 
 class ClientConnection(Connection):
-    """A connection at the client."""
+    """A client's connection."""
 
     is_client = True
 
@@ -51,7 +51,7 @@ class ClientConnection(Connection):
         self._channel = weakref.ref(channel)
         self.next_stream = 1
         self.ready: asyncio.Future[str] = self.loop.create_future()
-        """Empty once calls may begin, else why they never will."""
+        """Its result is empty once calls may begin, or the reason why they never will."""
         self.takes_calls = True
 
     @property
@@ -79,13 +79,13 @@ class ClientConnection(Connection):
             channel.connection_over(self)
 
     def settled(self) -> None:
-        """The server speaks HTTP/2."""
+        """Let calls begin: the server speaks HTTP/2."""
         if not self.ready.done():
             self.ready.set_result("")
         self.keep_alive()
 
     def ended(self) -> None:
-        """Nothing can be begun here."""
+        """Note that no call can begin on this connection any more."""
         if not self.ready.done():
             self.ready.set_result(self.why)
         self._takes_no_more()
@@ -94,7 +94,7 @@ class ClientConnection(Connection):
         return number % 2 == 0 or number >= self.next_stream
 
     def more_headers(self, stream: Any, fields: Sequence[Field], ended: bool) -> None:
-        """An answer's headers or trailers."""
+        """Process an answer's headers or trailers."""
         stream.fields(fields, ended)
 
     def _data_ends(self, stream: Stream | None, ends: int) -> None:
@@ -109,11 +109,11 @@ class ClientConnection(Connection):
         super()._data_begins(number, size, flags, pad)
 
     def call_ended(self, stream: Any, ended: Ended) -> None:
-        """What arrived ends the call."""
+        """End the call because of what arrived."""
         stream.over((ended.code, str(ended), ()), reset=Code.CANCEL)
 
     def forget(self, stream: Stream, *, by_peer: bool) -> None:
-        """A stream is over: another call may begin."""
+        """Forget a stream that is over; another call may begin."""
         super().forget(stream, by_peer=by_peer)
         channel = self._channel()
         if channel is not None:
@@ -122,7 +122,7 @@ class ClientConnection(Connection):
             self.close("the server went away")
 
     def was_reset(self, stream: Any, code: int) -> None:
-        """The server gave the stream up, or broke a rule."""
+        """End the call of a stream that the server reset, or on which it broke a rule."""
         call = stream.call()
         if code == Code.REFUSED_STREAM and call is not None and not stream.has_headers:
             stream.close()
@@ -131,16 +131,16 @@ class ClientConnection(Connection):
         name = Code(code).name if code in Code._value2member_map_ else str(code)
         status = status_of_reset(code)
         if status is grpc.StatusCode.CANCELLED and call is not None and call.time_remaining() == 0:
-            # The server's deadline is the caller's, and its clock may be first.
+            # The server applies the same deadline, and its timer may fire first.
             status = grpc.StatusCode.DEADLINE_EXCEEDED
         stream.over((status, f"the stream was reset: {name}", ()))
 
     def stream_lost(self, stream: Any) -> None:
-        """The connection is over."""
+        """End the call of a stream whose connection is over."""
         stream.over((grpc.StatusCode.UNAVAILABLE, self.why, ()))
 
     def going_away(self, last: int, code: int, why: str) -> None:
-        """The server takes no more calls, and did nothing for those above ``last``."""
+        """Open no more streams: the server accepts no more calls, and has not processed those above ``last``."""
         if code != Code.NO_ERROR:
             name = Code(code).name if code in Code._value2member_map_ else str(code)
             self.why = f"the server ended the connection: {why or name} ({name})"
@@ -156,7 +156,7 @@ class ClientConnection(Connection):
 
 
 class Method:
-    """One method of a channel, which is called."""
+    """One method of a channel; calling it begins a call."""
 
     def __init__(
         self,
@@ -181,11 +181,11 @@ class Method:
         wait_for_ready: bool | None = None,
         compression: object = None,
     ) -> Any:
-        """Begin a call; ``request``: the one, or an iterable of them, or None if they are written. ``timeout``: in s.
+        """Begin a call. ``request`` is the request, or an iterable of them, or None if they are written; timeout in s.
 
         Raises:
             grpc.aio.UsageError: the channel is closed.
-            ValueError: wrong metadata, or credentials or compression, which there are none of here.
+            ValueError: wrong metadata, or credentials or compression, which are not supported.
         """
         if credentials is not None or compression is not None:
             raise ValueError("this transport has no credentials of single calls, and sends no compressed messages")
@@ -197,7 +197,7 @@ class Method:
 
 
 class Channel(grpc.aio.Channel):
-    """gRPC's channel."""
+    """See `grpc.aio.Channel`."""
 
     def __init__(self, target: str, options: Options, security: Security | None) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -220,13 +220,13 @@ class Channel(grpc.aio.Channel):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """That in which the channel is used first; it may be made outside."""
+        """The event loop in which the channel is first used; the channel may be made outside a loop."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         return self._loop
 
     def block_of(self, path: str) -> bytes:
-        """What the calls of a method begin with."""
+        """The header block with which all calls of a method begin."""
         found = self._blocks.get(path)
         if found is not None:
             return found
@@ -237,7 +237,7 @@ class Channel(grpc.aio.Channel):
         return block
 
     def call_metadata(self) -> bytes:
-        """What credentials add to each call."""
+        """The header block that the credentials add to each call."""
         return b"" if self._security is None else headers.metadata_block(self._security.call_metadata())
 
     # ---- calls
@@ -248,7 +248,7 @@ class Channel(grpc.aio.Channel):
             raise grpc.aio.UsageError("Channel is closed.")
 
     def begin(self, call: Call) -> None:
-        """Give a call a stream, now or when there is one for it."""
+        """Give a call a stream, now or as soon as one is free."""
         if self._state is State.SHUTDOWN:
             call.finish((grpc.StatusCode.CANCELLED, "Channel closed.", ()))
             return
@@ -264,7 +264,7 @@ class Channel(grpc.aio.Channel):
             self._dial_when_due()
 
     def room(self) -> None:
-        """Calls that wait may begin, as far as the server allows."""
+        """Begin waiting calls, as many as the server allows."""
         while self._waiting:
             connection = self._connection
             if connection is None or not connection.has_room:
@@ -299,7 +299,7 @@ class Channel(grpc.aio.Channel):
         try:
             connection = await self._connect(max(options.dial_s, backoff_s))
         except (OSError, ValueError, RuntimeError) as error:
-            # The second and third: a name that is none, a loop that ends. A time-out is one of the first.
+            # ValueError: not a valid name; RuntimeError: the loop is ending. TimeoutError is an OSError.
             self._dialling = None
             self._backoff_s = min(backoff_s * _GROWTH, options.most_backoff_s)
             self._next_dial_s = begun_s + backoff_s * random.uniform(1 - _JITTER, 1 + _JITTER)
@@ -327,7 +327,7 @@ class Channel(grpc.aio.Channel):
             self._dial_when_due()
 
     async def _connect(self, limit_s: float) -> ClientConnection:
-        """A connection to the first address that makes one; each may take ``limit_s``, and the name its own time."""
+        """A connection to the first address that accepts one; each may take ``limit_s``, without name resolution."""
         failure: OSError = DialFailed(f"no address is known for {self._host}")
         async with asyncio.timeout(_NAME_S):
             addresses = await self._resolved()
@@ -373,7 +373,7 @@ class Channel(grpc.aio.Channel):
         return self._addresses
 
     def connection_over(self, connection: ClientConnection) -> None:
-        """It takes no more calls; those it has may end on it."""
+        """Use this connection for no more calls; its open calls may end on it."""
         if connection.streams and not connection.is_ending:
             self._old.add(connection)
             connection.lost.add_done_callback(lambda _: self._old.discard(connection))
@@ -403,20 +403,20 @@ class Channel(grpc.aio.Channel):
         return self._state
 
     async def wait_for_state_change(self, last_observed_state: State) -> None:
-        """Until the state is another one."""
+        """Wait until the state is another one."""
         while self._state is last_observed_state:
             waiter = self.loop.create_future()
             self._watching.append(waiter)
             await waiter
 
     async def channel_ready(self) -> None:
-        """Until there is a connection."""
+        """Wait until there is a connection."""
         while (state := self.get_state(try_to_connect=True)) is not State.READY:
             self.check_open()
             await self.wait_for_state_change(state)
 
     async def close(self, grace: float | None = None) -> None:
-        """Close the channel; calls that run have ``grace`` seconds to end."""
+        """Close the channel; open calls have ``grace`` seconds to end."""
         if self._state is State.SHUTDOWN:
             return
         self._set(State.SHUTDOWN)
@@ -440,7 +440,7 @@ class Channel(grpc.aio.Channel):
         return self._old | ({self._connection} if self._connection is not None else set())
 
     def _calls(self) -> list[Call]:
-        """Those that are not over."""
+        """The calls that are not over."""
         streams = (stream for connection in self._connections() for stream in connection.streams.values())
         references = [stream.call for stream in streams if isinstance(stream, ClientStream)]
         return [call for reference in (*references, *self._waiting) if (call := reference()) is not None]
@@ -458,7 +458,7 @@ class Channel(grpc.aio.Channel):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the channel."""
         await self.close()
 
     # ---- methods
@@ -467,7 +467,7 @@ class Channel(grpc.aio.Channel):
         more.pop("_registered_method", None)
         return Method(self, kinds, path, *given, **more)
 
-    # Requests, answers: whether they are streams.
+    # Whether requests and answers are streams.
     unary_unary: Any = partialmethod(_method, (False, False))
     unary_stream: Any = partialmethod(_method, (False, True))
     stream_unary: Any = partialmethod(_method, (True, False))
@@ -475,8 +475,8 @@ class Channel(grpc.aio.Channel):
 
 
 async def _within(limit_s: float, work: Coroutine[Any, Any, _T]) -> _T:
-    """``work`` if it takes no longer. A loop that was busy for so long is no reason to give up: between two of four
-    timers it looks at its sockets."""
+    """The result of ``work`` within a time limit of four short waits. Between them a busy loop handles its sockets, so
+    that its own delay alone does not make the limit expire."""
     task = asyncio.ensure_future(work)
     try:
         for _ in range(4):
@@ -487,12 +487,12 @@ async def _within(limit_s: float, work: Coroutine[Any, Any, _T]) -> _T:
         if not task.done():
             task.cancel()
             await asyncio.wait([task])
-        # What it failed with meanwhile is not what counts, and must not be reported as lost.
+        # Retrieve its exception, so that asyncio does not report it as lost.
         task.cancelled() or task.exception()
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
-    """What `socket.getaddrinfo` says, asked beside the loop unless there is nothing to ask."""
+    """The result of `socket.getaddrinfo`, called in a thread unless the host is an address."""
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
@@ -500,7 +500,7 @@ async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> l
     try:
         return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except RuntimeError:
-        # The interpreter ends, and starts no more threads: what is sent at the end is sent all the same.
+        # The interpreter is ending and starts no more threads; block, so that the last calls are still sent.
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
@@ -508,7 +508,7 @@ def _read_target(target: str) -> tuple[str, int, str]:
     """Host, port and authority of ``[scheme:][///]host:port``.
 
     Raises:
-        ValueError: another scheme than dns, ipv4 and ipv6, or no such address.
+        ValueError: a scheme other than dns, ipv4 and ipv6, or no such address.
     """
     text = target
     for scheme in ("dns:///", "dns:", "ipv4:", "ipv6:"):
@@ -524,10 +524,10 @@ def _read_target(target: str) -> tuple[str, int, str]:
 def insecure_channel(
     target: str, options: Sequence[Argument] | None = None, compression: object = None, interceptors: object = None
 ) -> Channel:
-    """As `grpc.aio.insecure_channel`.
+    """See `grpc.aio.insecure_channel`.
 
     Raises:
-        ValueError: a channel argument that means nothing here, compression, interceptors, or a target of another kind.
+        ValueError: a channel argument that is not supported, compression, interceptors, or another kind of target.
     """
     return _channel(target, None, options, compression or interceptors)
 
@@ -539,7 +539,7 @@ def secure_channel(
     compression: object = None,
     interceptors: object = None,
 ) -> Channel:
-    """As `grpc.aio.secure_channel`, with a `Security` as credentials; raises as `insecure_channel`."""
+    """See `grpc.aio.secure_channel`; the credentials are a `Security`. Raises as `insecure_channel`."""
     if not isinstance(credentials, Security):
         raise TypeError("grpc's credentials cannot be read; give a transport.Security, or use grpc_transport=grpcio")
     return _channel(target, credentials, options, compression or interceptors)

@@ -1,7 +1,7 @@
-"""One connection of either side: cuts frames, keeps HTTP/2's rules about them, answers pings and settings, ends.
+"""One connection of either side: parses frames, enforces HTTP/2's rules for them, answers pings and settings, ends.
 
-Invariant: whatever arrives, a frame is handled whole or ends its stream or the connection with RFC 9113's code for
-it; header blocks are decoded in their order even where they are discarded, or the tables of HPACK would differ.
+Invariant: every frame is either handled completely, or ends its stream or the connection with RFC 9113's code for it;
+header blocks are decoded in order even if they are then discarded, because otherwise the tables of HPACK would differ.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from strandline.transport.outgoing import Outgoing
 from strandline.transport.stream import Ended, Stream
 
 OUR_FRAME = 1 << 20
-"""The largest frame that we take."""
+"""The largest frame that we accept."""
 _OUR_WINDOW = 32 << 20
-"""Of the connection; given back as bytes arrive, because streams are what is held back."""
+"""The connection's window; credited as bytes arrive, because only streams are held back."""
 _UPDATES_PER_FRAME = 10
-"""WINDOW_UPDATE frames of the peer for each frame of ours; beyond that they do nothing."""
+"""The peer's WINDOW_UPDATE frames for each frame of ours; further ones count as useless frames."""
 SETTINGS_S = 10.0
 INCOMPLETE_S = 60.0
 """How long a peer may take to acknowledge SETTINGS, and to complete a frame, a header block or a message."""
 _BUSY_S = 0.02
-"""A timer that is so late says that the loop did something else."""
+"""A timer that is later than this means that the event loop was busy."""
 _LINGER_S = 0.25
-"""Between GOAWAY and the end of the connection, so that the peer can read why."""
+"""Time between GOAWAY and the end of the connection, so that the peer can read the reason."""
 _REMEMBERED = 256
-"""Closed streams that are remembered, so that late frames are distinguished from wrong ones."""
+"""Number of closed streams that are remembered, to distinguish late frames from wrong ones."""
 _LARGEST_CONTROL = 16 << 10
 _STREAM_ERROR_COST = 10
-"""In frames that do nothing: each reset that a peer's error makes us send (CVE-2025-8671)."""
+"""Cost, in useless frames, of each reset that a peer's error makes us send (CVE-2025-8671)."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """What both sides have in common; `ServerConnection` and `ClientConnection` decide about streams."""
+    """The parts common to both sides; `ServerConnection` and `ClientConnection` decide about streams."""
 
     is_client = False
 
@@ -55,7 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self.held = 0
         self.lost: asyncio.Future[None] = self.loop.create_future()
         self.is_ending = False
-        """No frame is handled any more."""
+        """Whether the connection is ending, so that no more frames are handled."""
         self.why = "the peer closed the connection"
         self.peer_streams = frames.LAST_STREAM
         self.peer_header_bytes = 16 << 10
@@ -83,26 +83,26 @@ class Connection(asyncio.BufferedProtocol):
         self._pings_out: dict[bytes, Any] = {}
         self._shed = 0
 
-    # ---- what the sides decide
+    # ---- for the subclass of each side
 
     def settled(self) -> None:
-        """The peer's first SETTINGS have come."""
+        """Called when the peer's first SETTINGS have arrived."""
 
     def new_headers(self, number: int, fields: Sequence[Field], ended: bool) -> None:
-        """Headers on a stream that is not known."""
+        """Process headers on an unknown stream."""
         raise ConnectionFailed(Code.PROTOCOL_ERROR, f"HEADERS on stream {number}, which is not open")
 
     def ping_arrived(self) -> None:
-        """A ping, before it is answered."""
+        """Called for each ping, before it is answered."""
         self.calm.count("pings")
 
     def going_away(self, last: int, code: int, why: str) -> None:
-        """The peer opens no more streams, and handled none of ours above ``last``."""
+        """Called when the peer opens no more streams; it has processed none of ours above ``last``."""
 
     # ---- asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send SETTINGS, and at a client the preface."""
+        """Send SETTINGS, and before them a client's preface."""
         self.transport = cast("asyncio.Transport", transport)
         self.outgoing.connected(self.transport)
         self.arriving.process.holders.add(self)
@@ -122,14 +122,14 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop writes what arrives."""
+        """The buffer into which the loop writes arriving bytes."""
         if self._buffer is None:
             self._buffer = self._buffers.lend(len(self._rest))
             self._buffer[: len(self._rest)] = self._rest
         return self._buffer[len(self._rest) :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Cut frames from the ``nbytes`` that arrived."""
+        """Parse frames from the ``nbytes`` that have arrived."""
         buffer = self._buffer
         assert buffer is not None, "the loop asked for it"
         self.heard_s = self.loop.time()
@@ -149,15 +149,15 @@ class Connection(asyncio.BufferedProtocol):
             self._buffers.take_back(buffer)
 
     def pause_writing(self) -> None:
-        """The socket takes no more."""
+        """Stop writing, because the socket accepts no more."""
         self.outgoing.pause()
 
     def resume_writing(self) -> None:
-        """The socket takes more."""
+        """Continue writing, because the socket accepts more."""
         self.outgoing.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """Release everything and end all streams."""
         if self.lost.done():
             return
         if exc is not None and not self.is_ending:
@@ -175,11 +175,11 @@ class Connection(asyncio.BufferedProtocol):
         self.lost.set_result(None)
 
     def stream_lost(self, stream: Stream) -> None:
-        """The connection of a stream is over."""
+        """Close a stream whose connection is over."""
         stream.close()
 
     def ended(self) -> None:
-        """No stream is left, and none can be opened; the socket may be open a little longer."""
+        """Called when no stream is left and none can be opened; the socket may stay open a little longer."""
 
     def _end_streams(self) -> None:
         streams, self.streams = self.streams, {}
@@ -193,7 +193,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- frames
 
     def _cut(self, view: memoryview, end: int) -> int:
-        """Handle every frame that is complete; DATA as far as it is there. Returns where the rest begins."""
+        """Handle every complete frame, and DATA as far as it has arrived; return where the rest begins."""
         at = self._preface(view, end) if self._left_preface else 0
         while at < end and not self.is_ending and not self._left_preface:
             if self._data_left:
@@ -247,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
         return take
 
     def _expect(self, kind: int, number: int, size: int) -> None:
-        """What holds for a frame by its head alone."""
+        """Check a frame by its head alone. Raises `ConnectionFailed` if it is out of order or too long."""
         if not self._settled and kind != frames.SETTINGS:
             raise ConnectionFailed(Code.PROTOCOL_ERROR, "the first frame is no SETTINGS")
         if self._block is not None and (kind != frames.CONTINUATION or number != self._block_stream):
@@ -316,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
             self.peer_ended(stream)
 
     def peer_ended(self, stream: Stream) -> None:
-        """The peer sends no more on a stream."""
+        """Process the end of the peer's side of a stream."""
         try:
             stream.end_of_data()
         except StreamFailed as failed:
@@ -325,7 +325,7 @@ class Connection(asyncio.BufferedProtocol):
             self.call_ended(stream, ended)
 
     def call_ended(self, stream: Stream, ended: Ended) -> None:
-        """What arrived on a stream ends its call with a status."""
+        """End a stream's call with a status, because of what arrived."""
 
     # ---- header blocks
 
@@ -381,7 +381,7 @@ class Connection(asyncio.BufferedProtocol):
             self.last_peer_stream = number
 
     def more_headers(self, stream: Stream, fields: Sequence[Field], ended: bool) -> None:
-        """Headers on an open stream."""
+        """Process headers on an open stream."""
         raise NotImplementedError
 
     # ---- the other frames
@@ -407,7 +407,7 @@ class Connection(asyncio.BufferedProtocol):
         self.was_reset(stream, frames.U32.unpack(payload)[0])
 
     def was_reset(self, stream: Stream, code: int) -> None:
-        """The peer reset a stream; it is not in ``streams`` any more."""
+        """End a stream that was reset; it is no longer in ``streams``."""
         stream.close()
 
     def _settings(self, flags: int, number: int, payload: bytes) -> None:
@@ -419,9 +419,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._settled:
             self.calm.count("SETTINGS frames", _STREAM_ERROR_COST)
-        # The last value of each: thousands of windows in one frame would be as many walks over all streams.
+        # Only the last value of each: thousands of windows in one frame would mean as many walks over all streams.
         values = dict(frames.settings_of(payload, from_server=self.is_client))
-        # Before the DATA that a larger window allows: a peer may wait for it first.
+        # Sent before the DATA that a larger window allows, because a peer may wait for the acknowledgement.
         self.outgoing.control(frames.frame(frames.SETTINGS, frames.ACK, 0))
         for key, value in values.items():
             self._set(key, value)
@@ -499,7 +499,7 @@ class Connection(asyncio.BufferedProtocol):
         return number > self.last_peer_stream or number % 2 == 0
 
     def _late(self, number: int, what: str) -> None:
-        """DATA or HEADERS on a stream that is over: harmless if we ended it, because the peer may not know yet."""
+        """Process DATA or HEADERS on a stream that is over: harmless if we ended it and the peer may not know yet."""
         by_peer = self._over.get(number)
         if by_peer is None and what == "HEADERS":
             raise ConnectionFailed(Code.PROTOCOL_ERROR, f"stream {number} is opened after a later one")
@@ -509,7 +509,7 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionFailed(Code.STREAM_CLOSED, f"{what} on stream {number}, which its sender had ended")
 
     def forget(self, stream: Stream, *, by_peer: bool) -> None:
-        """A stream is over; ``by_peer``: it had ended its side, or the whole stream."""
+        """Forget a stream that is over; ``by_peer``: the peer had ended its side, or reset the stream."""
         if self.streams.pop(stream.number, None) is not None:
             self._remember(stream.number, by_peer)
 
@@ -519,7 +519,7 @@ class Connection(asyncio.BufferedProtocol):
             self._over.popitem(last=False)
 
     def reset_for(self, number: int, code: Code, why: str) -> None:
-        """Reset a stream because its peer broke a rule; too many of those end the connection."""
+        """Reset a stream because the peer broke a rule; too many such resets end the connection."""
         self.outgoing.control(frames.reset(number, code))
         stream = self.streams.get(number)
         if stream is not None:
@@ -532,12 +532,12 @@ class Connection(asyncio.BufferedProtocol):
     # ---- time
 
     def after(self, what: str, seconds: float, act: Any, *args: Any) -> None:
-        """Call ``act`` later, unless the connection is over or `cancel_timer` came first."""
+        """Call ``act`` after ``seconds``, unless the connection ends or `cancel_timer` is called before."""
         self.cancel_timer(what)
         self._timers[what] = self.loop.call_later(seconds, self._due, what, act, args)
 
     def cancel_timer(self, what: str) -> None:
-        """Undo `after`."""
+        """Cancel the timer that `after` set."""
         timer = self._timers.pop(what, None)
         if timer is not None:
             timer.cancel()
@@ -547,7 +547,7 @@ class Connection(asyncio.BufferedProtocol):
         act(*args)
 
     def watch_partial(self) -> None:
-        """A message or a frame has begun and is not complete."""
+        """Start to watch incomplete messages and frames."""
         if "partial" not in self._timers:
             self.after("partial", INCOMPLETE_S, self._look_at_partial)
 
@@ -574,12 +574,12 @@ class Connection(asyncio.BufferedProtocol):
             self.after("partial", max(1.0, oldest_s + INCOMPLETE_S - now_s), self._look_at_partial)
 
     def ping(self, payload: bytes, answered: Any) -> None:
-        """Send a ping and call ``answered`` when it was."""
+        """Send a ping, and call ``answered`` when the answer arrives."""
         self._pings_out[payload] = answered
         self.outgoing.control(frames.frame(frames.PING, 0, 0, payload))
 
     def keep_alive(self) -> None:
-        """Send pings while nothing is heard, as the options say; for as long as the connection lives."""
+        """Send pings while nothing arrives, as the options say, until the connection ends."""
         every_s = self.options.ping_every_s
         if every_s is None:
             return
@@ -598,7 +598,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.heard_s > heard_s:
             self.keep_alive()
         elif late_s > _BUSY_S:
-            # The loop was busy, and has not looked at the socket since.
+            # The loop was busy and has not read the socket since.
             self.after("keepalive", _BUSY_S, self._answered_since, heard_s, self.loop.time() + _BUSY_S)
         else:
             self.why = "the peer did not answer a ping in time"
@@ -607,7 +607,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- the end
 
     def over_budget(self, held: int) -> None:
-        """This connection holds most of what waits in the process, which has no more room."""
+        """End soon: this connection holds most of the waiting bytes, and the process has no more room."""
         self._shed = held
         self.loop.call_soon(self.fail, Code.ENHANCE_YOUR_CALM, "the process has no room for what waits here")
 
@@ -615,11 +615,11 @@ class Connection(asyncio.BufferedProtocol):
         self.loop.call_soon(self.fail, Code.ENHANCE_YOUR_CALM, "the process has no room for what is not read here")
 
     def block_of(self, block: bytes) -> bytes:
-        """A header block for this peer: one that has set a table size is assured that our table is empty."""
+        """A header block for this peer; if the peer has set a table size, it begins with the size of ours, 0."""
         return headers.EMPTY_TABLE + block if self._table_was_set else block
 
     def fail(self, code: Code, why: str, *, at_once: bool = False) -> None:
-        """End the connection with GOAWAY; streams that are open fail."""
+        """End the connection with GOAWAY; open streams fail."""
         if self.is_ending:
             return
         self.is_ending = True
@@ -637,7 +637,7 @@ class Connection(asyncio.BufferedProtocol):
             self.loop.call_later(_LINGER_S, self._close)
 
     def close(self, why: str) -> None:
-        """End the connection without an error; streams that are open fail."""
+        """End the connection without an error; open streams fail."""
         self.why = why
         if not self.is_ending and self.transport is not None:
             self.is_ending = True
@@ -647,7 +647,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def drop(self) -> None:
-        """Release what it holds: uvloop closes one that is cancelled as it is made without `connection_lost`."""
+        """Release everything: uvloop does not call `connection_lost` if the making of a connection is cancelled."""
         if self.transport is not None:
             self.transport.abort()
             self.connection_lost(None)
@@ -658,7 +658,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.transport.abort()
             else:
                 self.transport.close()
-                # A peer that reads nothing, or a TLS that is not shut down, does not keep it.
+                # Even if the peer reads nothing, or does not shut TLS down.
                 self.loop.call_later(_LINGER_S, self.transport.abort)
 
 

@@ -1,9 +1,9 @@
-"""How much may arrive: bytes that wait for their readers, per stream, connection and process, and idle frames.
+"""Limits what may arrive: bytes that wait for readers, per stream, connection and process, and useless frames.
 
-Invariant: what a connection may have waiting is at most `CONNECTION_BYTES`: every stream may send `FIRST_WINDOW`, and
-what goes beyond that, for a message that is longer or a reader that keeps up, is reserved first. So a hundred half
-messages never wait for each other's room. What the process has waiting is at most `PROCESS_BYTES`: above it no
-stream gets credit, and the connection that holds most ends. No earlier, or readers that are paused would stop all.
+Invariant: at most `CONNECTION_BYTES` wait on a connection: every stream may send `FIRST_WINDOW`, and more, for a longer
+message or a reader that keeps up, is reserved first. So a hundred half messages never wait for each other's room. At
+most `PROCESS_BYTES` wait in the process: above that no stream gets credit and the connection that holds most ends. Not
+earlier, because then paused readers could stop all others.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from strandline.transport.frames import Code, ConnectionFailed
 
 PROCESS_BYTES = 256 << 20
 LEAVING_BYTES = 512 << 20
-"""Of messages that the windows of their peers, or their sockets, do not take yet."""
+"""Bytes of outgoing messages that wait for their peers' windows or for their sockets."""
 CONNECTION_BYTES = 32 << 20
 FIRST_WINDOW = 128 << 10
-"""What a stream may send before its handler has read anything; a hundred of them leave two thirds to reserve."""
+"""What a stream may send before its handler has read anything; a hundred leave more than half for reservations."""
 _RESERVED_BYTES = CONNECTION_BYTES - 100 * FIRST_WINDOW
 MOST_AHEAD = 2 << 20
-"""The window of a stream whose reader keeps up, as it is doubled; more is reserved for single messages only."""
+"""The largest window to which that of a stream is doubled while its reader keeps up; single messages may get more."""
 _AHEAD_BYTES = _RESERVED_BYTES - (9 << 20)
-"""Of what is reserved, for readers that keep up; the rest is left for a message of the largest size."""
+"""The part of the reservations for readers that keep up; the rest has room for a message of the largest size."""
 MESSAGE_COST = 64
-"""Counted for each waiting message beside its bytes: what Python needs to keep an empty one."""
+"""Bytes counted for each waiting message in addition to its content: what Python needs for an empty one."""
 
 
 class Holder(Protocol):
-    """A connection, as far as the process's memory is concerned."""
+    """A connection that holds memory of the process."""
 
     held: int
 
     def over_budget(self, held: int) -> None:
-        """It holds most, and the process has no more room: it ends soon, and takes ``held`` from `Process.ending`."""
+        """End soon, because this one holds most and there is no more room; then take ``held`` from `Process.ending`."""
 
 
 class Process:
-    """The bytes of messages, arriving or leaving, of one process, for all servers and channels of its loop."""
+    """Counts the waiting bytes of arriving or leaving messages, of all servers and channels of one event loop."""
 
     def __init__(self, limit: int = PROCESS_BYTES) -> None:
         self.limit = limit
         self.held = 0
         self.ending = 0
-        """Of ``held``, what connections have that are being ended for it."""
+        """The part of ``held`` that belongs to connections that are being ended for lack of room."""
         self.holders: set[Holder] = set()
         self.starves: dict[Arriving, None] = {}
-        """Those that wait for room, in their order."""
+        """The connections that wait for room, in order."""
 
     def shed(self) -> None:
-        """There is too much: end the connection that holds most, unless enough is ending already."""
+        """End the connection that holds most, if too much is held and not enough is already ending."""
         if self.held - self.ending <= self.limit or not self.holders:
             return
         largest = max(self.holders, key=lambda one: one.held)
@@ -62,14 +62,14 @@ class Process:
         largest.over_budget(largest.held)
 
     def feed(self) -> None:
-        """Something was read: those that had to wait may have room now."""
+        """Let connections that wait for room try again, because something was read."""
         while self.starves and self.held < self.limit:
             starved = next(iter(self.starves))
             del self.starves[starved]
             starved.retry()
 
     def has_room(self, who: Arriving) -> bool:
-        """Whether credit may be given; ``who`` is asked to try again once it may."""
+        """Whether credit may be given; if not, ``who.retry`` is called once it may."""
         if self.held < self.limit:
             return True
         self.starves[who] = None
@@ -77,7 +77,7 @@ class Process:
 
 
 class Arriving:
-    """What one connection has reserved for its streams beyond `FIRST_WINDOW` each."""
+    """Counts what one connection has reserved for its streams in addition to `FIRST_WINDOW` each."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -85,30 +85,30 @@ class Arriving:
         self._waiting: deque[Callable[[], bool]] = deque()
 
     def ahead(self, size: int) -> bool:
-        """Reserve for a reader that keeps up, if there is plenty."""
+        """Reserve bytes for a reader that keeps up, if there is plenty of room; return whether it was done."""
         if self._waiting or self._reserved + size > _AHEAD_BYTES or self.process.held > self.process.limit // 4:
             return False
         self._reserved += size
         return True
 
     def for_message(self, size: int) -> bool:
-        """Reserve for the rest of a message."""
+        """Reserve bytes for the rest of a message, if there is room; return whether it was done."""
         if self._reserved + size > _RESERVED_BYTES or not self.process.has_room(self):
             return False
         self._reserved += size
         return True
 
     def wait(self, attempt: Callable[[], bool]) -> None:
-        """Call ``attempt``, in turn, when something was given back, until it returns True."""
+        """Call ``attempt``, in turn, whenever something is given back, until it returns True."""
         self._waiting.append(attempt)
 
     def give_back(self, size: int) -> None:
-        """What was reserved is free again."""
+        """Free a reservation, and let those that wait try again."""
         self._reserved -= size
         self.retry()
 
     def retry(self) -> None:
-        """There may be room for those that wait."""
+        """Let those that wait try again, in order, up to the first that still has no room."""
         while self._waiting:
             attempt = self._waiting.popleft()
             if not attempt():
@@ -117,7 +117,7 @@ class Arriving:
 
 
 class Calm:
-    """Frames that do nothing, and cost their sender nothing: ``burst`` at once, and ``per_s`` a second."""
+    """Limits useless frames, which cost their sender nothing: ``burst`` at once, and ``per_s`` per second."""
 
     def __init__(self, now: Callable[[], float], burst: int = 1_000, per_s: int = 500) -> None:
         self._now = now
@@ -127,7 +127,7 @@ class Calm:
         self._since_s = now()
 
     def count(self, what: str, cost: int = 1) -> None:
-        """One more.
+        """Count one more useless frame.
 
         Raises:
             ConnectionFailed: ENHANCE_YOUR_CALM, there were too many.
@@ -143,9 +143,9 @@ class Calm:
 
 
 class Buffers:
-    """Where bytes arrive: lent for one read each, so that connections that are silent hold none.
+    """The buffers for arriving bytes: each is lent for one read, so that silent connections hold none.
 
-    Nothing that is read points into one after it was given back: messages and headers are copied out.
+    Nothing points into a buffer after it was given back: messages and headers are copied out of it.
     """
 
     LARGE, SMALL = 256 << 10, 16 << 10
@@ -156,7 +156,7 @@ class Buffers:
         self._made = 0
 
     def lend(self, used: int) -> memoryview:
-        """A buffer with room beyond ``used`` bytes; a small one if the large ones are all out."""
+        """A buffer with room for more than ``used`` bytes; a small one if all large ones are lent."""
         if self._free:
             return self._free.pop()
         if self._made >= self._MOST_LARGE:
@@ -165,18 +165,18 @@ class Buffers:
         return memoryview(bytearray(self.LARGE))
 
     def take_back(self, buffer: memoryview) -> None:
-        """It was read."""
+        """Accept a buffer whose content was read."""
         if len(buffer) == self.LARGE:
             self._free.append(buffer)
 
     def lost(self, buffer: memoryview) -> None:
-        """Its connection ended while it had it; the loop may still write into it."""
+        """Give up a buffer whose connection ended while it had it; the loop may still write into it."""
         if len(buffer) == self.LARGE:
             self._made -= 1
 
 
 class OfLoop:
-    """What the connections of one event loop share; what they held when it was closed does not count in the next."""
+    """What the connections of one event loop share; bytes that were held in a closed loop do not count in the next."""
 
     def __init__(self) -> None:
         self.process = Process()
@@ -188,5 +188,5 @@ _LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, OfLoop] = WeakKeyDictionary
 
 
 def of_loop() -> OfLoop:
-    """That of the running loop; a program may have one in each of several threads."""
+    """The `OfLoop` of the running loop; a program may have a loop in each of several threads."""
     return _LOOPS.setdefault(asyncio.get_running_loop(), OfLoop())

@@ -1,7 +1,7 @@
-"""The frames of HTTP/2 (RFC 9113, section 6): their heads, the ones we make, and what is wrong with one that arrived.
+"""The frames of HTTP/2 (RFC 9113, section 6): their heads, the frames that we send, and checks of received ones.
 
-Invariant: nothing here keeps state. Lengths that RFC 9113 fixes are checked by `settings_of` and its like, so that
-what comes out of them needs no second look.
+Invariant: nothing here keeps state. Lengths that RFC 9113 fixes are checked by the functions that read frames, so that
+their results need no further check.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What a client sends before its first frame (RFC 9113, 3.4)."""
+"""The bytes that a client sends before its first frame (RFC 9113, 3.4)."""
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 
@@ -66,7 +66,7 @@ class Setting(IntEnum):
 
 
 class ConnectionFailed(Exception):
-    """The peer broke a rule, and the connection ends with this code; the text is GOAWAY's debug data."""
+    """The peer broke a rule, so the connection ends with this code; the message becomes GOAWAY's debug data."""
 
     def __init__(self, code: Code, why: str) -> None:
         super().__init__(why)
@@ -74,7 +74,7 @@ class ConnectionFailed(Exception):
 
 
 class StreamFailed(Exception):
-    """The peer broke a rule of one stream, which is reset with this code."""
+    """The peer broke a rule on one stream, which is reset with this code."""
 
     def __init__(self, code: Code, why: str) -> None:
         super().__init__(why)
@@ -99,7 +99,7 @@ def message_head(size: int, flags: int, stream: int) -> bytes:
 
 
 def header_frames(block: bytes, flags: int, stream: int, most: int) -> bytes:
-    """HEADERS, and CONTINUATION as far as the peer's largest frame demands."""
+    """A header block as HEADERS, followed by CONTINUATION if it is longer than ``most``, the peer's largest frame."""
     if len(block) <= most:
         return frame(HEADERS, flags | END_HEADERS, stream, block)
     parts = [block[at : at + most] for at in range(0, len(block), most)]
@@ -132,7 +132,7 @@ def window_update(stream: int, size: int) -> bytes:
 
 
 def settings_of(payload: bytes, *, from_server: bool) -> Iterator[tuple[int, int]]:
-    """What a SETTINGS frame sets; unknown parameters are returned too, and the caller ignores them (6.5.2).
+    """The parameters in a SETTINGS frame, including unknown ones, which the caller ignores (6.5.2).
 
     Raises:
         ConnectionFailed: a length or a value that RFC 9113 does not allow.

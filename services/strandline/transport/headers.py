@@ -1,7 +1,7 @@
-"""Header blocks as gRPC uses them: what is written as HPACK literals, what is read, metadata, time-outs, messages.
+"""Header blocks as gRPC uses them: written as HPACK literals, and read; metadata, time-outs, status messages.
 
-Facts from RFC 7541 and gRPC's PROTOCOL-HTTP2. Invariant: what we send is static indices and literals without
-indexing, so it means the same at any moment of any connection, and is encoded once where it never changes.
+The rules are from RFC 7541 and gRPC's PROTOCOL-HTTP2. Invariant: we send only static indices and literals without
+indexing, so a block means the same at any time on any connection, and constant parts are encoded once.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Field = tuple[bytes, bytes]
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 MAX_BLOCK_BYTES = 64 << 10
-"""Of HEADERS with all its CONTINUATION, and of the list that comes out of it; above either the connection ends."""
+"""Limit for HEADERS together with its CONTINUATION frames; above it the connection ends."""
 MOST_EXPANDED_BYTES = 2 * MAX_BLOCK_BYTES
-"""Of a decoded list, as RFC 7541 4.1 counts: what Huffman coding can make of 64 KiB, but no bomb of references."""
+"""Limit for a decoded list, counted as in RFC 7541 4.1: enough for 64 KiB of Huffman codes, not for an HPACK bomb."""
 
 TYPE = b"application/grpc"
 ENCODINGS = b"identity,gzip"
@@ -61,21 +61,21 @@ def _integer(value: int, bits: int) -> bytes:
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """A field that no table keeps (RFC 7541, 6.2.2)."""
+    """A field encoded as a literal without indexing (RFC 7541, 6.2.2)."""
     return b"".join((b"\0", _integer(len(name), 7), name, _integer(len(value), 7), value))
 
 
 POST, SCHEME_HTTP, SCHEME_HTTPS, STATUS_200 = b"\x83", b"\x86", b"\x87", b"\x88"
 """Entries of the static table (RFC 7541, appendix A)."""
 EMPTY_TABLE = b"\x20"
-"""Says that our encoder's table holds nothing: due before the next block once the peer has set a size for it."""
+"""Sets the size of our encoder's table to 0; required before the next block once the peer has set a table size."""
 
 RESPONSE = STATUS_200 + literal(b"content-type", TYPE) + literal(b"grpc-accept-encoding", ENCODINGS)
 OK_TRAILERS = literal(b"grpc-status", b"0")
 
 
 def request_block(method: bytes, authority: bytes, user_agent: bytes, scheme: bytes) -> bytes:
-    """What every call of one method on one channel begins with."""
+    """The beginning of the header block of every call of one method on one channel."""
     return b"".join(
         (
             POST,
@@ -91,7 +91,7 @@ def request_block(method: bytes, authority: bytes, user_agent: bytes, scheme: by
 
 
 def timeout_field(seconds: float) -> bytes:
-    """``grpc-timeout``: at most eight digits, in the smallest unit that holds it."""
+    """The field ``grpc-timeout``: at most eight digits, in the smallest unit in which the value fits."""
     for unit, size in ((b"n", 1e-9), (b"u", 1e-6), (b"m", 1e-3), (b"S", 1.0)):
         digits = max(1, int(seconds / size)) if seconds < _MOST_TIMEOUT_S * size else _MOST_TIMEOUT_S
         if digits < _MOST_TIMEOUT_S:
@@ -123,8 +123,8 @@ def _written(key: str, value: str | bytes) -> Field:
 
 
 def trailers_block(code: int, details: str, metadata: Sequence[tuple[str, str | bytes]], most: int) -> bytes:
-    """The end of a call within ``most`` bytes, those of an answer's headers included: the text is cut so that metadata
-    has room, and metadata that takes more than three quarters is left out whole: a piece of it could not be read."""
+    """The trailers of a call, with an answer's headers at most ``most`` bytes. The text is cut to give metadata up to
+    three quarters of that; a field that does not fit is left out, because a part of it could not be read."""
     if not code and not details and not metadata:
         return OK_TRAILERS
     block, room = literal(b"grpc-status", b"%d" % code), most - 256
@@ -148,7 +148,7 @@ _UNQUOTED = "".join(chr(one) for one in range(0x20, 0x7F) if chr(one) != "%")
 
 
 def _cut(text: bytes, most: int) -> bytes:
-    """The text cut to a number of bytes, without half of an escape at its end."""
+    """The text cut to at most this many bytes, without half an escape at its end."""
     if len(text) <= most:
         return text
     text = text[:most]
@@ -160,7 +160,7 @@ def _cut(text: bytes, most: int) -> bytes:
 
 
 class Reader:
-    """Decodes the header blocks of one connection, in the order in which they came."""
+    """Decodes the header blocks of one connection, in order of arrival."""
 
     def __init__(self) -> None:
         self._decoder = hpack.Decoder(MOST_EXPANDED_BYTES)
@@ -169,7 +169,7 @@ class Reader:
         """The fields of a block.
 
         Raises:
-            ConnectionFailed: it is no HPACK, or expands to more than we hold; the tables are out of step then.
+            ConnectionFailed: it is not HPACK, or expands to more than the limit; the tables would then differ.
         """
         try:
             return self._decoder.decode(block, raw=True)  # type: ignore[return-value]  # raw: tuples of bytes
@@ -188,8 +188,8 @@ def split(fields: Sequence[Field]) -> tuple[dict[bytes, bytes], list[Field]]:
     """Pseudo-fields by name, and the others (RFC 9113, 8.2 and 8.3).
 
     Raises:
-        BadHeaders: a name in upper case or with characters that no name has, a value with line ends, a pseudo-field
-            twice or after others, or a field that belongs to the connections of HTTP/1.
+        BadHeaders: a name in upper case or with invalid characters, a value with line ends, a pseudo-field twice or
+            after others, or a connection-specific field of HTTP/1.
     """
     pseudo: dict[bytes, bytes] = {}
     others: list[Field] = []
@@ -208,16 +208,16 @@ def split(fields: Sequence[Field]) -> tuple[dict[bytes, bytes], list[Field]]:
 
 
 def read_timeout(value: bytes) -> float | None:
-    """Seconds in ``grpc-timeout``; None for what is none."""
+    """The seconds in ``grpc-timeout``; None if it is malformed."""
     found = _TIMEOUT.fullmatch(value)
     return None if found is None else int(found[1]) * _UNIT_S[found[2]]
 
 
 def read_metadata(fields: Sequence[Field]) -> Metadata:
-    """The caller's own fields; ``-bin`` values as bytes, padded or not, and several in one field apart.
+    """The caller's own fields; ``-bin`` values, padded or not, as bytes; several values in one field are split.
 
     Raises:
-        BadHeaders: a ``-bin`` value that is not base64.
+        BadHeaders: a ``-bin`` value is not base64.
     """
     found: list[tuple[str, str | bytes]] = []
     for name, value in fields:
@@ -238,5 +238,5 @@ def _unbase64(value: bytes) -> bytes:
 
 
 def read_message(value: bytes) -> str:
-    """``grpc-message``, whose escapes may be wrong and are then left as they are."""
+    """The text of ``grpc-message``; wrong escapes are left as they are."""
     return unquote_to_bytes(value).decode("utf-8", "replace")

@@ -1,6 +1,6 @@
 """Options of a server or a channel: gRPC's channel arguments by their names, and TLS.
 
-Invariant: an argument that means nothing here is refused by its name; none is ignored.
+Invariant: an argument that is not supported is refused with its name; none is silently ignored.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ AuthContext = Mapping[str, tuple[bytes, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """gRPC's own defaults, except for the time of a handshake and the number of streams, which it leaves open."""
+    """The options, with gRPC's defaults except for the handshake's time limit and the number of streams."""
 
     max_receive_bytes: int = 4 << 20
     max_send_bytes: int = (1 << 32) - 1
     max_metadata_bytes: int = 16 << 10
     max_streams: int = 100
     handshake_s: float = 20.0
-    """Until a connection speaks HTTP/2, TLS included."""
+    """Time limit until a connection speaks HTTP/2, including TLS."""
     ping_every_s: float | None = None
-    """After so long a silence a ping is sent; None: never."""
+    """The silence after which a ping is sent; None: never."""
     ping_timeout_s: float = 20.0
     ping_without_calls: bool = False
     least_ping_interval_s: float = 300.0
-    """Pings that come sooner after one another, with no answer of ours in between, are strikes."""
+    """A ping that comes sooner after the last one, with no answer of ours in between, is a strike."""
     ping_strikes: int = 2
     first_backoff_s: float = 1.0
     most_backoff_s: float = 120.0
     dial_s: float = 20.0
     ask_name_s: float = 30.0
-    """For so long the addresses of a name are believed."""
+    """How long the resolved addresses of a name are used."""
     user_agent: str = ""
 
     @property
     def tcp_user_timeout_ms(self) -> int | None:
-        """How long sent bytes may stay unacknowledged: gRPC takes the time-out of its pings where it sends them."""
+        """How long sent bytes may stay unacknowledged: like gRPC, the ping time-out if pings are sent, else None."""
         return None if self.ping_every_s is None else int(self.ping_timeout_s * 1000)
 
 
@@ -74,7 +74,7 @@ _FIELDS: dict[str, tuple[str, Callable[[int], Any]]] = {
     "grpc.primary_user_agent": ("user_agent", str),
 }
 _SAME_HERE: dict[str, Any] = {
-    # No environment is looked at, no port is shared, no connection is: what these ask for is how it is here.
+    # This transport reads no proxy variables and shares neither ports nor connections, just as these require.
     "grpc.enable_http_proxy": 0,
     "grpc.so_reuseport": 0,
     "grpc.use_local_subchannel_pool": 1,
@@ -83,11 +83,11 @@ _SAME_HERE: dict[str, Any] = {
 }
 _NEEDLESS = frozenset(
     (
-        # One time-out for what is sent to a silent peer, that of keepalive.
+        # Only keepalive sends pings with a time-out, and it has its own.
         "grpc.http2.ping_timeout_ms",
-        # How often a ping may be sent without data: never sooner than keepalive asks for.
+        # Limits how often pings are sent without data; keepalive never sends them sooner.
         "grpc.http2.min_ping_interval_without_data_ms",
-        # Calls that were not handed over yet: each is, or is refused, as it comes.
+        # Limit calls that are not handed over yet; here each call is handed over or refused as it comes.
         "grpc.server.max_pending_requests",
         "grpc.server.max_pending_requests_hard_limit",
     )
@@ -95,10 +95,10 @@ _NEEDLESS = frozenset(
 
 
 def options_of(arguments: Iterable[Argument] | None) -> Options:
-    """gRPC's channel arguments as our options.
+    """Convert gRPC's channel arguments into options.
 
     Raises:
-        ValueError: an argument that has no meaning here, by its name; or a value of one that is not possible here.
+        ValueError: an argument or a value is not supported; the message names it.
     """
     found: dict[str, Any] = {}
     for name, value in arguments or ():
@@ -118,13 +118,13 @@ def options_of(arguments: Iterable[Argument] | None) -> Options:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Credentials of either side. The context is asked for at each connection, so certificates may change."""
+    """Credentials of either side. The context is requested for each connection, so that certificates may change."""
 
     context: Callable[[], ssl.SSLContext]
     identify: Callable[[bytes], AuthContext] = lambda _der: {}
-    """What a verified peer's certificate, in DER, says of it, as `auth_context` gives it."""
+    """Returns the properties in a verified peer's certificate (DER), in the form of `auth_context`."""
     call_metadata: Callable[[], Iterable[tuple[str, str]]] = tuple
-    """What each call of a client carries beside its own metadata, as it is when the call begins."""
+    """Returns the metadata that each call of a client carries in addition to its own, when the call begins."""
 
 
 NO_AUTH: AuthContext = {}
@@ -133,7 +133,7 @@ NO_AUTH: AuthContext = {}
 # ---- statuses
 
 STATUSES: dict[int, grpc.StatusCode] = {status.value[0]: status for status in grpc.StatusCode}
-"""By number."""
+"""gRPC's statuses by number."""
 
 _OF_RESET = {
     Code.REFUSED_STREAM: grpc.StatusCode.UNAVAILABLE,

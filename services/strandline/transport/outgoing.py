@@ -1,7 +1,7 @@
-"""What leaves a connection: frames as large as the peer and its windows allow, streams in turns, nothing joined.
+"""The sending half of a connection: frames as large as the peer and its windows allow, streams in turns.
 
-Invariant: a stream's bytes leave in their order, its end after them; a message leaves this queue only when the socket
-takes it, so what waits is at most one message for each task that writes, and `HIGH_BYTES`; over all connections it is
+Invariant: a stream's bytes are sent in order, its end after them. A message leaves this queue only when the socket
+accepts it, so at most one message for each writing task waits, and `HIGH_BYTES`; all connections together may hold
 `flow.LEAVING_BYTES`, above which the one that holds most ends.
 """
 
@@ -16,36 +16,36 @@ from strandline.transport import flow, frames
 from strandline.transport.frames import DEFAULT_FRAME, DEFAULT_WINDOW, MAX_WINDOW, Code, ConnectionFailed, StreamFailed
 
 HIGH_BYTES, LOW_BYTES = 256 << 10, 64 << 10
-"""Unsent bytes at which streams stop, and go on: a ping waits behind no more."""
+"""Unsent bytes at which streams pause, and resume; a ping waits behind no more than this."""
 _LARGEST_FRAME = 512 << 10
-"""Of ours, however much the peer takes: others get their turn."""
+"""Largest frame that we send, even if the peer accepts more, so that other streams get their turn."""
 _MOST_CONTROL_BYTES = 1 << 20
 
 
 class Sender(Protocol):
-    """A stream, as far as what it sends is concerned."""
+    """The sending half of a stream."""
 
     number: int
     send_window: int
     outbox: deque[bytes]
     at: int
-    """How much of the first message was sent, its prefix included."""
+    """The number of bytes of the first message that were sent, including its prefix."""
     ending: bytes
-    """What goes after the last message."""
+    """The frames to send after the last message."""
     in_line: bool
 
     def drained(self) -> None:
-        """Nothing waits any more."""
+        """Called when nothing waits any more."""
 
     def sent_end(self) -> None:
-        """The last frame is written."""
+        """Called when the last frame was written."""
 
 
 class Outgoing:
     """The sending half of one connection."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, over: Callable[[], None]) -> None:
-        """``over`` is called when this connection holds most of what waits, and the process has no more room."""
+        """``over`` is called when this connection holds most waiting bytes and the process has no more room."""
         self._loop = loop
         self._over = over
         self._leaving = flow.of_loop().leaving
@@ -58,7 +58,7 @@ class Outgoing:
         self._turns: deque[Sender] = deque()
         self.paused = False
         self.sent = 0
-        """Grows with HEADERS and DATA: pings and window updates that come beside them are not too many."""
+        """The number of HEADERS and DATA frames sent, in relation to which pings and window updates are limited."""
         self.window = DEFAULT_WINDOW
         self.first_window = DEFAULT_WINDOW
         self.largest_frame = DEFAULT_FRAME
@@ -69,18 +69,18 @@ class Outgoing:
         self._leaving.holders.add(self)
         transport.set_write_buffer_limits(HIGH_BYTES, LOW_BYTES)
         if type(transport).__module__.startswith("uvloop"):
-            # It hands several buffers to one system call. What asyncio does with them depends on its release: joined,
-            # or lost after a partial write (CPython 127655, 136234), so there they are joined here.
+            # uvloop passes several buffers to one system call. asyncio, depending on its release, joins them or loses
+            # some after a partial write (CPython 127655, 136234), so for asyncio they are joined here.
             self._writes = self._hand_over
 
     def _hand_over(self, parts: Sequence[bytes | memoryview]) -> None:
         transport = self._transport
-        # uvloop raises where a connection is gone and its protocol does not know yet.
+        # uvloop raises if the connection is gone and its protocol has not been informed yet.
         if transport is not None and not transport.is_closing():
             transport.writelines(parts)
 
     def take_frames(self, most: int) -> None:
-        """The peer accepts frames of up to ``most`` bytes."""
+        """Note that the peer accepts frames of up to ``most`` bytes."""
         self.largest_frame = min(most, _LARGEST_FRAME)
 
     def _gather(self, parts: Sequence[bytes | memoryview]) -> None:
@@ -92,13 +92,13 @@ class Outgoing:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was gathered in this round of the loop."""
+        """Write what was gathered in this turn of the event loop."""
         if self._gathered and self._transport is not None and not self._transport.is_closing():
             parts, self._gathered, self._gathered_bytes = self._gathered, [], 0
             self._transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
 
     def control(self, content: bytes) -> None:
-        """Write frames that no window holds back; a peer that causes them and reads nothing is cut off."""
+        """Write frames that are not subject to windows; a peer that causes many and reads nothing is cut off."""
         self._writes((content,))
         if self.paused:
             self._control_bytes += len(content)
@@ -111,7 +111,7 @@ class Outgoing:
         self.control(frames.header_frames(block, flags, stream, self.largest_frame))
 
     def message(self, stream: Sender, content: bytes, flags: int = 0) -> bool:
-        """Send a message; ``flags``: END_STREAM if it is the stream's last. Returns whether the socket has it all."""
+        """Send a message; ``flags`` is END_STREAM if it is the last. Return whether the socket has all of it."""
         whole = len(content) + 5
         self.sent += 1
         if (
@@ -136,8 +136,8 @@ class Outgoing:
         return not stream.outbox
 
     def plain(self, stream: Sender, content: bytes) -> None:
-        """Send bytes that are no gRPC message, and end the stream."""
-        # Behind the place of a message's prefix.
+        """Send bytes that are not a gRPC message, and end the stream."""
+        # Begin after the 5 bytes of a message's prefix, so that none is sent.
         stream.at = 5
         self._hold(stream, content)
         stream.ending = frames.data_head(0, frames.END_STREAM, stream.number)
@@ -145,7 +145,7 @@ class Outgoing:
         self._take_turns()
 
     def end(self, stream: Sender, ending: bytes) -> None:
-        """Send a stream's last frame, after everything that waits."""
+        """Send a stream's last frame, after all its waiting messages."""
         self.sent += 1
         if stream.outbox:
             stream.ending = ending
@@ -164,17 +164,17 @@ class Outgoing:
         self._leaving.held -= size
 
     def forget(self, stream: Sender) -> None:
-        """Drop what a stream has waiting."""
+        """Drop the waiting messages of a stream."""
         self._release(sum(map(len, stream.outbox)))
         stream.outbox.clear()
 
     def over_budget(self, held: int) -> None:
-        """As `flow.Holder` has it."""
+        """See `flow.Holder`."""
         self._shed = held
         self._over()
 
     def gone(self) -> None:
-        """The connection is over, and its streams hold nothing any more."""
+        """Stop counting this connection, which is over; its streams hold nothing any more."""
         self._leaving.holders.discard(self)
         self._leaving.ending -= self._shed
         self._shed = 0
@@ -196,7 +196,7 @@ class Outgoing:
                 stream.in_line = False
 
     def _frame(self, stream: Sender) -> None:
-        """One frame of the stream's first message."""
+        """Send one frame of the stream's first message."""
         self.sent += 1
         content, at = stream.outbox[0], stream.at
         left = len(content) + 5 - at
@@ -220,20 +220,20 @@ class Outgoing:
                 stream.sent_end()
 
     def pause(self) -> None:
-        """The socket takes no more."""
+        """Stop sending messages, because the socket accepts no more."""
         self.paused = True
 
     def resume(self) -> None:
-        """The socket takes more."""
+        """Continue, because the socket accepts more."""
         self.paused = False
         self._control_bytes = 0
         self._take_turns()
 
     def more_for_all(self, size: int) -> None:
-        """The peer raised the connection's window.
+        """Raise the connection's window, as the peer asked.
 
         Raises:
-            ConnectionFailed: above what a window can be, or by nothing.
+            ConnectionFailed: the size is 0, or the window would be too large.
         """
         if not size:
             raise ConnectionFailed(Code.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
@@ -243,10 +243,10 @@ class Outgoing:
         self._take_turns()
 
     def more_for(self, stream: Sender, size: int) -> None:
-        """The peer raised, or by SETTINGS lowered, a stream's window.
+        """Raise a stream's window as the peer asked; its SETTINGS may also lower it.
 
         Raises:
-            StreamFailed: above what a window can be.
+            StreamFailed: the window would be too large.
         """
         stream.send_window += size
         if stream.send_window > MAX_WINDOW:

@@ -1,7 +1,7 @@
-"""One call at a server: from its headers to its status, and what its handler is given as context.
+"""One call at a server: from its headers to its status, with the context for its handler.
 
-Invariant: a call gets exactly one status, from what ends it first: its handler, its deadline, a rule that its
-peer broke, or the server's end. Its task ends before the call stops counting, whatever its peer has reset.
+Invariant: a call gets exactly one status, from whatever ends it first: its handler, its deadline, a broken rule, or the
+server's stop. A call counts as open until its task has ended, even if the peer has reset it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Handler = Any
 
 
 class HandlerCallDetails(grpc.HandlerCallDetails):
-    """What interceptors and generic handlers are asked with."""
+    """The details of a call for interceptors and generic handlers."""
 
     __slots__ = ("invocation_metadata", "method")
 
@@ -60,10 +60,10 @@ class ServerStream(Stream):
         self.is_given_up = False
         """Whether it was reset, or its deadline passed, while its handler ran."""
         self.refusal: tuple[int, bytes] | None = None
-        """Status and body for a request that is not gRPC; sent when the request has ended, as HTTP's clients expect."""
+        """Status and body for a request that is not gRPC; sent after the request's end, as HTTP clients expect."""
 
     def end_of_data(self) -> None:
-        """As `Stream.end_of_data`; a refusal has waited for it."""
+        """See `Stream.end_of_data`; also sends a refusal that has waited for the end."""
         super().end_of_data()
         self.refuse()
 
@@ -75,7 +75,7 @@ class ServerStream(Stream):
             connection.outgoing.headers(connection.block_of(headers.RESPONSE + block), 0, self.number)
 
     def sent_end(self) -> None:
-        """The status is written: a peer that still sends is asked not to."""
+        """Close the stream, because the status is written; a peer that still sends is asked to stop."""
         super().sent_end()
         if not self.peer_ended:
             self.connection.outgoing.control(frames.reset(self.number, Code.NO_ERROR))
@@ -95,7 +95,7 @@ class ServerStream(Stream):
         connection.outgoing.end(self, ending)
 
     def refuse(self) -> None:
-        """Answer a request that is not gRPC, as HTTP, if `refusal` was not sent yet."""
+        """Send `refusal`, if there is one, as an HTTP answer to a request that is not gRPC."""
         if self.refusal is None or self.is_closed:
             return
         (status, body), self.refusal = self.refusal, None
@@ -113,7 +113,7 @@ class ServerStream(Stream):
 
 
 class Context(grpc.aio.ServicerContext[Any, Any]):
-    """gRPC's context of one call."""
+    """The context of one call (`grpc.aio.ServicerContext`)."""
 
     def __init__(self, stream: ServerStream, method: str, metadata: headers.Metadata, timeout_s: float | None) -> None:
         self._stream = stream
@@ -133,7 +133,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         self._callbacks: list[Callable[[Any], None]] = []
         self._is_cancelled = False
         self.is_over = False
-        """Whether the status is on its way, or the caller is gone."""
+        """Whether the status was decided, or the caller is gone."""
         self.task: asyncio.Task[None] | None = None
 
     # ---- how it is run
@@ -202,7 +202,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
             yield message
 
     def _encoded(self, message: Any) -> bytes | None:
-        """A message's bytes; None, and the call is over, if they are more than may be sent."""
+        """A message's bytes; if there are too many to send, end the call and return None."""
         content = message if self._encode is None else self._encode(message)
         if type(content) is not bytes:
             content = bytes(content)
@@ -230,12 +230,12 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
             self._timer.cancel()
 
     def broken(self, code: grpc.StatusCode, details: str) -> None:
-        """End the call with a status whatever its handler is doing; what it has not sent is not sent any more."""
+        """End the call with a status and cancel its handler; messages that still wait are not sent."""
         stream = self._stream
         if self.is_over or stream.is_closed:
             return
         if stream.at:
-            # A message is half sent; no status can follow it.
+            # A message is half sent, and no status can follow it.
             self._over()
             stream.connection.outgoing.control(frames.reset(stream.number, Code.CANCEL))
             stream.connection.forget(stream, by_peer=False)
@@ -253,7 +253,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         self.broken(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     def peer_gone(self) -> None:
-        """The peer reset the stream, or its connection is over: there is no caller to answer."""
+        """Cancel the handler, because the peer reset the stream or its connection is over."""
         self._is_cancelled = not self.is_over
         self._over()
         self._cancel()
@@ -263,7 +263,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
             self.task.cancel()
 
     def ended(self) -> None:
-        """The task is over."""
+        """Call the callbacks, because the task is over."""
         for callback in self._callbacks:
             try:
                 callback(self)
@@ -273,7 +273,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
     # ---- what handlers use
 
     async def read(self) -> Any:
-        """The next request; `grpc.aio.EOF` after the last."""
+        """The next request; `grpc.aio.EOF` after the last one."""
         if self.is_over:
             self._raise_over()
         content = await self._stream.next()
@@ -282,10 +282,10 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         return content if self._decode is None else self._decode(content)
 
     async def write(self, message: Any) -> None:
-        """Send an answer of a stream; returns when the socket has it.
+        """Send an answer of a stream; return when the socket has accepted it.
 
         Raises:
-            grpc.aio.UsageError: the call has its status already.
+            grpc.aio.UsageError: the call already has its status.
             grpc.aio.InternalError: the peer is gone, or the message is too large.
         """
         if self.is_over:
@@ -311,7 +311,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         """Send the response's headers with this metadata.
 
         Raises:
-            grpc.aio.UsageError: they were sent already.
+            grpc.aio.UsageError: the headers were already sent.
         """
         if self._stream.is_answered:
             raise grpc.aio.UsageError("Send initial metadata failed: already sent")
@@ -332,31 +332,31 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         raise self._abort
 
     def set_trailing_metadata(self, trailing_metadata: Any) -> None:
-        """Metadata that comes with the status."""
+        """Set the metadata that is sent with the status."""
         self._trailing = tuple(trailing_metadata)
 
     def trailing_metadata(self) -> Any:
-        """What was set."""
+        """The trailing metadata that was set."""
         return self._trailing
 
     def invocation_metadata(self) -> Any:
-        """What the caller sent."""
+        """The metadata that the caller sent."""
         return self._metadata
 
     def set_code(self, code: grpc.StatusCode) -> None:
-        """The status, if the handler returns."""
+        """Set the status for the case that the handler returns."""
         self._code = code
 
     def code(self) -> Any:
-        """What was set."""
+        """The status that was set."""
         return self._code
 
     def set_details(self, details: str) -> None:
-        """The status's text."""
+        """Set the status's text."""
         self._details = details
 
     def details(self) -> str:
-        """What was set."""
+        """The status's text that was set."""
         return self._details
 
     def peer(self) -> str:
@@ -364,7 +364,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         return self._connection.peer
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
-        """What the peer's certificate says; empty in plain text."""
+        """The properties of the peer's certificate; empty without TLS."""
         return self._connection.auth_context
 
     def time_remaining(self) -> Any:
@@ -372,18 +372,18 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         return None if self._deadline_s is None else max(0.0, self._deadline_s - self._loop.time())
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Call this with the context when the call is over."""
+        """Call ``callback`` with the context when the call is over."""
         self._callbacks.append(callback)
 
     def cancelled(self) -> bool:
-        """Whether the peer gave the call up."""
+        """Whether the peer cancelled the call."""
         return self._is_cancelled
 
     def done(self) -> bool:
-        """Whether the call has its status, or no peer."""
+        """Whether the call has its status, or its peer is gone."""
         return self.is_over
 
-    # gRPC's base asks for these; identities are made of `auth_context`, and answers are sent as they are.
+    # gRPC's base class requires these; identities come from `auth_context`, and answers are never compressed.
     peer_identities: Any = None
     peer_identity_key: Any = None
     abort_with_status: Any = None

@@ -1,7 +1,7 @@
-"""A server: its ports, the connections on them, and how it stops. A drop-in for `grpc.aio.server`.
+"""A server: its ports, the connections on them, and its stop. A replacement for `grpc.aio.server`.
 
-Invariant: a port belongs to one server. What strangers can open is bounded before anything is read: connections,
-unfinished handshakes, streams, calls.
+Invariant: a port belongs to one server. Connections, unfinished handshakes, streams and calls are bounded before
+anything is read from them.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from strandline.transport.server_call import Context, Handler, ServerStream
 from strandline.transport.stream import Ended, Stream
 
 MOST_CONNECTIONS = 10_000
-"""Of a port, or half the descriptors that the process may have."""
+"""Most connections of a port; fewer if this is more than half of the process's descriptors."""
 MOST_HANDSHAKES = 256
-"""Connections of a port that do not speak HTTP/2 yet; the oldest makes room, once it has had `_PATIENCE_S`."""
+"""Connections of a port that do not speak HTTP/2 yet; the oldest is closed to make room, once it had `_PATIENCE_S`."""
 _PATIENCE_S = 5.0
 _FULL_S = 0.05
-"""Until a port that is full is looked at again."""
+"""How long a full port pauses before it accepts again."""
 _SIGNED_AT_ONCE = 32
-"""Handshakes of TLS whose first bytes have come: each is some milliseconds of signatures in one round of the loop."""
+"""Concurrent TLS handshakes; each signs for some milliseconds in one turn of the event loop."""
 _ACCEPTED_AT_ONCE = 16
-"""Between two of these the loop does other work: handshakes are signatures."""
+"""Connections accepted in one turn of the event loop, because their handshakes take time."""
 _DRAIN_S = 1.0
-"""How long streams that are on their way when the server stops may take to arrive."""
+"""How long streams that were under way when the server stops may take to arrive."""
 _CANCEL_S = 5.0
 _REFUSED_AFTER_S = 1.0
-"""How long a request that is not gRPC may take to end before it is answered; what it sends is thrown away."""
+"""How long to wait for the end of a request that is not gRPC before it is answered; its content is discarded."""
 _TOO_SOON_WITHOUT_CALLS_S = 7_200.0
-"""gRPC's least time between pings on a connection without calls, where those are not welcome."""
+"""gRPC's shortest time between pings on a connection without calls, if such pings are not permitted."""
 _REFUSED_COST = 2
-"""In frames that do nothing: each stream beyond those that are allowed (CVE-2023-44487)."""
+"""Cost, in useless frames, of each stream above the limit (CVE-2023-44487)."""
 
 
 class ServerConnection(Connection):
-    """A connection at the server."""
+    """A server's connection."""
 
     def __init__(self, port: Port) -> None:
         super().__init__(port.options)
@@ -56,7 +56,7 @@ class ServerConnection(Connection):
         self.peer = ""
         self.auth_context: AuthContext = NO_AUTH
         self.given_up = 0
-        """Calls that were reset, or whose deadline passed, while their handlers run on: they count as open."""
+        """The number of calls that were reset or are late, but whose handlers still run; they count as open."""
         self._last_ping_s = float("-inf")
         self._strikes = self._sent_then = 0
         self._last_allowed = frames.LAST_STREAM
@@ -67,7 +67,7 @@ class ServerConnection(Connection):
         return self._port.server.stops
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send SETTINGS, and begin to count the time of the handshake."""
+        """Send SETTINGS, and start the time limit of the handshake."""
         super().connection_made(transport)
         self._port.connections.add(self)
         address = transport.get_extra_info("peername")
@@ -80,23 +80,23 @@ class ServerConnection(Connection):
                 self.fail(Code.INADEQUATE_SECURITY, "ALPN did not choose h2", at_once=True)
                 return
             shown = secured.getpeercert(binary_form=True)
-            # Without one only where the port's TLS does not require it.
+            # There may be none only if the port's TLS does not require one.
             self.auth_context = NO_AUTH if shown is None else self._port.security.identify(shown)
 
     def settled(self) -> None:
-        """It speaks HTTP/2."""
+        """End the handshake, because the client speaks HTTP/2."""
         self.cancel_timer("handshake")
         self._port.unfinished.pop(self, None)
         self.keep_alive()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """Release everything, and free the connection's place at its port."""
         super().connection_lost(exc)
         self._port.connections.discard(self)
         self._port.unfinished.pop(self, None)
 
     def ping_arrived(self) -> None:
-        """Count a strike if it came too soon, as gRPC does."""
+        """Count a strike if a ping came too soon, as gRPC does."""
         if self.outgoing.sent != self._sent_then:
             self._sent_then, self._strikes, self._last_ping_s = self.outgoing.sent, 0, float("-inf")
         now_s, options = self.loop.time(), self.options
@@ -110,7 +110,7 @@ class ServerConnection(Connection):
     # ---- calls
 
     def new_headers(self, number: int, fields: Sequence[Field], ended: bool) -> None:
-        """A call begins."""
+        """Begin a call."""
         if number % 2 == 0:
             raise ConnectionFailed(Code.PROTOCOL_ERROR, f"stream {number} is not a client's")
         self.last_peer_stream = number
@@ -142,7 +142,7 @@ class ServerConnection(Connection):
         given: dict[bytes, bytes],
         size: int,
     ) -> None:
-        """Answer at once what is wrong with a call, or let its handler run."""
+        """Refuse a wrong call at once, or run its handler."""
         if not given.get(b"content-type", b"").startswith(headers.TYPE):
             self._refuse(stream, 415, b"this port speaks gRPC: the content-type is application/grpc")
         elif pseudo[b":method"] != b"POST":
@@ -172,29 +172,29 @@ class ServerConnection(Connection):
             self.loop.call_later(_REFUSED_AFTER_S, stream.refuse)
 
     def more_headers(self, stream: Stream, fields: Sequence[Field], ended: bool) -> None:
-        """The client's trailers, which say nothing in gRPC."""
+        """Process the client's trailers, which have no meaning in gRPC."""
         pseudo, _ = headers.split(fields)
         if pseudo or not ended:
             raise StreamFailed(Code.PROTOCOL_ERROR, "headers inside a stream that do not end it")
         self.peer_ended(stream)
 
     def call_ended(self, stream: Any, ended: Ended) -> None:
-        """What arrived ends the call."""
+        """End the call because of what arrived."""
         if stream.context is not None:
             stream.context.broken(ended.code, str(ended))
 
     def forget(self, stream: Stream, *, by_peer: bool) -> None:
-        """A stream is over; its call may not be."""
+        """Forget a stream that is over; its call may still run."""
         super().forget(stream, by_peer=by_peer)
         if not self.streams and self._last_allowed != frames.LAST_STREAM:
             self.close("the server stopped")
 
     def was_reset(self, stream: Stream, code: int) -> None:
-        """The caller gave the call up, or broke a rule."""
+        """End the call, because its caller cancelled it or broke a rule."""
         self.stream_lost(stream)
 
     def stream_lost(self, stream: Any) -> None:
-        """There is no caller to answer."""
+        """End the call, because there is no caller to answer."""
         stream.close()
         stream.forget_messages()
         if stream.context is not None:
@@ -209,7 +209,7 @@ class ServerConnection(Connection):
     # ---- the end
 
     def drain(self) -> None:
-        """Take no more calls, but those that are on their way already; end after the last."""
+        """Accept no more calls except those already under way; end after the last one."""
         if not self.is_ending and "drain" not in self._timers:
             self.outgoing.control(frames.goaway(frames.LAST_STREAM, Code.NO_ERROR))
             self.ping(b"draining", self._drained)
@@ -251,19 +251,19 @@ class Port:
         self.security = security
         self.connections: set[ServerConnection] = set()
         self.unfinished: dict[object, tuple[float, Callable[[], object]]] = {}
-        """When each handshake began and how to end it, the oldest first."""
+        """For each unfinished handshake, the oldest first: when it began, and a function that ends it."""
         self._signing = asyncio.Semaphore(_SIGNED_AT_ONCE)
         self._listening = listening
         self._accepting: set[asyncio.Task[None]] = set()
         self._limit = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
     def start(self) -> None:
-        """Accept."""
+        """Accept connections."""
         if self._listening.fileno() >= 0:
             asyncio.get_running_loop().add_reader(self._listening.fileno(), self._accept)
 
     def close(self) -> None:
-        """Accept no more."""
+        """Accept no more connections."""
         if self._listening.fileno() >= 0:
             with contextlib.suppress(RuntimeError):
                 asyncio.get_running_loop().remove_reader(self._listening.fileno())
@@ -297,7 +297,7 @@ class Port:
         return True
 
     def _pause(self, seconds: float) -> None:
-        """The socket stays readable: looked at again and again it would take all the time there is."""
+        """Stop accepting for a while: the socket stays readable, so polling it would keep the loop busy."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._listening.fileno())
         loop.call_later(seconds, self.start)
@@ -316,14 +316,14 @@ class Port:
         def ended(_: object) -> None:
             self._accepting.discard(task)
             if task.cancelled():
-                # Before its first step, so that nothing in it could close the socket.
+                # It may have been cancelled before its first step, in which case nothing else closes the socket.
                 accepted.close()
 
         task.add_done_callback(ended)
 
     async def _connect(self, accepted: socket.socket) -> None:
         loop, connection, task = asyncio.get_running_loop(), ServerConnection(self), asyncio.current_task()
-        assert task is not None, "this is one"
+        assert task is not None, "this runs in a task"
         self.unfinished[connection] = loop.time(), task.cancel
         try:
             if self.security is None:
@@ -338,14 +338,14 @@ class Port:
             if connection in self.unfinished:
                 self.unfinished[connection] = loop.time(), partial(connection.fail, Code.NO_ERROR, "handshake timeout")
         except (OSError, asyncio.CancelledError):
-            # No TLS, the wrong certificate, or gone: there is no peer to inform.
+            # No TLS, a wrong certificate, or the peer is gone: there is no one to inform.
             self.unfinished.pop(connection, None)
             accepted.close()
             connection.drop()
 
 
 async def _readable(peer: socket.socket) -> None:
-    """Until the peer has said something: who is silent has no part in what costs."""
+    """Wait until the peer has sent something, so that silent peers do not take up handshakes."""
     loop = asyncio.get_running_loop()
     said = loop.create_future()
     loop.add_reader(peer.fileno(), _said, said)
@@ -361,7 +361,7 @@ def _said(said: asyncio.Future[None]) -> None:
 
 
 class Server(grpc.aio.Server):
-    """gRPC's server."""
+    """See `grpc.aio.Server`."""
 
     def __init__(
         self,
@@ -372,7 +372,7 @@ class Server(grpc.aio.Server):
     ) -> None:
         self.options = options
         self.stops = False
-        """Whether it takes no more calls."""
+        """Whether the server is stopping and accepts no more calls."""
         self._handlers = list(handlers)
         self._most_calls = maximum_concurrent_rpcs
         self._ports: list[Port] = []
@@ -392,7 +392,7 @@ class Server(grpc.aio.Server):
         return None
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[grpc.GenericRpcHandler]) -> None:
-        """Ask these for the handlers of calls too."""
+        """Look up the handlers of calls in these too."""
         self._handlers += generic_rpc_handlers
 
     def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
@@ -400,7 +400,7 @@ class Server(grpc.aio.Server):
         self._handlers.append(grpc.method_handlers_generic_handler(service_name, dict(method_handlers)))
 
     def add_insecure_port(self, address: str) -> int:
-        """Listen at ``host:port`` in plain text; returns the port.
+        """Listen at ``host:port`` without TLS; return the port.
 
         Raises:
             RuntimeError: the address cannot be bound.
@@ -408,7 +408,7 @@ class Server(grpc.aio.Server):
         return self._listen(address, None)
 
     def add_secure_port(self, address: str, server_credentials: Any) -> int:
-        """Listen at ``host:port`` with TLS; the credentials are a `Security`. As `add_insecure_port`."""
+        """Listen at ``host:port`` with TLS, as `add_insecure_port`; the credentials are a `Security`."""
         if not isinstance(server_credentials, Security):
             raise TypeError(
                 "grpc's credentials cannot be read; give a transport.Security, or use grpc_transport=grpcio"
@@ -433,14 +433,14 @@ class Server(grpc.aio.Server):
         return self._most_calls is None or len(self._contexts) < self._most_calls
 
     def run(self, context: Context, over: Callable[[], None]) -> None:
-        """Let a call's handler run in a task of its own; ``over`` is called after it."""
+        """Run a call's handler in its own task; ``over`` is called afterwards."""
         self._contexts.add(context)
         task = context.task = asyncio.get_running_loop().create_task(context.run(self.find))
 
         def ended(_: object) -> None:
             self._contexts.discard(context)
             if not task.cancelled():
-                # Nothing escapes but what ends the process.
+                # Retrieve the exception; only those that end the process escape from a call.
                 task.exception()
             over()
             context.ended()
@@ -448,7 +448,7 @@ class Server(grpc.aio.Server):
         task.add_done_callback(ended)
 
     async def stop(self, grace: float | None) -> None:
-        """Take no more connections and calls, wait ``grace`` seconds for those that run, and end the others."""
+        """Accept no more connections and calls, wait ``grace`` seconds for open calls, then end the rest."""
         if not grace:
             self._hurry.set()
         if self._stopping is None:
@@ -477,7 +477,7 @@ class Server(grpc.aio.Server):
         self._stopped.set()
 
     async def _wait_for(self, connections: Sequence[ServerConnection], grace_s: float) -> None:
-        """Until these are over, or the time is, or a second stop without grace comes."""
+        """Wait until these are over, the time is over, or `stop` is called again without grace."""
         if connections:
             waits = (asyncio.wait([one.lost for one in connections]), self._hurry.wait())
             tasks = [asyncio.ensure_future(one) for one in waits]
@@ -487,7 +487,7 @@ class Server(grpc.aio.Server):
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def wait_for_termination(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - gRPC's own
-        """Wait until the server has stopped; returns whether ``timeout`` seconds were not enough."""
+        """Wait until the server has stopped; return True if ``timeout`` seconds were not enough."""
         try:
             async with asyncio.timeout(timeout):
                 await self._stopped.wait()
@@ -497,10 +497,10 @@ class Server(grpc.aio.Server):
 
 
 def listening_sockets(address: str) -> list[socket.socket]:
-    """Sockets that listen at every address that ``host:port`` means, on one port.
+    """Sockets that listen at every address of ``host:port``, all on one port.
 
     Raises:
-        OSError, ValueError: it cannot be bound, or is no such text.
+        OSError, ValueError: the address cannot be bound, or the text has another form.
     """
     host, colon, text = address.rpartition(":")
     if not colon or not text.isdigit():
@@ -520,7 +520,7 @@ def listening_sockets(address: str) -> list[socket.socket]:
             port = one.getsockname()[1]
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL and len(made) > 1:
-            # A name, such as localhost, that has an address of a family that this machine does not use.
+            # A name such as localhost may have an address of a family that this machine does not use.
             made.pop().close()
             return made
         for one in made:
@@ -537,10 +537,10 @@ def server(
     maximum_concurrent_rpcs: int | None = None,
     compression: object = None,
 ) -> Server:
-    """As `grpc.aio.server`; every handler is a coroutine function or an asynchronous generator.
+    """See `grpc.aio.server`; every handler is a coroutine function or an asynchronous generator.
 
     Raises:
-        ValueError: a channel argument that means nothing here.
+        ValueError: a channel argument that is not supported.
     """
     if migration_thread_pool is not None or compression is not None:
         raise ValueError("this transport has no threads for handlers, and sends no compressed messages")

@@ -1,6 +1,6 @@
-"""One stream of either side: cuts messages out of DATA, keeps them for one reader, credits what was read, sends.
+"""One stream of either side: parses messages from DATA, queues them for one reader, credits what was read, sends.
 
-Invariant: a message is copied out of the buffer that it arrived in, so nothing that a reader has is written again.
+Invariant: a message is copied out of the buffer in which it arrived, so a reader's message is never overwritten.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from strandline.transport.options import Options
 from strandline.transport.outgoing import Outgoing
 
 _AT_ONCE = 32
-"""Messages that a task may read, or write, without waiting once: then others have their turn."""
+"""Messages that a task may read, or write, without waiting; then it lets other tasks run."""
 _SMALL = 1 << 10
 
 
 class Ended(Exception):
-    """What arrived ends the call with this status."""
+    """Raised when what has arrived ends the call with this status."""
 
     def __init__(self, code: grpc.StatusCode, why: str) -> None:
         super().__init__(why)
@@ -31,7 +31,7 @@ class Ended(Exception):
 
 
 class Carrier(Protocol):
-    """A connection, as far as its streams need it."""
+    """The part of a connection that its streams use."""
 
     loop: asyncio.AbstractEventLoop
     options: Options
@@ -41,20 +41,20 @@ class Carrier(Protocol):
     peer_header_bytes: int
 
     def watch_partial(self) -> None:
-        """A message has begun and is not complete."""
+        """Start to watch incomplete messages."""
 
     def block_of(self, block: bytes) -> bytes:
         """A header block for this peer."""
 
     def peer_ended(self, stream: Any) -> None:
-        """The peer sends no more on a stream."""
+        """Process the end of the peer's side of a stream."""
 
     def forget(self, stream: Any, *, by_peer: bool) -> None:
-        """A stream is over."""
+        """Forget a stream that is over."""
 
 
 class Stream:
-    """What both sides of a call have in common."""
+    """The parts of a stream that are common to both sides."""
 
     # ruff: noqa: RUF023 - in the order of use
     __slots__ = (
@@ -91,11 +91,11 @@ class Stream:
     # ---- arriving
 
     def data(self, view: memoryview) -> None:
-        """Bytes of DATA, which are only there until this returns.
+        """Process bytes of DATA, which are valid only until this returns.
 
         Raises:
-            StreamFailed: more than ``content-length`` said.
-            Ended: the message is too large, or packed in a way that we cannot unpack.
+            StreamFailed: there are more bytes than ``content-length`` says.
+            Ended: the message is too large, or compressed in an unsupported way.
         """
         size = len(view)
         if self.declared is not None:
@@ -125,7 +125,7 @@ class Stream:
             self._ask()
 
     def _keep(self, part: memoryview) -> None:
-        """Keep a part of a message. Small ones are joined: an object for each would take many times its bytes."""
+        """Keep a part of a message. Small parts are joined, because an object for each would take far more memory."""
         if len(part) >= _SMALL:
             self._parts.append(bytes(part))
         elif self._parts and type(last := self._parts[-1]) is bytearray:
@@ -134,7 +134,7 @@ class Stream:
             self._parts.append(bytearray(part))
 
     def _begin(self, view: memoryview, at: int, size: int) -> int:
-        """Read a message's prefix; returns where the message begins, -1 if not even the prefix is complete."""
+        """Read a message's prefix; return where the message begins, or -1 if even the prefix is incomplete."""
         if self._head or size - at < 5:
             take = min(5 - len(self._head), size - at)
             self._head += bytes(view[at : at + take])
@@ -173,18 +173,18 @@ class Stream:
         self.partial_since_s = 0.0
         if self._packed:
             message = _unpacked(message, self.connection.options.max_receive_bytes)
-            # What it expanded to is what is held.
+            # The expanded size is what is held in memory.
             taken += len(message) - self._size
         self._hold(taken + 5 + flow.MESSAGE_COST)
         self.messages.append(message)
         self.wake()
 
     def end_of_data(self) -> None:
-        """The peer sends no more.
+        """Process the end of the peer's side.
 
         Raises:
-            StreamFailed: fewer bytes than ``content-length`` said.
-            Ended: a message is not complete.
+            StreamFailed: there were fewer bytes than ``content-length`` says.
+            Ended: a message is incomplete.
         """
         self.peer_ended = True
         self.wake()
@@ -196,13 +196,13 @@ class Stream:
     # ---- reading
 
     def wake(self) -> None:
-        """There is something for the reader."""
+        """Wake the reader."""
         if self._waiters:
             waiters, self._waiters = self._waiters, []
             _wake_all(waiters)
 
     async def next(self) -> bytes | None:
-        """The next message; None after the last."""
+        """The next message; None after the last one."""
         if self.messages:
             self._quick += 1
             if self._quick >= _AT_ONCE:
@@ -230,8 +230,8 @@ class Stream:
     def _take(self, size: int) -> None:
         self._drop(size)
         if self._lent:
-            # What is unread, or may still arrive, beyond the window. The rest is given back also while a message is not
-            # complete: a reader that had paused would else wait for room that its own stream holds.
+            # Keep what is unread, or may still arrive, beyond the window. The rest is given back even if a message is
+            # incomplete: otherwise a reader that had paused could wait for room that its own stream holds.
             kept = min(self._lent, max(0, self._unread + self.window - self._target))
             lent, self._lent = self._lent - kept, kept
             if lent:
@@ -250,7 +250,7 @@ class Stream:
     # ---- crediting
 
     def _credit(self) -> bool:
-        """Let the peer send as much as was read, and twice as far ahead if the reader keeps up."""
+        """Let the peer send as much as was read; double the window if the reader keeps up."""
         if self.is_closed or self.peer_ended:
             return True
         arriving = self.connection.arriving
@@ -296,13 +296,13 @@ class Stream:
 
     @property
     def waits_for_credit(self) -> bool:
-        """Whether a message is not complete because we have no room for it."""
+        """Whether a message is incomplete because there is no room for it."""
         return self._asks
 
     # ---- sending
 
     async def send(self, message: bytes) -> None:
-        """Send a message; returns when the socket has it, or the stream is closed."""
+        """Send a message; return when the socket has accepted it, or the stream is closed."""
         if self.is_closed or self.connection.outgoing.message(self, message):
             self._quick += 1
             if self._quick >= _AT_ONCE:
@@ -315,16 +315,16 @@ class Stream:
             await unsent
 
     def drained(self) -> None:
-        """Everything was sent, or nothing more will be."""
+        """Wake the writers, because everything was sent or nothing more will be."""
         unsent, self._unsent = self._unsent, []
         _wake_all(unsent)
 
     def sent_end(self) -> None:
-        """Our last frame of this stream is written."""
+        """Note that our last frame of this stream is written."""
         self.we_ended = True
 
     def close(self) -> None:
-        """The stream is over for both sides: forget what waits to be sent, and what was reserved."""
+        """End the stream for both sides; drop what waits to be sent, and free what was reserved."""
         self.is_closed = True
         self.connection.outgoing.forget(self)
         self.ending = b""
@@ -340,7 +340,7 @@ class Stream:
             arriving.give_back(reserved)
 
     def forget_messages(self) -> None:
-        """Discard messages that no reader will ask for."""
+        """Discard messages that will never be read."""
         self.messages.clear()
         if self._unread:
             self._drop(self._unread)
@@ -353,7 +353,7 @@ def _wake_all(waiters: list[asyncio.Future[None]]) -> None:
 
 
 def _unpacked(message: bytes, most: int) -> bytes:
-    """A message that was compressed by gzip, as far as the limit of a message allows.
+    """The content of a message compressed with gzip, of at most ``most`` bytes.
 
     Raises:
         Ended: it is not gzip, or expands beyond the limit.
