@@ -220,7 +220,7 @@ def test_a_group_whose_coordinator_still_loads_is_told_that_first(histories: Any
 
 
 def test_a_stuck_member_is_told_with_its_partition(histories: Any) -> None:
-    """At 100 s m-a has had partition 0 without a commit since 40 s; partition 1 stands still and blames nobody."""
+    """At 100 s m-a has had partition 0 without a commit since 40 s; partition 1 stands still and blames no member."""
     found = standstill(histories.tables, AskedGroup(group_id="orders", at_us=100 * S, cluster_id="stuck"))
 
     assert isinstance(found, Standstill)
@@ -230,7 +230,7 @@ def test_a_stuck_member_is_told_with_its_partition(histories: Any) -> None:
 
 
 def test_a_group_of_several_clusters_is_listed(histories: Any) -> None:
-    """None of them is chosen, and a name that nobody has gives none."""
+    """None of them is chosen, and an unknown name gives none."""
     several = standstill(histories.tables, AskedGroup(group_id="orders", at_us=24 * S))
 
     assert isinstance(several, list)
@@ -239,7 +239,7 @@ def test_a_group_of_several_clusters_is_listed(histories: Any) -> None:
 
 
 def test_readers_of_committed_records_are_told_whose_transaction_they_wait_for(histories: Any) -> None:
-    """At 30 s producer 8 has held the LSO for 18 s, of which its leader reported no end; at 30 s of t-2 nobody."""
+    """At 30 s producer 8 has held the LSO for 18 s, of which its leader reported no end; at 30 s of t-2 none."""
     asked = AskedPartition(topic="t", partition=0, at_us=30 * S, cluster_id="lso_held")
     found, calm = held_back(histories.tables, asked), held_back(histories.tables, replace(asked, partition=2))
 

@@ -49,7 +49,7 @@ def rows(bench: Bench) -> Iterator[Row]:
     stalls.mkdir()
     os.environ[FOLDER] = str(stalls)
     watched = str(HERE / "loop_stalls.py")
-    # A killed process is known by its closed connections. On a slow machine making the partitions must fence nobody.
+    # A killed process is known by its closed connections. On a slow machine making the partitions must fence no node.
     settings = {
         "controller_settings": {"session_timeout_ms": "120000", "auto_leader_rebalance_enable": "false"},
         "node_settings": {"replica_lag_time_max_ms": "120000"},

@@ -128,4 +128,4 @@ def _turns(nodes: tuple[int, ...], count: int) -> dict[int, tuple[int, ...]]:
 
 
 def _unseen(_: int) -> None:
-    """Nobody watches a measurement."""
+    """A measurement has no watcher."""

@@ -34,7 +34,7 @@ def run(*words: str) -> Result:
 
 
 def write(name: str, content: str) -> None:
-    """A file that somebody wrote by hand."""
+    """A file that was written by hand."""
     profile_path(name).parent.mkdir(parents=True, exist_ok=True)
     profile_path(name).write_text(content)
 

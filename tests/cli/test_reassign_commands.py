@@ -249,7 +249,7 @@ def test_a_drain_that_cannot_end_is_refused_with_2_before_anything(admin: Memory
 
 
 def test_the_only_copy_on_a_dead_node_is_named(admin: MemoryAdmin) -> None:
-    """A node that is away cannot give what nobody else has."""
+    """A node that is away cannot give what no other node has."""
     alone = partition(0, leader=None, isr=(3,), replicas=(3,))
     admin.image = image(alone, nodes=(node(1), node(2), node(3, fenced=True)))
     ran = run("node", "drain", "3", "--yes")

@@ -188,7 +188,7 @@ async def test_one_record_that_is_given_up_aborts_all() -> None:
 
 
 async def test_a_record_that_fails_at_the_end_aborts_all() -> None:
-    """Nobody awaited its delivery: the end of the block finds out."""
+    """The delivery was not awaited: the end of the block finds out."""
     async with fake_cluster() as cluster, producer_of(cluster) as producer:
 
         async def block() -> None:

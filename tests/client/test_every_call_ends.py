@@ -372,7 +372,7 @@ def test_a_call_that_takes_long_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_blocking_clients_go_on_after_a_cancellation_of_all_tasks() -> None:
-    """What somebody cancels in the loop of the thread begins again with the next call."""
+    """A task that is cancelled in the loop of the thread begins again with the next call."""
     async with fake_cluster() as cluster:
 
         def program() -> list[bytes | None]:

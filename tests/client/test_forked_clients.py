@@ -175,7 +175,7 @@ async def test_what_an_asynchronous_producer_held_is_said() -> None:
 
 
 def test_a_producer_that_is_forgotten_says_what_it_held(caplog: pytest.LogCaptureFixture) -> None:
-    """A producer whose loop is over and that nobody refers to says how many records are given up with it."""
+    """A producer whose loop is over and that is not referred to any more says how many records are given up with it."""
 
     async def forget() -> None:
         async with fake_cluster() as cluster:

@@ -247,7 +247,7 @@ async def test_a_member_that_asks_for_nothing_leaves_until_it_asks() -> None:
 
 
 async def test_a_closed_member_leaves_and_its_position_is_committed() -> None:
-    """What was given before the last step is committed, the listener hears of it, and nobody waits for a session."""
+    """What was given before the last step is committed, the listener hears of it, and no member waits for a session."""
     async with fake_cluster() as cluster:
         write(cluster, b"0", b"1", b"2")
         heard = Heard()

@@ -157,7 +157,7 @@ async def test_one_commit_is_under_way_and_later_ones_are_merged() -> None:
 
 
 async def test_a_commit_that_a_close_cuts_off_ends() -> None:
-    """Nobody waits for ever: what was under way may appear, what had not been sent never does."""
+    """No caller waits for ever: what was under way may appear, what had not been sent never does."""
     async with fake_cluster() as cluster, _consumer(cluster, auto_commit=False) as consumer:
         await consumer.assign(TOPIC)
         cluster.groups.hold = asyncio.Event()

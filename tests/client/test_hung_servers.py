@@ -227,7 +227,7 @@ async def _ask(cluster: Scripted, deadline_ms: int | None = None) -> Any:
 
 
 async def test_the_same_request_goes_out_until_one_decides() -> None:
-    """A lost answer, a standby that knows of nobody and a moment without connections are passed over."""
+    """A lost answer, a standby that knows of no controller and a moment without connections are passed over."""
     cluster = Scripted(LOST, STANDBY, AWAY, "done")
 
     assert await _ask(cluster) == "done"

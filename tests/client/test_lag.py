@@ -88,7 +88,7 @@ async def test_a_clock_that_is_behind_gives_no_negative_lag() -> None:
 
 
 async def test_a_partition_without_a_leader_is_left_out() -> None:
-    """Nothing is guessed of a partition that nobody leads."""
+    """Nothing is guessed of a partition without a leader."""
     async with fake_cluster(partitions=2) as cluster, Consumer(cluster.bootstrap) as consumer:
         await consumer.assign(TOPIC, start=0)
         cluster.move_leader(None, partition=1)

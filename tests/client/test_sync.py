@@ -342,7 +342,7 @@ async def test_workers_that_are_forked_can_use_it() -> None:
 
 
 async def test_a_program_may_end_without_closing() -> None:
-    """A client that nobody closed keeps no process alive, and nothing is printed at its end."""
+    """A client that was not closed keeps no process alive, and nothing is printed at its end."""
     async with fake_cluster() as cluster, asyncio.timeout(30):
         program = await started(
             "import sys; from strandline.client import sync; p = sync.Producer(sys.argv[1]); p.start(); "

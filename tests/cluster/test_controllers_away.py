@@ -31,7 +31,7 @@ async def away(cluster: LocalCluster, probe: Probe, topic: str) -> AsyncIterator
     await probe.create_topic(topic, assignment=[1, 2, 3])
     await probe.in_sync(topic)
     # An ISR is complete from the topic's first moment; that every member has the topic shows when one record is
-    # committed. Nobody could leave the ISR once the controller is gone.
+    # committed. No replica could leave the ISR once the controller is gone.
     async with Producer(cluster.bootstrap, acks="all") as producer:
         await producer.send_and_wait(topic, BEFORE)
     found = [cluster.address(node_id) for node_id in cluster.node_ids]

@@ -322,7 +322,7 @@ def held_groups(name: str, *members: DescribedMember, state: str = "Stable", **o
 
 
 def shown(*groups: HeldGroup, answered_ms: int = NOW_MS - 500, **changed: Any) -> Picture:
-    """Three partitions of tides, HW 100 in the first two; nobody leads the third."""
+    """Three partitions of tides, HW 100 in the first two; the third has no leader."""
     looks = {1: NodeLook(answered_ms=NOW_MS, led={tp(index): led({1: 100}, hw=100) for index in (0, 1)})}
     topic = topic_of(partition(0), partition(1), partition(2, leader=None))
     of_groups = {NodeId(2): GroupLook(answered_ms=answered_ms, groups=groups, **changed)}
@@ -401,7 +401,7 @@ async def test_the_list_shows_state_members_and_total_lag() -> None:
 
 
 async def test_the_page_of_a_group_shows_members_and_partitions() -> None:
-    """Each partition with its offset, HW, lag and reader; nobody reads what no member has."""
+    """Each partition with its offset, HW, lag and reader; a partition without a member has no reader."""
     asked = member("m1", 0, revoking=(TopicPartition("tides", 1),), instance_id="till-7")
     text = words(
         _html(shown(held_groups("readers", asked, state="Reconciling", p0=90, p1=80, p2=7)), "/groups/readers")

@@ -110,7 +110,7 @@ def test_each_member_of_etcd_is_named_once() -> None:
     ],
 )
 def test_a_misspelled_command_is_named(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Somebody who has lost a store gets the nearest command, and not the list of all settings."""
+    """An operator who has lost a store gets the nearest command, and not the list of all settings."""
     with pytest.raises(SystemExit) as ended:
         main(words)
 

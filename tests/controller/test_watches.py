@@ -361,7 +361,7 @@ async def test_a_failure_ends_the_question(effect: Any, failure: Exception, even
 
 
 async def test_a_campaign_whose_winner_is_gone_again_has_no_answer() -> None:
-    """Without a holder nobody lost to anybody: it is asked again like any question without an answer."""
+    """Without a holder the key was not lost to another: it is asked again like any question without an answer."""
     found = await events_after(OneAnswer(VIEW._replace(holder=None)), performing(CAMPAIGN))
 
     assert found == [events.Unanswered(NOW_MS, 1)]

@@ -186,7 +186,7 @@ async def test_a_time_out_frees_the_readers(tmp_path: Path) -> None:
 
 
 async def test_batches_that_are_of_no_transaction_are_refused(tmp_path: Path) -> None:
-    """Weak acks, no transactional id, an id that nobody has, a plain batch of a producer whose transaction is open, an
+    """Weak acks, no transactional id, an unknown id, a plain batch of a producer whose transaction is open, an
     old epoch: each by its own number, and none of it is ever read."""
     async with (
         running_nodes(_controller(), tmp_path, (1, 2)) as nodes,
@@ -316,7 +316,7 @@ async def test_what_is_wrong_with_one_transaction_is_its_own_answer(one_node: An
 
 
 async def test_refusals_of_a_coordinator_are_in_the_answers(one_node: Any) -> None:
-    """A time-out above the maximum, an id that nobody has, a partition of a topic that is not there: each by its own
+    """A time-out above the maximum, an unknown id, a partition of a topic that is not there: each by its own
     number, in the answer."""
     too_long = await one_node.InitProducerId(INIT(transactional_id=ID, transaction_timeout_ms=900_001), timeout=5)
     unknown = await _state(one_node)

@@ -171,7 +171,7 @@ async def test_what_no_producer_can_mean_is_refused_here(
     assert words in refusal.message
 
 
-# What administrators see of transactions on real nodes, and how they end one that nobody ends.
+# What administrators see of transactions on real nodes, and how they end one that stays open.
 
 
 STATE_ID = "5d0f3a52-0c0e-4d53-8a55-3f1f0a8f8a02"

@@ -1,4 +1,4 @@
-"""The controllers' store against three real members of etcd: what one writes, another reads, and nobody else writes."""
+"""The controllers' store against three real members of etcd: what one writes, another reads, and no other writes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Controller:
         self._following: asyncio.Task[None] | None = None
 
     async def win(self) -> None:
-        """Take the key, which nobody has."""
+        """Take the key, which is free."""
         self.lease = await self.store.grant(LEASE_MS)
         token = await self.store.campaign(self.lease, self.presence)
         assert isinstance(token, int)

@@ -67,7 +67,7 @@ async def _fill(etcd: Etcd) -> None:
 async def test_without_space_nothing_is_decided_until_there_is_some(
     small: Members, client: Etcd, tmp_path: Path
 ) -> None:
-    """NOSPACE closes the doors with its own reason; nobody takes over; the printed remedy opens them again (C16)."""
+    """NOSPACE closes the doors with its own reason; no other takes over; the printed remedy opens them again (C16)."""
     async with several(small, tmp_path, "c1", "c2") as cluster:
         active = await cluster.active()
         standby = cluster.running["c2"].reigning

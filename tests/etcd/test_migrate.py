@@ -310,7 +310,7 @@ async def _register(process: SeveralProcess, proof: PositionProof | None = None)
 
 
 async def test_a_backup_of_the_end_serves_on(members: Members, tmp_path: Path) -> None:
-    """Nothing was decided since, so nobody has seen more, and the next reign continues that history."""
+    """Nothing was decided since, so no process has seen more, and the next reign continues that history."""
     async with several(members, tmp_path, "c1") as group:
         before = (await group.active()).driver.core.state
         await group.stop("c1")

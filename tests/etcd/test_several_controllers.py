@@ -81,7 +81,7 @@ async def test_a_request_repeated_at_the_successor_is_not_done_twice(members: Me
 
 
 async def test_an_admin_does_not_notice_a_hand_over(members: Members, tmp_path: Path) -> None:
-    """A topic that is asked for while nobody decides is created once somebody does (C32)."""
+    """A topic that is asked for while no controller decides is created once one does (C32)."""
     async with several(members, tmp_path, "c1", "c2") as cluster:
         first = await cluster.active()
         async with stub_of(first) as stub:

@@ -109,7 +109,7 @@ def test_a_file_is_there_before_its_manifest_and_both_before_anything_goes(tmp_p
 
 
 def test_files_that_contradict_each_other_are_not_compacted(tmp_path: Path) -> None:
-    """Two rows of one emitter with one number are equal, or one of them is wrong and nobody knows which."""
+    """Two rows of one emitter with one number are equal, or one of them is wrong and it is not known which."""
     export(tmp_path, [row("EPOCH_START", 1)])
     export(tmp_path, [row("EPOCH_START", 1), row("LEADER_CHANGE", 2)])
     export(tmp_path, [row("LEADER_CHANGE", 1), *(row("EPOCH_START", seq) for seq in (2, 3))])

@@ -23,7 +23,7 @@ from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 
 FETCHES, PRODUCES, TOO_MANY = 2_000, 1_000, 50
 WAIT_MS = 60_000
-"""How long they would wait: nobody in this cluster ever fetches as node 2, so nothing is committed."""
+"""How long they would wait: no process in this cluster ever fetches as node 2, so nothing is committed."""
 BATCH_BYTES = 32 << 10
 MIB = 1 << 20
 DEADLINE_S = 30

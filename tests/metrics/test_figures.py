@@ -180,7 +180,7 @@ def test_a_group_that_is_repeated_has_not_rebalanced(seen: Counted) -> None:
 
 
 def test_a_shard_that_is_led_elsewhere_is_forgotten(seen: Counted) -> None:
-    """A rebalance that goes on elsewhere is nobody's here."""
+    """A rebalance that goes on elsewhere does not count here."""
     for member_id in ("m1", "m2"):
         seen.groups.join(member_id, "foo")
     seen.count(after_ms=1_000)

@@ -186,7 +186,7 @@ def test_a_control_batch_of_another_length_is_refused() -> None:
 
 
 def test_a_marker_without_a_producer_is_refused() -> None:
-    """It would end nobody's transaction."""
+    """It would end no transaction."""
     view = sample()
 
     with pytest.raises(Refused, match="names no producer"):

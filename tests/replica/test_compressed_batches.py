@@ -164,7 +164,7 @@ async def test_a_batch_that_counts_more_records_than_it_can_hold_is_refused(tmp_
 
 
 async def test_an_honest_batch_is_not_expanded_for_its_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as the compressed bytes alone could hold the records, nobody waits for a decompression."""
+    """As long as the compressed bytes alone could hold the records, no request waits for a decompression."""
     monkeypatch.setattr(compression, "expanded_bytes", lambda *given: pytest.fail("expanded"))
     rows = [NewRecord(None, random.Random(number).randbytes(100), 1) for number in range(50)]
     async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:

@@ -168,7 +168,7 @@ async def test_a_producer_of_another_cluster_gets_no_id() -> None:
 
 
 async def test_coordinators_take_from_the_same_blocks() -> None:
-    """A coordinator looks at the next id before it takes it; nobody else gets that one, and the next block is asked
+    """A coordinator looks at the next id before it takes it; no other gets that one, and the next block is asked
     for in time (X4)."""
     blocks = Blocks()
     async with node(blocks) as ids:

@@ -291,7 +291,7 @@ def test_ports_far_enough_apart_are_taken(tmp_path: Path) -> None:
 
 
 def test_the_directory_of_one_node_is_refused(tmp_path: Path) -> None:
-    """What one node wrote would lie beside the workers, and nobody would serve it."""
+    """What one node wrote would lie beside the workers, and no process would serve it."""
     hold_a_node(tmp_path / "data")
 
     with pytest.raises(WorkersWrong, match="is the directory of one node"):

@@ -302,7 +302,7 @@ async def _asked_after(*refusals: Refusal) -> list[Endpoint]:
 
 
 async def test_whom_a_standby_names_is_asked_once() -> None:
-    """C31: if the named one does not decide either, the list goes on, and two that name each other hold nobody."""
+    """C31: if the named one does not decide, the list goes on, and two that name each other hold up no caller."""
     lost = Refusal(ErrorCode.NETWORK_EXCEPTION, "gone")
 
     assert await _asked_after(_hint(ACTIVE, 5), _hint(NEXT, 5), _hint(ACTIVE, 5), lost) == [ACTIVE, B, ACTIVE, A]

@@ -178,7 +178,7 @@ def _holds_no_secret(directory: Path, of_proofs: str) -> None:
 
 
 async def test_a_refused_call_is_told_once_and_an_allowed_one_is_not(tmp_path: Path) -> None:
-    """Every method that rules can allow, by its name: whoever is refused leaves one event, and a list that leaves out
+    """Every method that rules can allow, by its name: a refused caller leaves one event, and a list that leaves out
     what may not be known leaves none; so do an administrator's reads, records and commits."""
     expected: Counter[str] = Counter()
     async with secured_cluster(tmp_path, (1,), authorization="acl") as cluster, AsyncExitStack() as stack:
@@ -273,7 +273,7 @@ async def test_a_hand_over_is_told_of_whom_and_to_whom() -> None:
 
 
 async def test_a_deletion_that_its_caller_gave_up_is_told_and_a_failed_one_is_not() -> None:
-    """Nobody deletes without a trace by cancelling the call; one that was refused as a whole changed nothing."""
+    """Cancelling the call does not hide a deletion; one that was refused as a whole changed nothing."""
     request = leader_pb.DeleteRecordsRequest(topics=[{"name": "t", "partitions": [{"partition_index": 0}]}])
     (given_up,) = await _audited("LeaderService/DeleteRecords", asyncio.CancelledError(), request)
     failed = await _audited("LeaderService/DeleteRecords", ValueError(), request)

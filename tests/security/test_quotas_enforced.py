@@ -194,7 +194,7 @@ async def test_a_fetch_beyond_the_rate_is_answered_without_records(tmp_path: Pat
 
 
 async def test_an_obedient_producer_and_consumer_meet_no_mute(tmp_path: Path) -> None:
-    """Records of several bursts arrive, each once; whoever waits as long as it was told never waits at the node."""
+    """Records of several bursts arrive, each once; a client that waits as long as asked never waits at the node."""
     async with _held(tmp_path) as held:
         for key in (PRODUCE, CONSUME):
             await held.set(key, 20_000)

@@ -52,7 +52,7 @@ def test_what_was_appended_is_read_in_order(tmp_path) -> None:
 
 
 def test_a_torn_end_is_dropped_silently_at_every_byte(tmp_path) -> None:
-    """Of a last frame that was not written in full, nobody was informed."""
+    """A last frame that was not written in full was never reported as saved."""
     written(tmp_path, [b"first", b"second"]).close()
     path = tmp_path / JOURNAL_NAMES[0]
     content = path.read_bytes()

@@ -478,7 +478,7 @@ async def test_a_connection_that_is_cancelled_as_it_is_made_is_over() -> None:
 
 
 async def test_a_status_before_the_end_of_the_requests_is_followed_by_a_reset() -> None:
-    """The caller need not send what nobody reads: RST_STREAM with NO_ERROR comes after the trailers."""
+    """The caller need not send what is not read: RST_STREAM with NO_ERROR comes after the trailers."""
     async with served() as port, connected(port, call(path=b"/it/None", flags=END_HEADERS)) as peer:
         status = await peer.status(1)
         reset = await peer.until(RST)

@@ -137,7 +137,7 @@ def planned(spark: SparkSession, root: Path) -> Iterator[Silver]:
 @pytest.mark.parametrize("name", ALL)
 def test_only_statistics_of_samples_read_samples(name: str, planned: Silver) -> None:
     """The files that a plan would scan, without caches."""
-    # For this test alone: other sessions' tables, made meanwhile, would be of rows that nobody noted.
+    # For this test alone: other sessions' tables, made meanwhile, would be of rows that were not noted.
     with kept_as_plans():
         read = datasets(result(ALL[name], planned, SCOPE))
 

@@ -22,7 +22,7 @@ NO_WRITE = "client/* DENY WRITE topic LITERAL pay"
 
 
 def test_refusals_are_counted_by_principal_and_rule(histories: Any) -> None:
-    """A change is no refusal; what is of nobody in particular is counted as such, and a window without any has 0."""
+    """A change is no refusal; what has no principal is counted as such, and a window without any has 0."""
     rows = histories.rows("s29", "refusals")
     counts = {(row.principal, row.rule): (row.refusals, row.methods) for row in rows}
     by_window = histories.rows("s29", "refusals", step_ms=20_000)
@@ -42,7 +42,7 @@ def test_refusals_are_counted_by_principal_and_rule(histories: Any) -> None:
 
 
 def test_they_are_in_the_controllers_time(histories: Any) -> None:
-    """Node 1 is 2 s ahead, so that what it wrote at 12 s was at 10 s; before, the count is 0 and of nobody."""
+    """Node 1 is 2 s ahead, so that what it wrote at 12 s was at 10 s; before, the count is 0, without a principal."""
     rows = histories.rows("s29", "refusals", step_ms=10_000)
     counts = sorted((row.window_start // 1_000_000, row.refusals) for row in rows)
 
@@ -50,7 +50,7 @@ def test_they_are_in_the_controllers_time(histories: Any) -> None:
 
 
 def test_an_export_from_before_the_audit_has_no_refusals(spark: SparkSession, tmp_path: Path) -> None:
-    """Files without its columns are read: of a time that is known, nobody was refused anything."""
+    """Files without its columns are read: in a time that is known, no caller was refused anything."""
     said = history_rows((HISTORIES / "refusals.jsonl").read_text(encoding="utf-8"))
     blank = dict.fromkeys(column.name for column in COLUMNS)
     for path in write_export(tmp_path, [blank | row for row in said if row["event_type"] != "AUDIT"]):

@@ -146,7 +146,7 @@ def test_the_slowest_member_is_the_one_that_changed_last(histories: Any) -> None
 
 
 def test_a_start_or_an_end_that_was_not_seen_makes_no_length(histories: Any) -> None:
-    """What was going on at the first event, and what a lost event ended, are unfinished; nobody was seen to be slow."""
+    """What was going on at the first event, and what a lost event ended, are unfinished; no member was seen slow."""
     row = histories.rows("s23", "rebalances")[0]
 
     assert (row.group_id, row.rebalances, row.unfinished, row.total_us) == ("late", 1, 2, 8 * S)
@@ -163,7 +163,7 @@ def test_a_zombie_ends_no_rebalance(histories: Any) -> None:
 
 
 def test_a_group_that_is_stable_at_once_did_not_rebalance(histories: Any) -> None:
-    """One member that got everything in the step in which it joined waited for nobody."""
+    """One member that got everything in the step in which it joined waited for no other."""
     groups = {row.group_id for row in histories.rows("s23", "rebalances", grouping=Grouping.CLUSTER)}
 
     assert groups == {"late", "orders"}
@@ -192,7 +192,7 @@ def test_a_member_is_stuck_while_it_has_the_partition(histories: Any) -> None:
 
 
 def test_a_lag_that_does_not_grow_is_nobodys_fault(histories: Any) -> None:
-    """Ten records behind for four minutes, and nothing was written: known, and nobody stuck."""
+    """Ten records behind for four minutes, and nothing was written: known, and no member stuck."""
     row = histories.rows("s24", "stuck", end_ms=240_000)[2]
 
     assert (row.partition, row.group_id, row.member_id) == (1, "orders", None)
@@ -215,7 +215,7 @@ def test_a_member_whose_assignment_is_repeated_is_known_to_have_it(histories: An
     assert (row.grew_records, row.lag_records) == (50, 60)
 
 
-# S25: commits that were refused, and partitions that nobody had.
+# S25: commits that were refused, and partitions that no member had.
 
 
 def test_refusals_are_counted_by_error(histories: Any) -> None:
@@ -237,7 +237,7 @@ def test_a_partition_that_is_asked_back_has_no_owner(histories: Any) -> None:
 
 
 def test_a_group_without_members_misses_no_owner(histories: Any) -> None:
-    """Nobody reads, because nobody is there: an ordinary end of a group, which committed nothing either."""
+    """No member reads, because none is left: an ordinary end of a group, which committed nothing either."""
     row = histories.rows("s25", "rebalances")[1]
 
     assert (row.partition, row.group_id) == (0, "batch")

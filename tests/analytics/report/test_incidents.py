@@ -128,7 +128,7 @@ def test_what_may_have_lost_records_comes_first() -> None:
 
 
 def test_a_stall_that_a_culprit_held_up_is_in_its_incident() -> None:
-    """Node 1 is in trouble and holds up another partition, from which nobody removes it: no row of its own."""
+    """Node 1 is in trouble and holds up another partition, from which it is not removed: no row of its own."""
     other = replace(stall(1_500, 3_000), partition=5, blockers=(1,))
     (incident,) = incidents_of(replace(material(events=failover()), stalls=(other,)))
 

@@ -69,7 +69,7 @@ def test_a_new_leader_and_a_picture_tell_of_the_move() -> None:
 
 
 def test_the_end_of_a_move_is_explained_by_the_move() -> None:
-    """The ISR lost 1 and 2, and 4 leads, because the move completed; nobody has to know how far 1 and 2 had come."""
+    """The ISR lost 1 and 2, and 4 leads, because the move completed; how far 1 and 2 had come need not be known."""
     chain = explain(_moved(), 10)
     moves = [(link.t_us - BEGIN_US, link.reported.rpartition(" ")[2]) for link in chain.links if link.name == "move"]
 
@@ -93,7 +93,7 @@ def test_a_move_is_no_incident() -> None:
 
 
 def test_the_replicas_of_a_state_are_the_original_ones_until_the_move_ends() -> None:
-    """Nobody is drawn as missing who is being added; behind a lost transition the next report counts again."""
+    """A replica that is being added is not drawn as missing; behind a lost transition the next report counts again."""
     found = states(_moved(), BEGIN_US + 30_000_000)
     lost = [*_moved()[:3], event("STATE_SNAPSHOT", 9_000, partition_epoch=10, new_isr=_NEW, replicas=_NEW)]
 

@@ -63,7 +63,7 @@ FULL = _material(
 
 
 def test_a_group_has_the_worst_of_its_partitions() -> None:
-    """Largest lags, sums of refusals over all partitions, and where somebody was stuck or nobody was."""
+    """Largest lags, sums of refusals over all partitions, and where a member was stuck or none was."""
     line = group_lines(FULL)[1]
 
     assert line == GroupLine(
@@ -88,7 +88,7 @@ def test_what_is_not_known_is_a_dash_and_a_bound_is_called_one() -> None:
 
 
 def test_known_and_nothing_happened_is_none() -> None:
-    """A group in which nobody was stuck, everything was owned and every commit was taken."""
+    """A group in which no member was stuck, everything was owned and every commit was taken."""
     calm = _material(
         s24=[{"group_id": "g", "member_id": None, "episodes": 0, "longest_us": None}],
         s25=[{"group_id": "g", "refused": 0, "refused_by_error": None, "unowned": 0, "unowned_longest_us": None}],

@@ -207,7 +207,7 @@ def test_a_controller_that_woke_up_replaced_opens_no_span() -> None:
 
 
 def test_a_hand_over_is_named_and_an_open_span_has_no_end() -> None:
-    """Nobody decides yet: that is said, and no time is made up."""
+    """No controller decides yet: that is said, and no time is made up."""
     events = [_reign("begin", 0, 5), _reign("end", 2_000, 5, "hand_over")]
 
     assert _spans(events) == [(2_000, None, "controller c1 handed over")]
@@ -262,7 +262,7 @@ def test_a_silence_of_kafkas_controllers_is_a_span() -> None:
 
 
 def test_a_shrink_that_waited_for_a_decision_names_the_span() -> None:
-    """Proposed at 11 s, granted at 30 s: in between nobody could decide it."""
+    """Proposed at 11 s, granted at 30 s: in between no controller could decide it."""
     reported = [
         event("ALTER_PARTITION", 11_000, plane="data", node=1, partition_epoch=4, phase="proposed",
               expected_partition_epoch=4, proposed_isr=[1, 2]),
@@ -314,7 +314,7 @@ def test_between_two_decisions_both_are_named_and_the_nearer_one_is_explained() 
 
 
 def test_what_no_decision_says_is_not_known() -> None:
-    """Without a change of leader nobody says who led, and without a decision there is none to explain."""
+    """Without a change of leader it is not known who led, and without a decision there is none to explain."""
     shrink = event("ISR_CHANGE", 2_000, partition_epoch=1, old_isr=[1, 2], new_isr=[1], cause="lag")
     lost = event("LEADER_CHANGE", 2_000, partition_epoch=1, old_leader=1, new_leader=-1, reason="node_fenced")
 

@@ -212,7 +212,7 @@ def test_a_cluster_is_named_by_its_folder_and_not_by_the_way_to_it(
 def test_a_file_that_was_not_compared_is_never_called_changed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where Spark gives files other names nothing is said against them, and nobody is to remove them."""
+    """Where Spark gives files other names nothing is said against them, and they need not be removed."""
     files = find_exports(spark, [str(_export(tmp_path))])
     names = iter(("as it was asked for", "as Spark calls it"))
     monkeypatch.setattr("strandline_analytics.sources.inspection._plain", lambda uri: next(names))

@@ -141,7 +141,7 @@ def test_a_commit_of_delta_is_a_transaction_of_its_writer() -> None:
 
 
 def test_an_hour_with_rows_of_two_inputs_is_not_known() -> None:
-    """Somebody else wrote some of them, so that the hour is written again."""
+    """Another run wrote some of them, so that the hour is written again."""
     one, other = (ResultEntry(input_manifest_hash=own, rows=3) for own in "ab")
     north, south = ("s10", "north", 7), ("s10", "south", 7)
 
