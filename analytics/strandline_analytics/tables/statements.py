@@ -239,7 +239,8 @@ def set_up(
             raise
         raise NoRuntime(
             f"--format {kind.value}: this session has no runtime or catalog for it "
-            f"({said[max(said.find('['), 0) :]}). Give both to spark-submit, by --packages and --conf; these pairs work: {pairs()}"
+            f"({said[max(said.find('['), 0) :]}). Give both to spark-submit, by --packages and --conf; these pairs "
+            f"work: {pairs()}"
         ) from error
     for table, (_, columns) in tables.items():
         added = add_columns(table, columns, _columns_of(spark, table))
