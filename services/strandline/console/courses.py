@@ -1,4 +1,4 @@
-"""How much of the past is kept for the lanes: the newest looks at a bounded number of partitions.
+"""Keeps the recent past for the lanes: the newest samples of a bounded number of partitions.
 
 Invariant: memory is bounded by ``most_partitions`` times ``most_samples``; the partitions that were looked at or in
 trouble last stay, the others are dropped first.
@@ -46,7 +46,7 @@ class Courses:
         self._kept: OrderedDict[TopicPartition, deque[Sample]] = OrderedDict()
 
     def follow(self, tp: TopicPartition) -> None:
-        """Keep this partition's samples from now on; who was followed longest ago gives way."""
+        """Keep this partition's samples from now on; the partition that was followed longest ago is dropped for it."""
         if tp not in self._kept:
             self._kept[tp] = deque(maxlen=self._most_samples)
         self._kept.move_to_end(tp)
@@ -63,12 +63,12 @@ class Courses:
             self._kept[row.tp].append(_sample(row, now_ms))
 
     def of(self, tp: TopicPartition) -> tuple[Sample, ...]:
-        """What is kept of a partition, the oldest first."""
+        """The samples kept of a partition, the oldest first."""
         return tuple(self._kept.get(tp, ()))
 
 
 def _point(chip: Chip) -> ReplicaPoint:
-    """Its own word where it answers; else where its leader last knew it, and no HW."""
+    """The position that the replica reports; if it does not answer, the one its leader last knew, without HW."""
     return ReplicaPoint(chip.leo if chip.own_leo is None else chip.own_leo, chip.own_hw, chip.state)
 
 
@@ -83,12 +83,12 @@ def _sample(row: PartitionRow, now_ms: int) -> Sample:
 
 
 # ---- transitions
-# What the console calls a transition, by comparing what the controller sent before and after.
+# Finds transitions by comparing the states that the controller sent before and after.
 #
-# The public API returns states, not causes. So a transition here has what was *seen* beside it, for instance that the
+# The public API returns states, not causes. So a transition here comes with what was *seen* then, for instance that the
 # removed replica's last fetch was old; the cause itself is in the analytics report.
 #
-# Invariant: memory is bounded; epochs that were skipped between two states are shown as not seen, never made up.
+# Invariant: memory is bounded; epochs that were skipped between two states are shown as not seen, never invented.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,17 +105,17 @@ class Transition:
 
 
 class Transitions:
-    """The newest transitions since the console watches."""
+    """The newest transitions since the console started to watch."""
 
     def __init__(self, most: int) -> None:
         self._kept: deque[Transition] = deque(maxlen=most)
 
     def add(self, found: Iterable[Transition]) -> None:
-        """Remember, and forget the oldest beyond the bound."""
+        """Add transitions, and drop the oldest beyond the bound."""
         self._kept.extend(found)
 
     def newest(self, most: int, tp: TopicPartition | None = None) -> list[Transition]:
-        """The newest first; of one partition if ``tp`` is given."""
+        """The transitions, the newest first; only those of one partition if ``tp`` is given."""
         found: list[Transition] = []
         for transition in reversed(self._kept):
             if len(found) == most:
@@ -126,7 +126,7 @@ class Transitions:
 
 
 def transitions_between(before: Picture, after: MetadataImage, wall_ms: int) -> Iterator[Transition]:
-    """What changed from a picture to the next state of the controller; the first state is no change."""
+    """The transitions from a picture to the next state of the controller; none for the first state."""
     known = before.image
     if known is None or known is after:
         return
@@ -175,7 +175,7 @@ def _of_partition(
         yield Transition(at_wall_ms=wall_ms, kind="leader", sentence=said, topic=topic, tp=now.tp)
     if bool(was.original) != bool(now.original):
         yield Transition(at_wall_ms=wall_ms, kind="move", sentence=_move_text(was, now), topic=topic, tp=now.tp)
-    # Of those that are not replicas any more the move says why.
+    # Nodes that are no longer replicas are left out: the move is the reason.
     gone = [node_id for node_id in was.isr if node_id not in now.isr and node_id in now.replicas]
     come = [node_id for node_id in now.isr if node_id not in was.isr]
     if {*was.isr} != {*now.isr}:

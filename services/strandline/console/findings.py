@@ -1,4 +1,4 @@
-"""What is wrong now, how it is said, and what to do about it.
+"""Finds what is wrong now, and words it together with a remedy.
 
 Pure: a `Picture` and its rows in, findings out, worst first. Invariant: a healthy cluster has none; what is merely
 worth knowing is a note and leaves the cluster healthy.
@@ -16,11 +16,11 @@ from strandline.core.types import NodeId
 from strandline.units import age_text, count_of, listed
 
 CONTROLLER_SILENT_AFTER_MS = 6_000
-"""Three missed signs of life of the default heartbeat interval; a failed question says so earlier."""
+"""Three missed signs of life at the default heartbeat interval; a failed request shows it earlier."""
 
 
 class Tone(StrEnum):
-    """How bad; also the class the page's colours go by."""
+    """How bad a finding is; also the CSS class for its colour."""
 
     BAD = "bad"
     WARN = "warn"
@@ -66,12 +66,12 @@ def what_is_wrong(picture: Picture, rows: Sequence[PartitionRow]) -> tuple[Findi
 
 
 def is_healthy(findings: Sequence[Finding]) -> bool:
-    """Whether nothing but notes is there."""
+    """Whether there are no findings other than notes."""
     return all(finding.tone is Tone.NOTE for finding in findings)
 
 
 def verdict(picture: Picture, findings: Sequence[Finding]) -> str:
-    """What is wrong in one line."""
+    """One line that sums up what is wrong."""
     wrong = [finding.short for finding in findings if finding.tone is not Tone.NOTE]
     if picture.image is None:
         return "Nothing is known yet: no controller has answered"

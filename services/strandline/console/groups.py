@@ -1,4 +1,4 @@
-"""Consumer groups: how the console learns of them, and the rows that its pages show of them.
+"""Consumer groups: asks the nodes for them, and makes the rows that the pages show.
 
 Invariant: what is not known is never shown as 0.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 # ---- group_looks
-# How the console learns of groups: each node is asked for those that it coordinates, with their members and offsets.
+# Asks each node for the groups that it coordinates, with their members and offsets.
 #
 # Invariant: at most one look at a node is under way; a node with many members and offsets is looked at less often, so
 # that it tells at most 1,000 of them a second; a node that does not answer keeps its last answer on the page, with its
@@ -42,7 +42,7 @@ _MS_PER_ROW = 1
 
 
 class GroupLooks:
-    """Looks at the groups of each node; ``tell`` gets what was seen."""
+    """Looks at the groups of each node; ``tell`` is called with the result."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class GroupLooks:
     async def _offsets(
         self, cluster: Cluster, stub: GroupServiceAsyncStub, names: Iterable[str]
     ) -> dict[str, Mapping[TopicPartition, int]]:
-        # Without require_stable: what the coordinator holds, also while it cannot commit.
+        # Without require_stable: the offsets that the coordinator holds, even while it cannot commit.
         asked = [pb.OffsetFetchGroup(group_id=name) for name in names]
         request = pb.OffsetFetchRequest(cluster_id=cluster.cluster_id, groups=asked)
         answer = await cluster.ask(stub.OffsetFetch, request, deadline_ms=self._deadline_ms)
@@ -126,7 +126,7 @@ class GroupLooks:
 
 
 # ---- group_rows
-# Groups as the pages show them: how far each is behind, who reads what, who is late.
+# Groups as the pages show them: the lag of each, the partitions of each member, late members.
 #
 # Pure: a `Picture` and its partitions in, rows out. Invariant: a lag is a high watermark that was measured minus an
 # offset that is committed; where one of them is not known there is no lag, and it is never shown as 0.
@@ -146,7 +146,7 @@ class GroupPartition(NamedTuple):
     hw: int | None
     lag: int | None
     readers: tuple[str, ...]
-    """Members that have it; several would be a defect, and are shown."""
+    """Members to which it is assigned; more than one would be a defect, and all are shown."""
     is_revoking: bool
     """Whether its reader was asked to give it up."""
     has_page: bool
@@ -158,9 +158,9 @@ class MemberRow(NamedTuple):
     member: DescribedMember
     heartbeat_age_ms: int | None
     is_late: bool
-    """Half of its session is over without a heartbeat."""
+    """Whether half of its session timeout has passed without a heartbeat."""
     lag: int
-    """Of what it has, as far as known."""
+    """Sum of the known lags of its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,23 +177,23 @@ class GroupRow:
 
     @property
     def name(self) -> str:
-        """Its id."""
+        """The group's id."""
         return self.held.described.group_id
 
     @property
     def lag(self) -> int | None:
-        """The known lags together; None: none is known."""
+        """The sum of the known lags; None if none is known."""
         known = [one.lag for one in self.partitions if one.lag is not None]
         return sum(known) if known else None
 
     @property
     def unmeasured(self) -> int:
-        """Partitions whose lag is not known."""
+        """The number of partitions whose lag is not known."""
         return sum(one.lag is None for one in self.partitions)
 
     @property
     def revoking(self) -> int:
-        """Partitions that members were asked to give up."""
+        """The number of partitions that members were asked to give up."""
         return sum(len(row.member.revoking) for row in self.members)
 
 

@@ -1,4 +1,4 @@
-"""How the lanes of a partition are drawn: one per replica, with LEO, HW and state over the last two minutes.
+"""Draws the lanes of a partition: one per replica, with LEO, HW and state over the last two minutes.
 
 Pure: samples in, shapes out; the template only writes them down. Invariant: all lanes share one time axis and one
 scale of offsets; where nothing was measured there is a gap, not a line.
@@ -20,7 +20,7 @@ WIDTH, CURVES, STRIP = 600, 52, 10
 HEIGHT = CURVES + STRIP + 2
 _MARGIN = 4
 _GAP_MS = 5_000
-"""A longer silence between two looks is a gap."""
+"""A longer time between two samples is drawn as a gap."""
 
 
 class Span(NamedTuple):

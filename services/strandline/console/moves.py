@@ -15,7 +15,7 @@ from strandline.core.messages import PartitionImage
 from strandline.core.types import NodeId
 
 MOST_ROWS = 200
-"""Moves that the page shows."""
+"""The most moves that the page shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class MoveRow:
 
     @property
     def percent(self) -> int | None:
-        """How much is copied; a move without anything to copy has copied all of it."""
+        """The percentage that is copied, 100 if there is nothing to copy; None if not known."""
         if self.copied_bytes is None or self.total_bytes is None:
             return None
         return 100 * self.copied_bytes // self.total_bytes if self.total_bytes else 100
@@ -70,5 +70,5 @@ def _copied(row: PartitionRow) -> int | None:
 
 
 def _lag_bytes(chip: Chip, size: int) -> int:
-    # One that has not fetched in this epoch may hold nothing.
+    # A replica that has not fetched in this epoch may hold nothing.
     return size if chip.lag_bytes is None else chip.lag_bytes

@@ -15,22 +15,22 @@ from strandline.core.messages import NodeImage, PartitionImage
 from strandline.core.types import NodeId, Offset, TopicPartition
 
 SILENT_AFTER_MS = 2_000
-"""A node that has not answered for so long is called silent: two looks failed."""
+"""A node that has not answered for this long is shown as silent: two looks failed."""
 
 
 class ReplicaStanding(StrEnum):
-    """What a replica is to its partition; the words appear on the page beside the colours."""
+    """The state of a replica in its partition; the words appear on the page next to the colours."""
 
     LEADER = "leader"
     MEMBER = "in sync"
     JOINING = "joining"
-    """Not in the ISR, its node lives and answers: it catches up."""
+    """Not in the ISR, but its node is alive and answers: it is catching up."""
     SILENT = "silent"
     """Not in the ISR, its node is not fenced but does not answer the console."""
     DOWN = "down"
     """Not in the ISR, its node is fenced."""
     FAILED = "failed"
-    """Its node gave it up until the next leader epoch, and says why."""
+    """Its node gave it up until the next leader epoch, and reports the reason."""
     OBSERVER = "observer"
 
     @property
@@ -47,7 +47,7 @@ IN_WORDS = {
     ReplicaStanding.DOWN: "out of the ISR, its node is fenced",
     ReplicaStanding.FAILED: "given up by its own node until the next leader epoch",
 }
-"""What the legend says."""
+"""The texts of the legend."""
 
 
 class Rank(IntEnum):
@@ -75,11 +75,11 @@ class Chip:
     lag_records: int | None
     lag_bytes: int | None
     behind_ms: int | None
-    """Since it was last caught up with its leader."""
+    """Time since it was last caught up with its leader, in ms."""
     last_fetch_age_ms: int | None
     reason: str = ""
     is_adding: bool = False
-    """A move that has not ended adds it."""
+    """Whether a move that has not ended is adding it."""
 
     @property
     def is_out(self) -> bool:
@@ -106,11 +106,11 @@ class PartitionRow:
     hw: Offset | None
     lso: Offset | None
     open_producer_id: int | None
-    """Whose transaction has been open for longest."""
+    """The producer whose transaction has been open longest."""
     leo: Offset | None
     size_bytes: int | None
     age_ms: int | None
-    """Of the leader's measurement; None: the present leader has reported none."""
+    """Age of the leader's measurement in ms; None: the present leader has reported none."""
 
     @property
     def name(self) -> str:

@@ -36,7 +36,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a page is made of. ``section`` is the entry of the navigation it belongs to."""
+    """The parts of a page. ``section`` is the entry of the navigation it belongs to."""
 
     title: str
     section: str
@@ -89,7 +89,7 @@ def _clock(wall_ms: int) -> str:
 
 
 # ---- site
-# Which pages there are and what each shows; the same function serves a whole page and its live parts.
+# The pages and their content; the same function serves a whole page and its live parts.
 #
 # Invariant: making a page asks no node; everything on it is in the picture that all browsers share.
 
@@ -119,13 +119,13 @@ class Site:
         self._grouped: tuple[SeenPicture, tuple[GroupRow, ...]] | None = None
 
     def seen(self, version: int) -> SeenPicture:
-        """The picture of this version; the same one for all browsers."""
+        """The picture of this version; all browsers share it."""
         if self._seen is None or self._seen.version != version:
             self._seen = see(version, self._watching.picture)
         return self._seen
 
     def page(self, path: str, query: Mapping[str, str], seen: SeenPicture, form: Form | None = None) -> Page:
-        """The page at a path; one that says so if there is none."""
+        """The page at a path; if there is none, a page that says so."""
         words = [word for word in path.split("/") if word]
         if not words:
             return self._now(seen)
@@ -151,7 +151,7 @@ class Site:
         return self.lost(seen, "There is no such page.")
 
     def lost(self, seen: SeenPicture, said: str, status: int = 404) -> Page:
-        """A page that says what is not there, or not allowed."""
+        """A page that says what was not found or is not allowed."""
         title = {404: "Not found", 403: "Refused"}.get(status, "Refused")
         return self._made(title, "", seen, [Part(name="lost", live=False)], {"said": said}, status)
 
@@ -199,7 +199,7 @@ class Site:
         return self._made(row.name, "partitions", seen, parts, values)
 
     def _groups(self, seen: SeenPicture) -> tuple[GroupRow, ...]:
-        """The same ones for all browsers, as `seen`; made only when a page shows groups."""
+        """The groups, shared by all browsers like `seen`; made only when a page shows groups."""
         if self._grouped is None or self._grouped[0] is not seen:
             self._grouped = (seen, seen.groups())
         return self._grouped[1]

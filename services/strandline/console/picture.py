@@ -1,4 +1,4 @@
-"""What the console knows of a cluster at one moment: what the controller sent, and what each node said of itself.
+"""The console's knowledge of a cluster at one moment: the controller's state, and what each node reported of itself.
 
 Invariant: a picture is never changed, only replaced; every part of it knows how old it is, and what was never reported
 is None, never zero.
@@ -46,13 +46,13 @@ class LedPartition(NamedTuple):
     size_bytes: int
     replicas: tuple[RemoteReplica, ...]
     lso: Offset | None = None
-    """None from a release without transactions."""
+    """None if the node's release has no transactions."""
     open_producer_id: int | None = None
-    """Whose transaction has been open for longest; None where none is."""
+    """The producer whose transaction has been open longest; None if none is open."""
 
 
 class HeldReplica(NamedTuple):
-    """One replica as it sees itself; ``reason`` says why its state is `failed`, else it is empty."""
+    """One replica as it sees itself; ``reason`` is why its state is `failed`, otherwise empty."""
 
     leo: Offset
     hw: Offset
@@ -62,7 +62,7 @@ class HeldReplica(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLook:
-    """What one node answered last, when (monotonic ms), and why its newest look failed; empty: it did not."""
+    """A node's last answer, its time (monotonic ms), and why the newest look failed (empty: it did not fail)."""
 
     answered_ms: int | None = None
     failing_since_ms: int | None = None
@@ -92,29 +92,29 @@ class GroupLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerLook:
-    """When the controller was heard last (monotonic ms), and why the newest question failed; empty: it did not."""
+    """When the controller last answered (monotonic ms), and why the newest request failed (empty: it did not)."""
 
     heard_ms: int | None = None
     failing_since_ms: int | None = None
     failure: str = ""
     heartbeat_age_ms: Mapping[NodeId, int | None] = field(default_factory=_nothing)
     among: tuple[ControllerDescribed, ...] = ()
-    """Every controller of several; empty where there is one, or where none says."""
+    """All controllers if there are several; empty if there is one, or if none answers."""
 
     @property
     def active(self) -> ControllerDescribed | None:
-        """The one that decides."""
+        """The active controller, which decides; None if it is not known."""
         return next((one for one in self.among if one.is_active), None)
 
     @property
     def standbys(self) -> tuple[ControllerDescribed, ...]:
-        """Those that would take over, the nearest to the last decision first."""
+        """The controllers that could take over, the one with the least lag first."""
         others = (one for one in self.among if not one.is_active)
         return tuple(sorted(others, key=lambda one: (one.lag, one.controller_id)))
 
 
 class AuditLook(NamedTuple):
-    """The changes and refusals that one process reported last, or why it reported none."""
+    """The changes and refusals that one process last reported, or why it did not."""
 
     events: Sequence[state_event_pb2.StateEvent] = ()
     failure: str = ""
@@ -131,7 +131,7 @@ class Picture:
     looks: Mapping[NodeId, NodeLook] = field(default_factory=_nothing)
     groups: Mapping[NodeId, GroupLook] = field(default_factory=_nothing)
     audits: Mapping[str, AuditLook] = field(default_factory=_nothing)
-    """By the words for the process."""
+    """Keyed by the name of the process as shown on the page."""
 
     @property
     def age_ms(self) -> int | None:

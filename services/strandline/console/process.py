@@ -34,11 +34,11 @@ _log = structlog.get_logger("strandline.console")
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to `runtime.process`."""
+    """A server that leaves signals to `runtime.process`."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Capture no signals."""
         yield
 
 
@@ -117,7 +117,7 @@ def _config(settings: ConsoleSettings, web: Web) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
-        # Streams are bounded by themselves; this bounds all other requests that keep a connection.
+        # Streams have a bound of their own; this bounds all other requests that keep a connection.
         limit_concurrency=settings.max_browsers + 200,
         timeout_keep_alive=5,
         timeout_graceful_shutdown=max(1, settings.shutdown_deadline_ms // 1000),

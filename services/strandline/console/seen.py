@@ -1,4 +1,4 @@
-"""What pages are made from: one picture with its rows, findings and figures, computed once for all browsers.
+"""The data of the pages: one picture with its rows, findings and figures, computed once for all browsers.
 
 Invariant: all parts of one page, and all pages of one version, show the same picture.
 """
@@ -18,7 +18,7 @@ from strandline.core.types import NodeId
 from strandline.v1.state_event_pb2 import StateEvent
 
 MOST_AUDITED = 500
-"""Events that the page of the audit shows."""
+"""The most events that the audit page shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenPicture:
-    """A picture and what follows from it."""
+    """A picture and everything that is derived from it."""
 
     version: int
     picture: Picture
@@ -73,24 +73,24 @@ class SeenPicture:
 
     @property
     def wrong(self) -> tuple[Finding, ...]:
-        """Findings that are more than a note."""
+        """The findings that are more than a note."""
         return tuple(finding for finding in self.findings if finding.tone is not Tone.NOTE)
 
     @property
     def notes(self) -> tuple[Finding, ...]:
-        """What is merely worth knowing."""
+        """The findings that are only notes."""
         return tuple(finding for finding in self.findings if finding.tone is Tone.NOTE)
 
     @property
     def tone(self) -> str:
-        """Of the verdict: good, warn or bad."""
+        """The tone of the verdict: good, warn or bad."""
         if is_healthy(self.findings):
             return "good"
         return "bad" if any(finding.tone is Tone.BAD for finding in self.findings) else "warn"
 
     @property
     def verdict(self) -> str:
-        """What is wrong in one line."""
+        """One line that sums up what is wrong."""
         return verdict(self.picture, self.findings)
 
     def figures(self) -> Figures:
@@ -167,12 +167,12 @@ class SeenPicture:
         return sorted(found, key=lambda each: -each[1].ts_wall_us)[:MOST_AUDITED]
 
     def row(self, topic: str, index: int) -> PartitionRow | None:
-        """One partition."""
+        """The row of one partition; None if there is no such partition."""
         return next((row for row in self.rows if row.topic == topic and row.index == index), None)
 
 
 def see(version: int, picture: Picture) -> SeenPicture:
-    """What follows from a picture."""
+    """Derive the data of the pages from a picture."""
     rows = partition_rows(picture)
     return SeenPicture(version=version, picture=picture, rows=rows, findings=what_is_wrong(picture, rows))
 

@@ -1,4 +1,4 @@
-"""How a browser is kept up to date: server-sent events with the parts of its page that changed.
+"""Keeps browsers up to date: server-sent events with the parts of the page that changed.
 
 Invariant: nothing queues up for a browser. While it does not read, nothing is made for it; when it reads again it gets
 the newest state. One that does not read for too long is disconnected, and so are all at a stop.
@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from strandline.console.pages import Page, write_part
 
 # ---- pulse
-# When browsers are notified of something new: at once after a rest, and never more often than they can see.
+# Notifies browsers of changes: at once after a quiet time, and never more often than a user can see.
 #
 # Invariant: there is no queue. A waiting browser gets the newest version there is; what came in between is skipped.
 
@@ -31,11 +31,11 @@ class Pulse:
         self._next = asyncio.Event()
 
     def mark(self) -> None:
-        """Something changed."""
+        """Note that something changed."""
         self._dirty.set()
 
     async def run(self) -> None:
-        """Give out versions until cancelled."""
+        """Publish new versions until cancelled."""
         while True:
             await self._dirty.wait()
             self._dirty.clear()
@@ -61,7 +61,7 @@ _HEADERS = [
 
 
 class TooManyBrowsers(Exception):
-    """No further page is kept live."""
+    """Raised when no further page can be kept live."""
 
 
 class Streams:
@@ -75,7 +75,7 @@ class Streams:
 
     @property
     def open(self) -> int:
-        """How many browsers are kept up to date now."""
+        """The number of open streams."""
         return self._open
 
     def stop(self) -> None:
@@ -134,7 +134,7 @@ async def _gone(receive: Receive) -> None:
 
 
 async def _send(send: Send, body: bytes, *, begin: bool = False, more: bool = True) -> bool:
-    """Hand over a piece; False when the browser did not take it in time."""
+    """Send a piece; returns False if the browser did not take it in time."""
     try:
         async with asyncio.timeout(SEND_DEADLINE_S):
             if begin:
@@ -147,14 +147,14 @@ async def _send(send: Send, body: bytes, *, begin: bool = False, more: bool = Tr
 
 
 class LiveResponse:
-    """A response that is a stream; refuses with 503 where there are too many."""
+    """A response that is a stream; refuses with 503 if there are too many."""
 
     def __init__(self, streams: Streams, make: Callable[[int], Page]) -> None:
         self._streams = streams
         self._make = make
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve it."""
+        """Serve the stream."""
         try:
             await self._streams.serve(self._make, receive, send)
         except TooManyBrowsers:

@@ -1,4 +1,4 @@
-"""Which partitions the table shows: what is filtered, in which order, which page of it.
+"""Selects the partitions that the table shows: filter, order and page.
 
 Pure. Invariant: a query that makes no sense is answered with the default, never with an error; the number of rows on
 a page is bounded whatever is asked.
@@ -37,7 +37,7 @@ SORTED: dict[str, tuple[str, Callable[[PartitionRow], tuple[object, ...]]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What is asked of the table."""
+    """The filter, order and page that a browser asks for."""
 
     words: str = ""
     topic: str = ""
@@ -59,7 +59,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePage:
-    """One page of what was asked."""
+    """One page of the selected rows."""
 
     query: Query
     rows: tuple[PartitionRow, ...]

@@ -1,4 +1,4 @@
-"""How the console learns of the cluster: from the controller by a watch, from every node at intervals.
+"""Observes the cluster: the controller by a watch, every node at intervals.
 
 All browsers share it. Invariant: at most one look at a node is under way, each with a deadline; a node that holds many
 partitions is looked at less often, so that it describes at most 1,000 replicas a second for us; a node that does not
@@ -33,7 +33,7 @@ from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 
 if TYPE_CHECKING:
-    # The stubs' async faces exist for the type checker only.
+    # The async variants of the stubs exist only for the type checker.
     from strandline.v1.follower_service_pb2_grpc import FollowerServiceAsyncStub
     from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
     from strandline.v1.metadata_service_pb2_grpc import MetadataServiceAsyncStub
@@ -76,7 +76,7 @@ class Watching:
 
     @property
     def picture(self) -> Picture:
-        """What is known now."""
+        """The newest picture, with the present time."""
         picture = replace(self._picture, now_ms=self._clock())
         heard_s = self.cluster.heard_s if self.cluster is not None else None
         heard_ms = None if heard_s is None else int(heard_s * 1000)
@@ -93,7 +93,7 @@ class Watching:
         """
         while True:
             try:
-                # Its certificate is read here, and may be half written.
+                # The certificate is read here, and may be half written.
                 cluster = self._new_cluster()
                 await cluster.start()
             except (ClusterUnreachable, ValueError) as error:
@@ -168,7 +168,7 @@ class Watching:
         )  # fmt: skip
 
     async def _several(self, cluster: Cluster) -> tuple[ControllerDescribed, ...]:
-        """Who of several controllers decides, and how far the others are; nothing where one decides alone."""
+        """Which of several controllers is active, and how far the others are; empty if only one, or no answer."""
         request = controller_service_pb2.DescribeControllersRequest()
         try:
             answer = await cluster.ask_controller(

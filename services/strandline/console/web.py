@@ -27,7 +27,7 @@ from strandline.console.streams import LiveResponse, Pulse, Streams
 from strandline.core.errors import Refused
 
 # ---- guarding
-# Which requests are answered at all, and which of them may change something.
+# Decides which requests are answered at all, and which of them may change something.
 #
 # Invariant: a change needs a form of our own (a token bound to a cookie that only this site gets), sent from our own
 # origin, to a host name that is ours; each of the three alone would refuse a page of strangers.
@@ -83,7 +83,7 @@ class Guard:
 
 
 class Tokens:
-    """Tokens of forms, good for as long as this process lives."""
+    """Tokens of forms; they are valid until this process ends."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
@@ -194,7 +194,7 @@ class Web:
         return await self._asked(request, given)
 
     def _refused(self, request: Request) -> str:
-        """Why a change is not even read; empty: it is."""
+        """Why a change is refused before it is read; empty if it is not."""
         if not self._settings.allow_changes:
             return "Changes are not allowed here; start the console with --allow-changes."
         if not is_same_origin(request):

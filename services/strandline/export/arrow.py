@@ -2,7 +2,7 @@
 
 Imports pyarrow, so it is itself imported only where Parquet is wanted.
 
-Invariant: a file's bytes follow from its rows alone, so writing it again replaces it by itself.
+Invariant: a file's bytes follow from its rows alone, so writing it again replaces it by an identical file.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _array(values: list[object], kind: pa.DataType) -> pa.Array:
 
 
 def whole_table(narrow: pa.Table, constant: Mapping[str, object] = MappingProxyType({})) -> pa.Table:
-    """The table of a file: sorted, with all columns. ``narrow`` has some of them, ``constant`` gives others' value."""
+    """The sorted table of a file with all columns: those of ``narrow``, those of ``constant``; nulls in the rest."""
     if not narrow.num_rows:
         return SCHEMA.empty_table()
     narrow = narrow.unify_dictionaries().combine_chunks()
@@ -80,7 +80,7 @@ def whole_table(narrow: pa.Table, constant: Mapping[str, object] = MappingProxyT
 
 
 def _keys(narrow: pa.Table) -> pa.Table:
-    """What is sorted by, as whole numbers: a topic's id is its rank among the ids, which compares faster than text."""
+    """The sort keys as integers: a topic's id is replaced by its rank, which compares faster than text."""
     present = frozenset(narrow.column_names)
     keys = {
         name: narrow.column(name) if name in present else pa.nulls(narrow.num_rows, pa.int64()) for name in SORT_ORDER
@@ -95,8 +95,8 @@ def _keys(narrow: pa.Table) -> pa.Table:
 def parquet_bytes(table: pa.Table) -> bytes:
     """A Parquet file. Arrow's own schema is not stored: it would be larger than most files' rows.
 
-    Numbers are written as differences: sorted as they are, that takes a tenth of the room of dictionaries and half
-    of their time.
+    Integers are delta encoded: as the rows are sorted, that takes a tenth of the space of dictionaries and half of
+    their time.
     """
     sink = io.BytesIO()
     pq.write_table(
@@ -112,12 +112,12 @@ def parquet_bytes(table: pa.Table) -> bytes:
 
 
 def read_parquet(content: bytes, columns: Sequence[str] | None = None) -> pa.Table:
-    """A file's table, or some of its columns."""
+    """The table of a Parquet file; only ``columns``, if they are given."""
     return pq.read_table(io.BytesIO(content), columns=list(columns) if columns else None)
 
 
 # ---- columns
-# Events made into columns without ever being rows: transposed class by class, some hundred at a time.
+# Makes columns of events without making rows first: transposed class by class, some hundred events at a time.
 #
 # Within a class of events a field's values are a column as they are, so names and conversions are decided once for a
 # class and not for every value. The result is that of `rows.to_row` for each event.
@@ -125,10 +125,10 @@ def read_parquet(content: bytes, columns: Sequence[str] | None = None) -> pa.Tab
 # Imports pyarrow, so it is itself imported only where Parquet is wanted.
 
 EVENTS_AT_A_TIME = 512
-"""As many as are converted together: enough that each costs little, few enough that no thread waits long."""
+"""How many events are converted together: enough that each is cheap, few enough that no thread waits long."""
 
 _EVENT: Final = 2
-"""The place of `Taken.event`; a number is read in a third of the time of a name."""
+"""The index of `Taken.event`; access by index takes a third of the time of access by name."""
 _WORD = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -143,7 +143,7 @@ class GrowingParquet:
         self.size_bytes = 0
 
     def add(self, run: Run) -> None:
-        """Take events; convert once there are enough of them."""
+        """Add events; they are converted once there are enough of them."""
         self._seqs += run.seqs
         self._events += run.events
         self._last = run
@@ -161,7 +161,7 @@ class GrowingParquet:
         self._seqs, self._events = [], []
 
     def finish(self) -> Finished:
-        """Sort and compress."""
+        """Sort and compress the events; returns the finished file."""
         assert self._last is not None, "a file that grows has events"
         emitter = self._last.emitter
         self._convert(self._last.topic_name)
@@ -220,7 +220,7 @@ def _column(step: Step, values: Sequence[Any], offsets_us: list[int]) -> pa.Arra
 
 
 def _texts(steps: Sequence[Step], events: Sequence[Any]) -> pa.Array:
-    """What has no column of its own, as text."""
+    """The fields without a column of their own, as name and text."""
     places = [(place, step.name) for place, step in enumerate(steps) if step.column is None]
     rows = [[(name, event[place]) for place, name in places if event[place] is not None] for event in events]
     return pa.array([row or None for row in rows], TYPES[ColumnType.STRINGS_BY_NAME])

@@ -1,12 +1,12 @@
-"""When rows become a file, and what happens when its destination does not take it.
+"""Collects rows in files and places the files at a destination, with retries when it does not accept them.
 
 A file holds one dataset and one hour of one incarnation. It ends at the end of the hour, after `roll_us`, or at
 `max_bytes`. A file that cannot be placed waits in memory, encoded, and is tried again; when too many wait, the oldest
 samples are given up first, transitions only after the last sample, and both are reported as lost.
 
-With a spool, what a killed process had not placed is placed by the next one on its directory (`spool.py`).
+With a spool, files that a killed process had not placed are placed by the next one on its directory (`spool.py`).
 
-Invariant: nothing here raises for a destination that fails, and what waits is bounded in bytes.
+Invariant: nothing here raises because a destination fails, and the bytes that wait are bounded.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Ready:
 
 
 class FileExport:
-    """The outlet of files. ``said`` hears, in a sentence, when the destination begins to fail and when it is back."""
+    """The outlet of files. ``said`` gets a sentence when the destination begins to fail and when it is back."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emitter:
-    """Who reports: one incarnation of one node."""
+    """The source of events: one incarnation of one node."""
 
     cluster_id: str
     node_id: int
@@ -76,11 +76,11 @@ def _add_fields(row: Row, taken: Taken) -> None:
 
 
 Convert = Callable[[Any, int], Any]
-"""Makes a column's value of a field's, which may be None, and the offset between the emitter's two clocks in us."""
+"""Converts a field's value, which may be None, to a column's; takes also the offset of the emitter's clocks in us."""
 
 
 class Step(NamedTuple):
-    """What becomes of one field: its column (None: ``ext``) and how; without ``convert`` it is taken as it is."""
+    """How one field is exported: its column (None: ``ext``), and its conversion (None: the value is not changed)."""
 
     name: str
     column: str | None
@@ -116,24 +116,24 @@ def _member(member: Sequence[Any], offset_us: int) -> dict[str, int | None]:
 
 
 STEPS: dict[type[Any], tuple[Step, ...]] = {known.kind: _steps(known.kind) for known in EVENT_TYPES.values()}
-"""What becomes of each field of each class of events, in their order."""
+"""The steps of each class of events, in the order of its fields."""
 
 _OF_A_MEMBER = _steps(Member)
 
 
 # ---- runs
-# How numbered events travel to the outlets: many at a time, as the core gave them.
+# Numbered events on their way to the outlets: many at a time, as the core gave them.
 #
-# Making a row of an event costs more than all the rest of its way, so an outlet makes rows only of what it writes as
-# rows; Parquet is built by column instead (`columns.py`).
+# Making a row of an event costs more than all the other steps together, so an outlet makes rows only if it writes
+# rows; Parquet is built by column instead (`arrow.py`).
 #
-# Invariant: a run is of one emitter, and its numbers rise.
+# Invariant: all events of a run have the same emitter, and their numbers increase.
 
 _EVENT: Final = 2
-"""The place of `Taken.event`; a number is read in a third of the time of a name."""
+"""The index of `Taken.event`; access by index takes a third of the time of access by name."""
 
 TopicName = Callable[[str], str | None]
-"""The name of a topic id, if it is known."""
+"""Returns the name of a topic id; None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +151,13 @@ class Run:
         return [to_row(event, seq, self.emitter, self.topic_name) for event, seq in numbered]
 
     def of(self, dataset: str) -> Run:
-        """Those events that belong to a dataset; possibly none."""
+        """The events that belong to a dataset; possibly none."""
         return self.by_dataset().get(dataset) or self._part(())
 
     def by_dataset(self) -> dict[str, Run]:
         """The events of each dataset that has any, the transitions first."""
         kinds = [type(event[_EVENT]) for event in self.events]
-        # There are few kinds and many events: what is decided is decided once for each kind.
+        # There are few kinds and many events, so the dataset is looked up once for each kind.
         known = {kind: DATASET_OF[kind] for kind in set(kinds)}
         present = [dataset for dataset in (TRANSITIONS, SAMPLES) if dataset in known.values()]
         if len(present) == 1:
@@ -167,7 +167,7 @@ class Run:
         }
 
     def by_hour(self) -> Iterator[tuple[int, Run]]:
-        """Stretches of one hour (counted from 1970) each; a clock that jumps makes several of the same hour."""
+        """Runs of one hour each, with the hour since 1970; if the clock jumps, an hour may come several times."""
         walls = [event.wall_us for event in self.events]
         if hour_of(min(walls)) == hour_of(max(walls)):
             yield hour_of(walls[0]), self
@@ -187,14 +187,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The bytes of a file, and what they hold."""
+    """The bytes of a finished file, and a summary of its events."""
 
     content: bytes
     by_type: dict[str, int]
     """How many events there are of each type."""
     min_us: int
     max_us: int
-    """The first and the last time of day."""
+    """The first and the last time of day of its events, in us."""
 
     @property
     def rows(self) -> int:

@@ -1,7 +1,7 @@
 """How state events leave the data path: a bounded ring in memory, and one writer thread behind it.
 
-Invariant: taking an event never blocks and never fails the caller. What finds no room is dropped and counted, samples
-before transitions, and the count is written as an event of its own (EXPORT_GAP).
+Invariant: taking an event never blocks and never fails the caller. Events for which there is no room are
+dropped, samples before transitions, and their count is written as an event of its own (EXPORT_GAP).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from strandline.export.rows import Emitter, Run, Taken, TopicName
 from strandline.export.schema import CONTROLLER_NODE_ID
 
 # ---- pipeline
-# The number of every event, and when the export itself reports: heartbeats and gaps.
+# Numbers every event, and adds the events of the export itself: heartbeats and gaps.
 #
 # Invariant: numbers of an incarnation run from 1 without gaps. An event that was dropped has a number too, inside the
 # range of an EXPORT_GAP, so a reader can tell "nothing happened" from "lost".
@@ -54,7 +54,7 @@ class Pipeline:
 
     @property
     def last_seq(self) -> int:
-        """The last number that was given."""
+        """The last number that was given to an event; 0 before the first."""
         return self._next_seq - 1
 
     def pass_on(self, events: Sequence[Taken]) -> None:
@@ -66,7 +66,7 @@ class Pipeline:
                 outlet.write(run)
 
     def report_dropped(self, by_type: Mapping[str, int]) -> None:
-        """Give the dropped events their numbers, and say so."""
+        """Give the dropped events their numbers, and report them as an EXPORT_GAP event."""
         if not by_type:
             return
         first = self._next_seq
@@ -74,7 +74,7 @@ class Pipeline:
         self._report(ExportGap(first, self._next_seq - 1, dict(by_type)))
 
     def tend(self, *, final: bool = False) -> None:
-        """Let the outlets do what is due, report what they lost, and beat."""
+        """Let the outlets do what is due, report what they lost, and write a heartbeat if one is due."""
         _, mono_us = self._clocks()
         for outlet in self._outlets:
             for lost in outlet.tend(mono_us):
@@ -84,7 +84,7 @@ class Pipeline:
             self._report(ExportHeartbeat(self.last_seq, final="true" if final else None))
 
     def close(self) -> None:
-        """Say that this is the end, and write what is left."""
+        """Report the end with a final heartbeat, and write what is left."""
         self.tend(final=True)
         _, mono_us = self._clocks()
         for outlet in self._outlets:
@@ -95,7 +95,7 @@ class Pipeline:
         self.pass_on([Taken(wall_us, mono_us, event, None)])
 
     def _name(self, topic_id: str) -> str | None:
-        """A topic's name; remembered, because the events of its end come when the metadata has forgotten it."""
+        """A topic's name. It is cached, because a topic's last events come after its metadata was removed."""
         known = self._topics.get(topic_id)
         if known is None and (known := self._topic_name(topic_id)) is not None:
             self._topics[topic_id] = known
@@ -103,16 +103,16 @@ class Pipeline:
 
 
 # ---- ring
-# What is kept for the writer and what is dropped when there is no room: samples first.
+# Keeps events for the writer. When there is no room, samples are dropped first.
 #
-# Transitions may still come when samples are dropped already, up to a bound that protects the process's memory.
+# Transitions are still accepted when samples are already dropped, up to a bound that protects the process's memory.
 #
 # Invariant: putting never waits and never fails, and what was dropped is counted by type until the count is taken.
 # One thread puts, one thread takes; both use only operations of `deque` and `dict` that are atomic in CPython.
 
 ROOM_FOR_SAMPLES = 50_000
 TRANSITIONS_BEYOND = 4
-"""Transitions are kept until so many times the room for samples is full."""
+"""Transitions are kept up to this multiple of the room for samples."""
 
 
 class Ring:
@@ -142,14 +142,14 @@ class Ring:
         return waiting < self._room * TRANSITIONS_BEYOND and DATASET_OF[kind] != SAMPLES
 
     def oldest_us(self) -> int | None:
-        """When the event that waits longest was taken, by the monotonic clock; none if nothing waits."""
+        """When the oldest waiting event was taken (monotonic clock, us); None if no event waits."""
         try:
             return self._events[0].mono_us
         except IndexError:
             return None
 
     def take_dropped(self) -> dict[str, int]:
-        """What was dropped since the last time, by event type."""
+        """The number of events dropped since the last call, by event type."""
         if not self._dropped:
             return {}
         with self._lock:
@@ -157,7 +157,7 @@ class Ring:
         return dropped
 
     def take(self, most: int) -> list[Taken]:
-        """At most so many events, the oldest first."""
+        """Remove and return at most ``most`` events, the oldest first."""
         events = self._events
         return [events.popleft() for _ in range(min(most, len(events)))]
 
@@ -165,12 +165,12 @@ class Ring:
 __all__ = ["EVENTS_NAME", "EventSink"]
 
 THREAD_NAME = "events"
-"""Of the writer, as `top -H` shows it."""
+"""Name of the writer's thread, as `top -H` shows it."""
 
 WRITE_EVERY_S = 1.0
-"""Samples wait for so long, unless many of them wait."""
+"""How long samples wait to be written, unless many of them wait."""
 TRANSITION_WITHIN_S = 0.2
-"""A transition wakes the writer, which then waits for its like for so long."""
+"""How long the writer, woken by a transition, waits for more of them."""
 _MANY = 1_000
 _AT_ONCE = 512
 _BREATH_S = 0.001
@@ -183,14 +183,14 @@ def system_clocks() -> tuple[int, int]:
 
 
 class EventSink:
-    """Takes events and lets a thread write them.
+    """Accepts events, and writes them in a thread of its own.
 
     ``common``: ``node_id`` of a data node, or ``role`` controller; perhaps ``cluster_id`` and ``incarnation``.
-    ``wall_ms``: a virtual clock. Events are then written as they come, without a thread, so that a run depends on
-    nothing but itself.
-    ``clocks``: likewise, with a time of day and a monotonic time of its own.
-    ``begun`` False: events wait until `begin` says which incarnation reports them.
-    ``said`` hears, in a sentence, when events begin to find no room and how many found none once there is room again.
+    ``wall_ms``: a virtual clock. Events are then written as they come, without a thread, so that a run is
+    deterministic.
+    ``clocks``: likewise, with separate time of day and monotonic time.
+    ``begun`` False: events wait until `begin` sets the incarnation that reports them.
+    ``said`` is called with a sentence when events begin to be dropped, and with their number when there is room again.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class EventSink:
             self.begin(str(common.get("cluster_id", "")), int(str(common.get("incarnation", 0))))
 
     def begin(self, cluster_id: str, incarnation: int) -> None:
-        """From now on events have an emitter and are written; those that were taken before are written first."""
+        """Set the emitter and start to write; events that were taken before are written first."""
         if self._pipeline is not None:
             return
         self._pipeline = Pipeline(
@@ -244,7 +244,7 @@ class EventSink:
             self._thread.start()
 
     def know(self, *, controller_epoch: int) -> None:
-        """Events from now on carry this controller epoch."""
+        """Set the controller epoch of all later events."""
         self._controller_epoch = controller_epoch
 
     def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
@@ -267,7 +267,7 @@ class EventSink:
             self._said(f"state events are dropped: {len(self._ring)} wait for the writer, which is behind")
 
     def counters(self) -> ExportCounters:
-        """The state of the export. For any thread."""
+        """The counters of the export. May be called by any thread."""
         stats = [outlet.stats for outlet in self._outlets]
         taken_us = [at_us for at_us in (self._ring.oldest_us(), *(one.oldest_us for one in stats)) if at_us is not None]
         return ExportCounters(
@@ -314,7 +314,7 @@ class EventSink:
         for left in range(len(self._ring), 0, -_AT_ONCE):
             pipeline.pass_on(self._ring.take(_AT_ONCE))
             if left > _AT_ONCE and not self._is_virtual:
-                # Between two handfuls, let those have the GIL who serve.
+                # Release the GIL between two batches, for the threads that serve clients.
                 time.sleep(_BREATH_S)
         dropped = self._ring.take_dropped()
         pipeline.report_dropped(dropped)
@@ -324,7 +324,7 @@ class EventSink:
 
 
 def _name_this_thread() -> None:
-    """Let the kernel's own tools show what this thread costs (Linux)."""
+    """Name the thread for the kernel, so that its tools show the CPU time of this thread (Linux)."""
     try:
         Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(THREAD_NAME)
     except OSError:

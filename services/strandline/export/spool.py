@@ -1,15 +1,15 @@
-"""What of the files that still grow outlives the process: their events, appended to a spool on its own disk.
+"""Keeps the events of files that still grow beyond the end of the process, in spools on its own disk.
 
-An exported file is collected in memory for minutes and placed whole, so a process that is killed would take it along.
+An exported file is collected in memory for minutes and placed whole, so it would be lost if the process is killed.
 Its events are therefore also written to a spool, as they came from the core, and the next process on that directory
-makes from them the very file that was growing: the same name, the same rows. A spool goes when its file was placed or
-was given up; placing a file twice replaces it by itself.
+makes the same file from them, with the same name and rows. A spool is removed when its file was placed or given up;
+placing a file twice replaces it by an identical one.
 
-Nothing is fsynced: a process that is killed loses what the writer had not taken yet, a second at most; a machine that
-loses power may lose all of it.
+Nothing is fsynced: a process that is killed loses the events that the writer had not taken yet, a second at most; a
+machine that loses power may lose all events in the spools.
 
-Invariant: a disk that fails or is full ends a spool and never the export; spools take ``most_bytes`` at most; what
-cannot be read back is passed over. Parts are MessagePack and are read back as values of declared types, never as code.
+Invariant: a disk that fails or is full ends a spool but never the export; spools take ``most_bytes`` at most; what
+cannot be read back is skipped. Parts are MessagePack and are read back as values of declared types, never as code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FRAME = Struct(">II")
 
 
 class _Head(NamedTuple):
-    """The first part: of which file the others are."""
+    """The first part of a spool: identifies the file that the other parts belong to."""
 
     form: int
     dataset: str
@@ -58,7 +58,7 @@ class _Spooled(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Events with their numbers, and the names of their topics as far as they were known."""
+    """Events with their numbers, and the names of their topics where known."""
 
     seqs: list[int]
     events: list[_Spooled]
@@ -71,7 +71,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What a process left behind of one file."""
+    """The events of one file that an earlier process left behind."""
 
     path: Path
     dataset: str
@@ -95,26 +95,26 @@ class Spool:
         return SpoolFile(self, self._folder / name, head)
 
     def left(self) -> Iterator[Left | Path]:
-        """What the process before left behind, once: its events, or the path of what cannot be read."""
+        """Each spool that an earlier process left: its events, or its path if unreadable. Later calls yield nothing."""
         paths, self._left = self._left, []
         for path in paths:
             yield _read(path) or path
 
     def forget(self, path: Path) -> None:
-        """Remove a spool whose file is at its place, or is given up."""
+        """Remove a spool whose file was placed or given up."""
         try:
             size = path.stat().st_size
             path.unlink()
             self.size_bytes -= size
         except OSError:
-            # It is salvaged once more, into the same file.
+            # The next process salvages it once more, into the same file.
             return
 
     def append(self, path: Path, parts: Sequence[object]) -> None:
-        """Write parts behind each other.
+        """Append parts to a spool.
 
         Raises:
-            OSError: the disk fails, or there is too much already.
+            OSError: the disk fails, or the spools would exceed their limit.
         """
         content = b"".join(_framed(part) for part in parts)
         if self.size_bytes + len(content) > self._most_bytes:
@@ -135,7 +135,7 @@ class SpoolFile:
         self._is_broken = False
 
     def add(self, run: Run) -> None:
-        """Append events. After a failure nothing more is: what is salvaged has no hole but its end."""
+        """Append events. After a failure no more are appended, so that salvaged events have no gap before their end."""
         if self._is_broken:
             return
         topics = {event.tp.topic_id for event in run.events if event.tp is not None}
@@ -148,7 +148,7 @@ class SpoolFile:
         self._before = []
 
     def forget(self) -> None:
-        """Its file is at its place, or is given up."""
+        """Remove the spool, because its file was placed or given up."""
         self._spool.forget(self._path)
 
 
@@ -168,7 +168,7 @@ def _framed(part: object) -> bytes:
 
 
 def _read(path: Path) -> Left | None:
-    """What a spool holds, up to where it was cut off; None if that is nothing."""
+    """The events of a spool, up to where it was cut off; None if it has none that can be read."""
     try:
         contents = list(_contents(path.read_bytes()))
         head = _HEAD.decode(contents[0])

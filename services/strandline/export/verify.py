@@ -1,12 +1,12 @@
-"""Whether an export is complete: hashes as the manifests say, numbers without gaps, every loss reported.
+"""Checks that an export is complete: hashes match the manifests, numbers have no gaps, every loss is reported.
 
 An incarnation is *complete* when its numbers run from 1 to its end and a final heartbeat reported the end; *open* when
-nothing reported its end (the emitter still runs, or was killed); *gaps reported* when what is missing lies in
-EXPORT_GAP ranges and is as much as they count; *incomplete* otherwise.
+nothing reported its end (the emitter still runs, or was killed); *gaps reported* when the missing numbers lie in
+EXPORT_GAP ranges and are as many as these count; *incomplete* otherwise.
 
-Coverage is the share of the numbers up to the last known one that is there.
+Coverage is the share of the numbers up to the last known one for which there are rows.
 
-Invariant: what cannot be read is a finding, never an exception; a row that is there twice counts once.
+Invariant: a file that cannot be read is a finding, never an exception; a row that occurs twice counts once.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ class IncarnationFound:
     missing: tuple[tuple[int, int], ...]
     """Ranges of numbers that are in no file, both ends included."""
     reported: int
-    """How many events EXPORT_GAP rows say were dropped."""
+    """The number of dropped events according to EXPORT_GAP rows."""
     first_us: int
     last_us: int
     is_ended: bool
 
     @property
     def missing_count(self) -> int:
-        """How many numbers are in no file."""
+        """The number of events that are in no file."""
         return sum(last - first + 1 for first, last in self.missing)
 
     @property
     def coverage(self) -> float:
-        """The share of its numbers that is there."""
+        """The share of its numbers that were found, from 0 to 1."""
         return self.rows / self.last_seq if self.last_seq else 0.0
 
     @property
     def completeness(self) -> Completeness:
-        """The verdict on it."""
+        """How complete this incarnation is."""
         if self.missing_count != self.reported:
             return Completeness.INCOMPLETE
         if self.missing:
@@ -97,12 +97,12 @@ class _Emitter:
     reported: list[tuple[int, int, int]] = field(default_factory=list)
     last_reported: int = 0
     times_us: tuple[int, int] | None = None
-    """The first and the last; none before the first row, because 0 is a time of day as any other."""
+    """The first and last time of day; None before the first row, because 0 is a valid time."""
     is_ended: bool = False
 
 
 def verify(destination: Destination, cluster_id: str) -> Verified:
-    """Read every file of a cluster and compare.
+    """Read every file of a cluster and compare it with its manifest.
 
     Raises:
         OSError: the destination fails.
@@ -141,7 +141,7 @@ def _checked_rows(destination: Destination, cluster_id: str, file: FoundFile, fo
 
 
 def _contradictions(path: str, size_bytes: int, manifest: Manifest, rows: list[Row]) -> Iterator[str]:
-    """What a manifest says of its file that is not so."""
+    """A sentence for each value of the manifest that differs from its file."""
     times = [row["ts_wall_us"] for row in rows]
     said_and_found = (
         ("path", manifest.path, path),
@@ -210,9 +210,9 @@ def _holes(seqs: list[int], last_seq: int) -> tuple[tuple[int, int], ...]:
 
 
 def _reported(emitter: _Emitter) -> int:
-    """How many missing numbers gaps explain: those within their ranges, and no more than they count.
+    """The number of missing numbers that gaps explain: those within their ranges, at most as many as they count.
 
-    A file that was given up and came to its place all the same (an answer that was lost) is reported, but not missing.
+    A file that was given up but placed all the same (its answer was lost) is reported, but not missing.
     """
     reported, seqs = 0, sorted(emitter.seqs)
     for first, last, count in emitter.reported:
