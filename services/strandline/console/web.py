@@ -200,7 +200,7 @@ class Web:
         if not is_same_origin(request):
             return "The form was not sent by a page of this console."
         if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
-            return "The form is not encoded as forms are."
+            return "The form is not URL-encoded."
         return ""
 
     async def _asked(self, request: Request, given: dict[str, str]) -> Response:
