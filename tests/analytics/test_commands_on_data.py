@@ -190,18 +190,9 @@ Ask = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
-def export_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A simulated cluster's export."""
-    root = tmp_path_factory.mktemp("export")
-    result = CliRunner().invoke(app, ["sim", "replay", str(SEED), "--export", str(root)])
-    assert result.exit_code == 0, result.output
-    return root
-
-
-@pytest.fixture(scope="module")
-def exported(export_data: Path) -> list[dict[str, Any]]:
+def exported(export: Path) -> list[dict[str, Any]]:
     """The transitions in the files."""
-    lines = [line for path in export_data.rglob("transitions/**/*.jsonl") for line in path.read_text().splitlines()]
+    lines = [line for path in export.rglob("transitions/**/*.jsonl") for line in path.read_text().splitlines()]
     return [json.loads(line) for line in lines]
 
 
@@ -213,10 +204,10 @@ def answered(result: Result, code: int = 0) -> Any:
 
 @pytest.mark.timeout(300)
 def test_a_timeline_has_every_decision_of_the_files_in_the_order_of_partition_epochs(
-    analytics: Ask, export_data: Path, exported: list[dict[str, Any]]
+    analytics: Ask, export: Path, exported: list[dict[str, Any]]
 ) -> None:
     """The controller's leader changes, once each, with its sentence."""
-    found = answered(analytics("timeline", "-i", export_data, "--type", "LEADER_CHANGE", "-o", "json"))
+    found = answered(analytics("timeline", "-i", export, "--type", "LEADER_CHANGE", "-o", "json"))
     written = [row["partition_epoch"] for row in exported if row["event_type"] == "LEADER_CHANGE"]
 
     assert [row["partition_epoch"] for row in found] == sorted(written)
@@ -225,11 +216,11 @@ def test_a_timeline_has_every_decision_of_the_files_in_the_order_of_partition_ep
 
 @pytest.mark.timeout(300)
 def test_explain_tells_one_change_and_lists_several(
-    analytics: Ask, export_data: Path, exported: list[dict[str, Any]]
+    analytics: Ask, export: Path, exported: list[dict[str, Any]]
 ) -> None:
     """With an epoch, the chain of the last leader change, also as a table; without one the candidates."""
     change = max((r for r in exported if r["event_type"] == "LEADER_CHANGE"), key=lambda r: r["partition_epoch"])
-    where = ("-i", export_data, "-t", change["topic"], "-p", change["partition"])
+    where = ("-i", export, "-t", change["topic"], "-p", change["partition"])
     chain = answered(analytics("explain", *where, "-e", change["partition_epoch"], "-o", "json"))
 
     assert chain["partition_epoch"] == change["partition_epoch"]
@@ -241,37 +232,35 @@ def test_explain_tells_one_change_and_lists_several(
 
 
 @pytest.mark.timeout(300)
-def test_explain_refuses_a_stall_with_an_epoch_and_a_partition_that_is_not_there(
-    analytics: Ask, export_data: Path
-) -> None:
+def test_explain_refuses_a_stall_with_an_epoch_and_a_partition_that_is_not_there(analytics: Ask, export: Path) -> None:
     """Wrong usage is 2, nothing found is 1; both print the remedy."""
-    both = analytics("explain", "-i", export_data, "-t", "t", "-p", 0, "--stall", "-e", 3)
+    both = analytics("explain", "-i", export, "-t", "t", "-p", 0, "--stall", "-e", 3)
     assert both.exit_code == 2
     assert "--from and --to" in both.output
-    nowhere = analytics("explain", "-i", export_data, "-t", "t", "-p", 99)
+    nowhere = analytics("explain", "-i", export, "-t", "t", "-p", 99)
     assert nowhere.exit_code == 1
     assert "no decision fits; see: strandline analytics timeline" in nowhere.output
 
 
 @pytest.mark.timeout(300)
 def test_statistics_are_those_of_the_files_and_a_threshold_ends_with_3(
-    analytics: Ask, export_data: Path, exported: list[dict[str, Any]]
+    analytics: Ask, export: Path, exported: list[dict[str, Any]]
 ) -> None:
     """Shrinks counted in the files and by the command; --fail-on holds for them, and not beyond them."""
     shrinks = sum(
         row["event_type"] == "ISR_CHANGE" and row["node_id"] == -1 and bool(set(row["old_isr"]) - set(row["new_isr"]))
         for row in exported
     )
-    reported = analytics("stats", "s08", "-i", export_data, "-o", "json", "--fail-on", f"shrinks>={shrinks}")
+    reported = analytics("stats", "s08", "-i", export, "-o", "json", "--fail-on", f"shrinks>={shrinks}")
     assert [row["shrinks"] for row in answered(reported, code=3)] == [shrinks]
-    assert analytics("stats", "s08", "-i", export_data, "--fail-on", f"shrinks>{shrinks}").exit_code == 0
+    assert analytics("stats", "s08", "-i", export, "--fail-on", f"shrinks>{shrinks}").exit_code == 0
 
 
 @pytest.mark.timeout(300)
-def test_coverage_counts_what_each_emitter_wrote(analytics: Ask, export_data: Path) -> None:
+def test_coverage_counts_what_each_emitter_wrote(analytics: Ask, export: Path) -> None:
     """One hour with every line of every file, and as many emitters as incarnations wrote."""
-    lines = [json.loads(line) for path in export_data.rglob("*.jsonl") for line in path.read_text().splitlines()]
-    (hour,) = answered(analytics("coverage", "-i", export_data, "-o", "json"))
+    lines = [json.loads(line) for path in export.rglob("*.jsonl") for line in path.read_text().splitlines()]
+    (hour,) = answered(analytics("coverage", "-i", export, "-o", "json"))
 
     assert (hour["events"], hour["missing"], hour["copies"]) == (len(lines), 0, 0)
     assert hour["emitters"] == len({(row["node_id"], row["incarnation"]) for row in lines})

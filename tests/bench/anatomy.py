@@ -20,16 +20,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 from bars import OURS
 from child import HERE
-from parties import Strandline, cluster, stripped_pipeline
+from clusters import cluster
+from parties import Party, strandline, stripped_pipeline
 from plan import Pace, Shape
 from rich.console import Console
 from rich.table import Table
@@ -47,28 +46,15 @@ Figures = dict[str, dict[str, float]]
 """Per role and name, the count of one acknowledged batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """Something to measure: its processes by role, and a measurement of one shape."""
-
-    pids: dict[str, int]
-    measure: Callable[[Pace], dict[str, Any]]
+Run = Callable[[], int]
+"""One measurement; how many batches were acknowledged."""
 
 
 @contextmanager
-def ours(directory: Path, shape: Shape) -> Iterator[Pipeline]:
-    """A cluster with one topic."""
+def ours(directory: Path) -> Iterator[Party]:
+    """A cluster of our own."""
     with cluster(directory, "page-cache") as running:
-        party = Strandline(running, OURS)
-        with party.topic() as topic:
-            yield Pipeline(party.pids_of(topic), lambda pace: party.measure_on(topic, shape, pace))
-
-
-@contextmanager
-def stripped(directory: Path, shape: Shape) -> Iterator[Pipeline]:
-    """The same stack without a product."""
-    with stripped_pipeline(directory) as party:
-        yield Pipeline(party.pids, lambda pace: party.measure(shape, pace))
+        yield strandline(running, OURS)
 
 
 def _spent(pid: int) -> Counter[str]:
@@ -97,22 +83,22 @@ def system_calls(summary: str) -> Counter[str]:
     return calls
 
 
-def as_it_is(pipeline: Pipeline, pace: Pace) -> tuple[Counts, int]:
+def as_it_is(pids: Mapping[str, int], run: Run) -> tuple[Counts, int]:
     """Counters of the kernel around one run."""
-    before = {role: _spent(pipeline.pids[role]) for role in ROLES}
-    batches = int(pipeline.measure(pace)["requests"])
-    found = {role: _spent(pipeline.pids[role]) for role in ROLES}
+    before = {role: _spent(pids[role]) for role in ROLES}
+    batches = run()
+    found = {role: _spent(pids[role]) for role in ROLES}
     return {role: Counter({k: found[role][k] - before[role][k] for k in found[role]}) for role in ROLES}, batches
 
 
-def traced(pipeline: Pipeline, pace: Pace, directory: Path) -> tuple[Counts, int]:
+def traced(pids: Mapping[str, int], run: Run, directory: Path) -> tuple[Counts, int]:
     """System calls of one run, by name."""
     tracers = {}
     for role in ROLES:
-        command = ["perf", "trace", "-s", "-o", str(directory / role), "-p", str(pipeline.pids[role])]
+        command = ["perf", "trace", "-s", "-o", str(directory / role), "-p", str(pids[role])]
         tracers[role] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
-        batches = int(pipeline.measure(pace)["requests"])
+        batches = run()
     finally:
         for tracer in tracers.values():
             tracer.send_signal(signal.SIGINT)
@@ -125,19 +111,19 @@ def traced(pipeline: Pipeline, pace: Pace, directory: Path) -> tuple[Counts, int
     return found, batches
 
 
-def probed(pipeline: Pipeline, pace: Pace, directory: Path) -> tuple[Counts, int]:
+def probed(pids: Mapping[str, int], run: Run, directory: Path) -> tuple[Counts, int]:
     """What the probe counts in one run."""
     for role in ROLES:
-        os.kill(pipeline.pids[role], signal.SIGUSR1)
-    batches = int(pipeline.measure(pace)["requests"])
+        os.kill(pids[role], signal.SIGUSR1)
+    batches = run()
     found: Counts = {}
     for role in ROLES:
-        written = directory / f"{pipeline.pids[role]}.json"
-        os.kill(pipeline.pids[role], signal.SIGUSR2)
+        written = directory / f"{pids[role]}.json"
+        os.kill(pids[role], signal.SIGUSR2)
         deadline = time.monotonic() + PROBE_S
         while not written.exists():
             if time.monotonic() > deadline:
-                raise SystemExit(f"the probe in process {pipeline.pids[role]} wrote nothing within {PROBE_S} s")
+                raise SystemExit(f"the probe in process {pids[role]} wrote nothing within {PROBE_S} s")
             time.sleep(0.05)
         found[role] = Counter(json.loads(written.read_text()))
         written.with_suffix(".prof").rename(directory / f"{role}.prof")
@@ -158,9 +144,19 @@ def probes(directory: Path) -> Iterator[None]:
         os.environ.update(before)
 
 
+@contextmanager
+def warmed(
+    starting: AbstractContextManager[Party], shape: Shape, pace: Pace
+) -> Iterator[tuple[Mapping[str, int], Run]]:
+    """The processes of a party by role, and what runs one measurement of it."""
+    with starting as party, party.target() as target:
+        party.measure_on(target, shape, Pace(0, 1))
+        yield target.pids, lambda: int(party.measure_on(target, shape, pace)["requests"])
+
+
 def anatomy(name: str, shape: Shape, pace: Pace, directory: Path) -> Figures:
     """All three runs of one pipeline."""
-    start = {"ours": ours, "stripped": stripped}[name]
+    start = {"ours": ours, "stripped": stripped_pipeline}[name]
     figures: Figures = {role: {} for role in ROLES}
 
     def add(counted: tuple[Counts, int], total: str | None = None) -> None:
@@ -170,15 +166,13 @@ def anatomy(name: str, shape: Shape, pace: Pace, directory: Path) -> Figures:
                 figures[role][total] = sum(counts[role].values()) / batches
             figures[role] |= {key: count / batches for key, count in sorted(counts[role].items(), key=lambda p: -p[1])}
 
-    with probes(directory / f"{name}-probes"), start(directory / f"{name}-probed", shape) as pipeline:
-        pipeline.measure(Pace(0, 1))
-        add(probed(pipeline, pace, directory / f"{name}-probes"))
-    with start(directory / name, shape) as pipeline:
-        pipeline.measure(Pace(0, 1))
+    with probes(directory / f"{name}-probes"), warmed(start(directory / f"{name}-probed"), shape, pace) as (pids, run):
+        add(probed(pids, run, directory / f"{name}-probes"))
+    with warmed(start(directory / name), shape, pace) as (pids, run):
         UsedMemory(directory).fill()
-        add(as_it_is(pipeline, pace))
+        add(as_it_is(pids, run))
         (directory / f"{name}-traces").mkdir()
-        add(traced(pipeline, pace, directory / f"{name}-traces"), "system calls")
+        add(traced(pids, run, directory / f"{name}-traces"), "system calls")
     return figures
 
 

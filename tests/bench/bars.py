@@ -22,6 +22,9 @@ GRPCIO_CLIENT, OVER_TLS = f"{OURS}, grpcio client", f"{OURS}, TLS"
 STRIPPED, STRIPPED_GRPCIO, KAFKA = "stripped pipeline", "stripped pipeline, grpcio", "Kafka"
 CLIENT_CACHED, CLIENT_SYNCED = "strandline.client, page-cache", "strandline.client, fsync"
 AIOKAFKA, JAVA = "aiokafka to Kafka", "Kafka's Java producer"
+PARTIES = (OURS, GRPCIO_CLIENT, OVER_TLS, SYNCED, NATS, NATS_SYNCED, KAFKA, STRIPPED, STRIPPED_GRPCIO)
+SHAPES = _ALONE, _SMALL, _LARGE = "64 KiB, window 1", "64 KiB, window 5", "256 KiB, window 5"
+"""What the page shows."""
 MET, MISSED = "met", "**missed**"
 
 
@@ -140,8 +143,6 @@ def _stripped_cpu(results: Results) -> list[float]:
     return [all_cpu(row["figures"]) for row in rows]
 
 
-_SMALL, _LARGE = "64 KiB, window 5", "256 KiB, window 5"
-_ALONE = "64 KiB, window 1"
 _ALL_CPU = "CPU ms/MB, all processes,"
 
 BARS = (

@@ -1,7 +1,7 @@
 """What every measure gets: the plan, the servers, a directory of its own, and a way to speak.
 
 A measure is a module with ``rows(bench)``, which yields rows for `benchmarks.json` one by one, so that an interrupted
-run keeps what it had, and ``expected_s(plan)``, about how long it takes.
+run keeps what it had.
 
 Invariant: a measurement that the host disturbed twice is dropped and named, never silently kept, and never replaced for
 any reason but steal time: a slow round is a finding.
@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from parties import Servers
 from plan import Plan
@@ -81,11 +81,3 @@ class Bench:
         """Something that could not be measured."""
         self.notes.append(sentence)
         self.say(sentence)
-
-
-class Measure(Protocol):
-    """A module that measures one thing."""
-
-    def rows(self, bench: Bench) -> Iterator[Row]: ...
-
-    def expected_s(self, plan: Plan) -> float: ...

@@ -11,7 +11,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,25 @@ def run_script(
     output = output_of([sys.executable, str(HERE / script), *map(str, arguments)], limit_s, variables)
     figures: dict[str, Any] = json.loads(output.splitlines()[-1])
     return figures
+
+
+@contextmanager
+def helper(
+    command: Sequence[object], *, prefix: Sequence[str] = (), variables: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A Python process that is spoken with through its pipes, or not at all; killed at the end."""
+    words, pipe = [*prefix, sys.executable, *map(str, command)], subprocess.PIPE
+    process = subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env={**os.environ, **(variables or {})})
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def in_words(pids: Mapping[str, int]) -> str:
+    """`name:pid,...`, as a script takes it."""
+    return ",".join(f"{name}:{pid}" for name, pid in pids.items())
 
 
 def free_port() -> int:

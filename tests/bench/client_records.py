@@ -12,17 +12,15 @@ from typing import Any
 
 from bars import AIOKAFKA, CLIENT_CACHED, CLIENT_SYNCED, JAVA
 from bench import Bench, Row
-from child import RUN_GRACE_S, run_script
-from parties import fresh_topic, in_words
+from child import RUN_GRACE_S, in_words, run_script
+from clusters import fresh_topic
 from party_kafka import Kafka
-from plan import Pace, Plan
-from records_consumer import read_figures
-from records_producer import BATCH_BYTES, records_figures
+from plan import Pace
+from records_client import BATCH_BYTES, read_figures, sent_figures
 
 from strandline.cli.local.local_cluster import LocalCluster
 
 PARTITIONS = 6
-_PER_MEASUREMENT_S = 8.0
 
 Contender = tuple[str, Callable[[Pace], Mapping[str, Any]]]
 
@@ -42,15 +40,10 @@ def rows(bench: Bench) -> Iterator[Row]:
             yield from bench.row(partial(measure, bench.plan.records_pace), round=number, client=name)
 
 
-def expected_s(plan: Plan) -> float:
-    """Seconds."""
-    return plan.rounds * 4 * (plan.records_pace.total_s + _PER_MEASUREMENT_S)
-
-
 def _ours(cluster: LocalCluster, pace: Pace) -> Mapping[str, Any]:
     pids = in_words({service.name: service.pid for service in cluster.nodes.values()})
-    with fresh_topic(cluster.bootstrap, "records", PARTITIONS) as topic:
-        return _both_ways("strandline", cluster.bootstrap, topic, pids, pace)
+    with fresh_topic(cluster.bootstrap, "records", PARTITIONS):
+        return _both_ways("strandline", cluster.bootstrap, "records", pids, pace)
 
 
 def _aiokafka(kafka: Kafka, pace: Pace) -> Mapping[str, Any]:
@@ -61,11 +54,11 @@ def _aiokafka(kafka: Kafka, pace: Pace) -> Mapping[str, Any]:
 def _both_ways(kind: str, bootstrap: str, topic: str, pids: str, pace: Pace) -> Mapping[str, Any]:
     """What a producer does, and a consumer that then reads all of it."""
     limit_s, paces = pace.total_s + RUN_GRACE_S, (pace.warm_s, pace.run_s)
-    sent = run_script("records_producer.py", kind, bootstrap, topic, pids, *paces, limit_s=limit_s)
-    return sent | run_script("records_consumer.py", kind, bootstrap, topic, sent["held"], limit_s=limit_s)
+    sent = run_script("records_client.py", "send", kind, bootstrap, topic, pids, *paces, limit_s=limit_s)
+    return sent | run_script("records_client.py", "read", kind, bootstrap, topic, sent["held"], limit_s=limit_s)
 
 
 def _java(kafka: Kafka, pace: Pace) -> Mapping[str, Any]:
     with kafka.topic(PARTITIONS) as topic:
-        sent = records_figures(*kafka.send_records(topic, BATCH_BYTES, pace))
+        sent = sent_figures(*kafka.send_records(topic, BATCH_BYTES, pace))
         return sent | read_figures(*kafka.read_records(topic))

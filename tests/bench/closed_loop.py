@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from machine_time import Watch
+
+from strandline.cli.perf.measure import percentiles_ms
 
 Send = Callable[[], Awaitable[None]]
 
@@ -48,35 +49,10 @@ async def show_loop(send: Send, size_bytes: int, numbers: Sequence[str], pids: M
     marking = asyncio.create_task(mark())
     await asyncio.gather(*(slot() for _ in range(window)))
     spent = (await marking).end()
-    megabytes = len(latencies) * size_bytes / 1e6
-    figures = {
-        "megabytes_per_s": round(megabytes / spent.elapsed_s, 1),
-        **latencies_ms(latencies),
-        "requests": len(latencies),
-        "cpu_ms_per_mb": spent.per_mb(megabytes),
-        **spent.machine(),
-    }
+    percentiles = percentiles_ms(latencies)
+    times = {f"{name}_ms": percentiles[name] for name in ("p50", "p99", "p999")}
+    figures = {**times, "requests": len(latencies), **spent.figures(len(latencies) * size_bytes / 1e6)}
     print(json.dumps(figures), flush=True)
-
-
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest of the ordered values that at least ``percent`` of them do not exceed: one that was measured.
-
-    Raises:
-        ValueError: there is no value.
-    """
-    if not ordered:
-        raise ValueError("no value, so no percentile")
-    # A whole number of thousandths: 99.9 % of 1,000 is the 999th, whatever floats make of it.
-    rank = math.ceil(round(percent * len(ordered) / 100, 6))
-    return ordered[max(1, rank) - 1]
-
-
-def latencies_ms(seconds: Iterable[float]) -> dict[str, float]:
-    """p50, p99 and p99.9 in ms of latencies in seconds."""
-    ordered = sorted(seconds)
-    named = {"p50_ms": 50.0, "p99_ms": 99.0, "p999_ms": 99.9}
-    return {name: round(1e3 * percentile(ordered, percent), 2) for name, percent in named.items()}
 
 
 def pids_of(text: str) -> dict[str, int]:

@@ -12,12 +12,7 @@ from functools import partial
 from bench import Bench, Row
 from child import run_script
 from failover_faults import lacking
-from plan import KILL, Faults, Plan
 
-_STARTING_S = 8.0
-_KILL_S = 6.0
-"""Per kill: waiting for the ISR, half a second of load, the gap, and the start of the node."""
-_OTHER_S = 4.0
 _LIMIT_S = 120
 
 
@@ -35,12 +30,3 @@ def rows(bench: Bench) -> Iterator[Row]:
         )
         if row is not None:
             yield dict(row)
-
-
-def expected_s(plan: Plan) -> float:
-    """Seconds."""
-    return sum(_STARTING_S + faults.rounds * _each_s(faults) for faults in plan.faults)
-
-
-def _each_s(faults: Faults) -> float:
-    return _KILL_S if faults.fault == KILL else faults.session_ms / 1_000 + _OTHER_S

@@ -7,9 +7,10 @@ of it arrives anywhere, and nothing closes a connection. The last one needs root
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 from plan import KILL, VANISH
 
@@ -17,76 +18,60 @@ from strandline.cli.local.local_cluster import LocalCluster, Plan
 from strandline.node.settings import ReplicaSettings
 
 
-class FaultyCluster:
-    """A cluster on loopback, and `kill` or `stop`."""
+class FaultyCluster(NamedTuple):
+    """A cluster on loopback, not started yet, and its fault."""
 
+    cluster: LocalCluster
+    lose: Callable[[int], None]
+    """Lose this node."""
+    bring_back: Callable[[int], Awaitable[object]]
+    """Start it again, or let it go on."""
     client_prefix: Sequence[str] = ()
     """What a client's command begins with, so that it reaches the cluster."""
-
-    def __init__(self, cluster: LocalCluster, fault: str) -> None:
-        self.cluster, self._fault = cluster, fault
-
-    def lose(self, node_id: int) -> None:
-        """Lose this node."""
-        node = self.cluster.nodes[node_id]
-        if self._fault == KILL:
-            node.kill()
-        else:
-            node.pause()
-
-    async def bring_back(self, node_id: int) -> None:
-        """Start it again, or let it go on."""
-        if self._fault == KILL:
-            await self.cluster.start_node(node_id)
-        else:
-            self.cluster.nodes[node_id].resume()
-
-
-class WiredCluster(FaultyCluster):
-    """`vanish`: every process in a network namespace of its own, joined by a bridge."""
-
-    def __init__(self, directory: Path, sessions: Mapping[str, str], namespaces: object) -> None:
-        from harness.cluster import NODE_SETTINGS, Cluster
-        from harness.namespaces import ip
-
-        # The settings of tests/chaos suit short tests; what is measured has the defaults.
-        defaults = {name: str(ReplicaSettings.model_fields[name].default) for name in NODE_SETTINGS}
-        wired = Cluster(directory, namespaces, controller_settings=sessions, node_settings=defaults)
-        super().__init__(wired, VANISH)
-        self._namespaces, self._ip = namespaces, ip
-        self.client_prefix = namespaces.inside("cli0")
-
-    def lose(self, node_id: int) -> None:
-        """Unplug its cable at the bridge: its own end does not notice either."""
-        self._plug(node_id, "down")
-
-    async def bring_back(self, node_id: int) -> None:
-        """Plug it in."""
-        self._plug(node_id, "up")
-
-    def _plug(self, node_id: int, state: str) -> None:
-        self._ip("-n", self._namespaces.full("hub"), "link", "set", f"v-n{node_id}", state)
 
 
 @contextmanager
 def faulty_cluster(fault: str, directory: Path, sessions: Mapping[str, str]) -> Iterator[FaultyCluster]:
-    """A cluster that can suffer ``fault``; not started yet. Call it before any thread is started."""
-    if fault != VANISH:
-        running = FaultyCluster(LocalCluster(Plan(directory=directory, controller_settings=sessions)), fault)
+    """A cluster that can suffer ``fault``. Call it before any thread is started."""
+    with wired(directory, sessions) if fault == VANISH else nullcontext(local(fault, directory, sessions)) as faulty:
         try:
-            yield running
+            yield faulty
         finally:
-            running.cluster.kill()
-        return
-    from harness.namespaces import Namespaces
+            faulty.cluster.kill()
 
+
+def local(fault: str, directory: Path, sessions: Mapping[str, str]) -> FaultyCluster:
+    """`kill` or `stop`."""
+    cluster = LocalCluster(Plan(directory=directory, controller_settings=sessions))
+    if fault == KILL:
+        return FaultyCluster(cluster, cluster.kill_node, cluster.start_node)
+
+    async def resume(node_id: int) -> None:
+        cluster.nodes[node_id].resume()
+
+    return FaultyCluster(cluster, lambda node_id: cluster.nodes[node_id].pause(), resume)
+
+
+@contextmanager
+def wired(directory: Path, sessions: Mapping[str, str]) -> Iterator[FaultyCluster]:
+    """`vanish`: every process in a network namespace of its own, joined by a bridge."""
+    from harness.cluster import NODE_SETTINGS, Cluster
+    from harness.namespaces import Namespaces, ip
+
+    # The settings of tests/chaos suit short tests; what is measured has the defaults.
+    defaults = {name: str(ReplicaSettings.model_fields[name].default) for name in NODE_SETTINGS}
     with Namespaces() as namespaces:
         namespaces.enter_hub()
-        wired = WiredCluster(directory, sessions, namespaces)
-        try:
-            yield wired
-        finally:
-            wired.cluster.kill()
+
+        def plug(node_id: int, state: str) -> None:
+            # At the bridge: its own end of the cable does not notice either.
+            ip("-n", namespaces.full("hub"), "link", "set", f"v-n{node_id}", state)
+
+        async def plug_in(node_id: int) -> None:
+            plug(node_id, "up")
+
+        cluster = Cluster(directory, namespaces, controller_settings=sessions, node_settings=defaults)
+        yield FaultyCluster(cluster, lambda node_id: plug(node_id, "down"), plug_in, namespaces.inside("cli0"))
 
 
 def lacking(fault: str) -> str | None:

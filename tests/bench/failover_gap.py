@@ -14,7 +14,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -22,6 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from child import helper
+from clusters import in_sync, leader_of, until
 from failover_faults import FaultyCluster, faulty_cluster
 from machine_time import Watch
 
@@ -48,27 +49,13 @@ def gap_ms(acked: Sequence[Acknowledgement], lost_s: float) -> float:
     return 1e3 * (first - last)
 
 
-class Observed:
-    """The observed producer's acknowledgements; a caller may wait for the first record that was sent after a moment."""
-
-    def __init__(self) -> None:
-        self.acked: list[Acknowledgement] = []
-        self._arrived = asyncio.Condition()
-
-    async def produce_forever(self, bootstrap: str) -> None:
-        """One record at a time."""
-        async with Producer(bootstrap, linger_ms=1) as producer:
-            while True:
-                sent_s = time.monotonic()
-                await (await producer.send(TOPIC, b"x" * 100, partition=PARTITION))
-                async with self._arrived:
-                    self.acked.append(Acknowledgement(sent_s, time.monotonic()))
-                    self._arrived.notify_all()
-
-    async def of_one_sent_after(self, moment_s: float) -> None:
-        """Wait for it."""
-        async with self._arrived:
-            await self._arrived.wait_for(lambda: bool(self.acked) and self.acked[-1].sent_s > moment_s)
+async def produce_forever(bootstrap: str, acked: list[Acknowledgement]) -> None:
+    """The observed producer: one record at a time."""
+    async with Producer(bootstrap, linger_ms=1) as producer:
+        while True:
+            sent_s = time.monotonic()
+            await (await producer.send(TOPIC, b"x" * 100, partition=PARTITION))
+            acked.append(Acknowledgement(sent_s, time.monotonic()))
 
 
 async def measure(
@@ -81,17 +68,14 @@ async def measure(
         bootstrap = faulty.cluster.bootstrap
         async with Admin(bootstrap) as admin:
             await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
-            await _until_in_sync(admin)
+            await in_sync(admin, TOPIC)
             watch = Watch({})
-            load = _start_load(faulty, bootstrap, load_records_per_s)
-            try:
+            command = [__file__, "load", bootstrap, load_records_per_s]
+            with helper(command, prefix=faulty.client_prefix) as load:
                 # Its first line: a record is acknowledged, so the faults come under load.
                 await asyncio.wait_for(asyncio.to_thread(load.stdout.readline), STEP_TIMEOUT_S)
                 gaps = await _gaps(rounds, faulty, admin)
                 answer, _ = await asyncio.to_thread(load.communicate, timeout=STEP_TIMEOUT_S)
-            finally:
-                load.kill()
-                load.wait()
             spent = watch.end()
     done = json.loads(answer)
     return {
@@ -105,33 +89,23 @@ async def measure(
     }
 
 
-def _start_load(faulty: FaultyCluster, bootstrap: str, per_second: int) -> subprocess.Popen[str]:
-    command = [*faulty.client_prefix, sys.executable, __file__, "load", bootstrap, str(per_second)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-async def _until_in_sync(admin: Admin) -> int:
-    """Waits until every ISR has three members; returns the leader of the observed partition."""
-    async with asyncio.timeout(STEP_TIMEOUT_S):
-        while True:
-            (topic,) = await admin.describe_topics([TOPIC])
-            if all(one.leader is not None and len(one.isr) == 3 for one in topic.partitions):
-                return int(topic.partitions[PARTITION].leader)
-            await asyncio.sleep(0.1)
-
-
 async def _gaps(rounds: int, faulty: FaultyCluster, admin: Admin) -> list[float]:
-    observed, gaps = Observed(), []
-    producing = asyncio.create_task(observed.produce_forever(faulty.cluster.bootstrap))
+    acked: list[Acknowledgement] = []
+    gaps: list[float] = []
+    producing = asyncio.create_task(produce_forever(faulty.cluster.bootstrap, acked))
+
+    async def until_acked(since_s: float) -> None:
+        await until(lambda: bool(acked) and acked[-1].sent_s > since_s, STEP_TIMEOUT_S)
+
     try:
         for _ in range(rounds):
-            leader = await _until_in_sync(admin)
-            async with asyncio.timeout(STEP_TIMEOUT_S):
-                await observed.of_one_sent_after(time.monotonic() + SETTLE_S)
-                lost_s = time.monotonic()
-                faulty.lose(leader)
-                await observed.of_one_sent_after(lost_s)
-            gaps.append(round(gap_ms(observed.acked, lost_s), 1))
+            await in_sync(admin, TOPIC)
+            leader = await leader_of(admin, TOPIC, PARTITION)
+            await until_acked(time.monotonic() + SETTLE_S)
+            lost_s = time.monotonic()
+            faulty.lose(leader)
+            await until_acked(lost_s)
+            gaps.append(round(gap_ms(acked, lost_s), 1))
             await faulty.bring_back(leader)
     finally:
         producing.cancel()

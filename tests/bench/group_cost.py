@@ -7,29 +7,25 @@ Members are in this process and do nothing but send heartbeats.
 from __future__ import annotations
 
 import asyncio
-import itertools
-import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from bench import Bench, Row
 from child import in_loop
+from clusters import back_row, back_s, cluster, coordinator_of, names_beside, until
 from machine_time import cpu_ms
-from parties import cluster, in_sync
-from plan import Plan
 from report import size_row
 
 from strandline.cli.local.local_cluster import LocalCluster
 from strandline.client import Admin, Consumer
-from strandline.client.background import Background
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.groups.coordinator import ATTEMPT_MS, GroupCoordinator, passes_by
 from strandline.client.groups.member import Confirmed, Member, MemberTerms, Subscription
 from strandline.client.groups.membership import heartbeat_request, judge_heartbeat
 from strandline.core import types
-from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
+from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.core.errors import Refused
 
 SESSION_MS, BEAT_MS, DEFAULT_SESSION_MS = 6_000, 2_000, 45_000
@@ -37,7 +33,7 @@ MOST_JOINING_S, MOST_MOVING_S, MOST_PERCENT = 10.0, (SESSION_MS + BEAT_MS) / 100
 MOST_MEDIAN_S, MOST_LONGEST_S = 1.0, 3.0
 """Of a commit after a kill: the median with as many keys as members, the longest with a hundred times as many."""
 TOPIC, MINE = "many", "kept-0"
-_WAIT_S, _RETRY_S = 120.0, 0.1
+_RETRY_S = 0.1
 
 
 def rows(bench: Bench) -> Iterator[Row]:
@@ -49,19 +45,8 @@ def rows(bench: Bench) -> Iterator[Row]:
         for keys in (count, 100 * count):
             bench.say(f"groups: kills of a coordinator with {keys:,} keys")
             times = in_loop(_commits_back(running, keys, count, bench.plan.kills))
-            middle, longest = statistics.median(times), max(times)
-            is_many = keys > count
-            yield size_row(
-                f"coordinator's node killed with {keys:,} keys, the next commit acknowledged ({len(times)} kills)",
-                f"median {middle:.2f} s, longest {longest:.2f} s",
-                f"longest {MOST_LONGEST_S:.0f} s" if is_many else f"median {MOST_MEDIAN_S:.0f} s",
-                longest < MOST_LONGEST_S if is_many else middle < MOST_MEDIAN_S,
-            )
-
-
-def expected_s(plan: Plan) -> float:
-    """Seconds."""
-    return 30 + 4 * plan.sample_s + plan.members / 10 + 2 * plan.kills * 10
+            judged = ("longest", MOST_LONGEST_S) if keys > count else ("median", MOST_MEDIAN_S)
+            yield back_row(f"{keys:,} keys, the next commit acknowledged", times, *judged)
 
 
 async def _members(running: LocalCluster, count: int, sample_s: float) -> list[dict[str, Any]]:
@@ -74,12 +59,11 @@ async def _members(running: LocalCluster, count: int, sample_s: float) -> list[d
             crowd = Crowd(view, "crowd", count, SESSION_MS)
             began = time.monotonic()
             crowd.begin()
-            await _until(lambda: len(crowd.owned()) == count)
-            await _stable(admin, crowd)
+            await crowd.until_stable(admin)
             joined_s = time.monotonic() - began
             began = time.monotonic()
             crowd.kill(count // 2)
-            await _until(lambda: len(crowd.owned()) == count)
+            await crowd.until_all_owned()
             moved_s = time.monotonic() - began
             await crowd.close()
             slow = Crowd(view, "slow", count, DEFAULT_SESSION_MS)
@@ -101,46 +85,15 @@ async def _heartbeats(running: LocalCluster, admin: Admin, crowd: Crowd, for_s: 
     """Heartbeats per second, and the percent of a core that the coordinator uses for them."""
     before = await _coordinator_percent(running, admin, crowd.group_id, for_s)
     crowd.begin()
-    await _until(lambda: len(crowd.owned()) == len(crowd.members))
-    # That all partitions have owners says little: the first member that joins owns them all.
-    await _stable(admin, crowd)
+    await crowd.until_stable(admin)
     settled = crowd.heartbeats
     # Each says once more what it holds, and then only that it lives.
-    await _until(lambda: crowd.heartbeats >= settled + 2 * len(crowd.members))
+    await until(lambda: crowd.heartbeats >= settled + 2 * len(crowd.members))
     beats, began = crowd.heartbeats, time.monotonic()
     spent = await _coordinator_percent(running, admin, crowd.group_id, for_s)
     rate = (crowd.heartbeats - beats) / (time.monotonic() - began)
     await crowd.close()
     return rate, spent - before
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(_WAIT_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for is state, not an event
-            await asyncio.sleep(0.02)
-
-
-async def _stable(admin: Admin, crowd: Crowd) -> None:
-    async with asyncio.timeout(_WAIT_S):
-        while (await admin.describe_groups([crowd.group_id]))[0].state.upper() != "STABLE":  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-
-
-async def coordinator_of(admin: Admin, topic: str, key: str) -> int:
-    """The node that coordinates a group or a transactional id."""
-    (found,) = await admin.describe_topics([topic])
-    leader = found.partitions[partition_of(key, len(found.partitions))].leader
-    assert leader is not None, "it serves"
-    return int(leader)
-
-
-async def names_beside(admin: Admin, topic: str, key: str, count: int) -> list[str]:
-    """``count`` other names of the same coordinator as ``key``, which ends in -0."""
-    (found,) = await admin.describe_topics([topic])
-    partitions = len(found.partitions)
-    names = (f"{key.removesuffix('0')}{number}" for number in itertools.count(1))
-    beside = (name for name in names if partition_of(name, partitions) == partition_of(key, partitions))
-    return list(itertools.islice(beside, count))
 
 
 async def _coordinator_percent(running: LocalCluster, admin: Admin, group_id: str, for_s: float) -> float:
@@ -161,15 +114,9 @@ async def _commits_back(running: LocalCluster, keys: int, partitions: int, times
         found = []
         async with Consumer(running.bootstrap, group=MINE, auto_commit=False) as consumer:
             for number in range(times):
-                await consumer.commit({(TOPIC, 0): number})
-                leader = await coordinator_of(admin, GROUP_STATE, MINE)
-                began = time.monotonic()
-                running.kill_node(leader)
-                await consumer.commit({(TOPIC, 0): number})
-                found.append(time.monotonic() - began)
-                await running.start_node(leader)
-                async with asyncio.timeout(_WAIT_S):
-                    await in_sync(admin)
+                commit = partial(consumer.commit, {(TOPIC, 0): number})
+                await commit()
+                found.append(await back_s(running, admin, GROUP_STATE, MINE, commit))
     return found
 
 
@@ -181,30 +128,41 @@ class Crowd:
         self.heartbeats = 0
         self._view = view
         self._coordinator = GroupCoordinator(view, group_id)
-        self._background = Background()
         terms = {"instance_id": None, "rack": None, "assignor": "uniform"}
         times = {"session_timeout_ms": session_ms, "rebalance_timeout_ms": 60_000}
         self.members = [
             Member(MemberTerms(member_id=f"member-{number:04}", **terms, **times), Subscription((TOPIC,)))
             for number in range(count)
         ]
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
         """All join at once."""
-        for number, member in enumerate(self.members):
-            job = self._background.start(partial(self._live, member), f"member {number}", once=True)
-            assert job.task is not None
-            self._tasks[number] = job.task
+        self._tasks = [asyncio.create_task(self._live(member)) for member in self.members]
 
     def kill(self, number: int) -> None:
         """One falls silent."""
-        self._tasks.pop(number).cancel()
+        self._tasks[number].cancel()
         self.members[number] = Member(self.members[number].terms, Subscription())
 
     async def close(self) -> None:
         """All fall silent."""
-        await self._background.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def until_all_owned(self) -> None:
+        """Each partition has an owner, and there are as many as members."""
+        await until(lambda: len(self.owned()) == len(self.members))
+
+    async def until_stable(self, admin: Admin) -> None:
+        """The same, and no more moves: the first member that joins owns them all."""
+
+        async def is_stable() -> bool:
+            return bool((await admin.describe_groups([self.group_id]))[0].state.upper() == "STABLE")
+
+        await self.until_all_owned()
+        await until(is_stable)
 
     def owned(self) -> set[types.TopicPartition]:
         """What the members may work on. A member that was not answered for a session does not know yet that its

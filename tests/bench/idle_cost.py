@@ -11,11 +11,8 @@ from typing import Any
 
 from bench import Bench, Row
 from child import in_loop
+from clusters import cluster, create_topic
 from machine_time import Watch
-from parties import cluster, create_topic
-from plan import Plan
-
-_STARTING_S, _PER_PARTITION_S = 10, 0.02
 
 
 def rows(bench: Bench) -> Iterator[Row]:
@@ -31,12 +28,6 @@ def rows(bench: Bench) -> Iterator[Row]:
                 yield from bench.row(
                     lambda pids=pids: sample(pids, bench.plan.sample_s), round=number, partitions=partitions
                 )
-
-
-def expected_s(plan: Plan) -> float:
-    """Seconds."""
-    sampling_s = len(plan.idle_partitions) * (plan.rounds * plan.sample_s + plan.settle_s)
-    return sampling_s + max(plan.idle_partitions) * _PER_PARTITION_S + _STARTING_S
 
 
 def sample(pids: Mapping[str, int], seconds: float) -> Mapping[str, Any]:

@@ -35,9 +35,10 @@ class Spent:
     others_percent: float
     """Of one core: what processes used that are not among the watched ones, the idle parties included."""
 
-    def per_mb(self, megabytes: float) -> dict[str, float]:
-        """CPU ms per MB of each process."""
-        return {name: round(ms / megabytes, 2) for name, ms in self.cpu_ms.items()}
+    def figures(self, megabytes: float) -> dict[str, object]:
+        """MB/s, and CPU ms per MB of each process."""
+        per_mb = {name: round(ms / megabytes, 2) for name, ms in self.cpu_ms.items()}
+        return {"megabytes_per_s": round(megabytes / self.elapsed_s, 1), "cpu_ms_per_mb": per_mb, **self.machine()}
 
     def machine(self) -> dict[str, object]:
         """What every measurement says beside its own figures, for JSON."""

@@ -3,22 +3,21 @@ memory, bytes, and when each subscriber knew it."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import grpc
 from bench import Bench, Row
-from child import HERE, in_loop
+from child import HERE, helper, in_loop
+from clusters import cluster, in_sync, until
 from loop_stalls import FOLDER, longest_stall
 from machine_time import rss_mib
 from metadata_subscribers import TOPIC
-from parties import cluster
 from plan import Plan
 from report import size_row
 
@@ -85,11 +84,6 @@ def rows(bench: Bench) -> Iterator[Row]:
     yield size_row("bytes to all subscribers, their first state included", f"{sent:.1f} MB")
 
 
-def expected_s(plan: Plan) -> float:
-    """Seconds, most of them for making the partitions."""
-    return 30 + plan.topics * 8 + plan.subscribers / 20 + 2 * plan.settle_s
-
-
 def known_row(reached: Sequence[Reached], killed_s: float, position: int) -> Row:
     """When the subscribers reached ``position``; one that never did misses the gate, however soon all others knew."""
     times = [next((at_s for at_s, offset in one if offset >= position), None) for _, one in reached]
@@ -107,20 +101,17 @@ async def _build(running: LocalCluster, topics: int, bench: Bench) -> int:
         for number in range(topics):
             bench.say(f"metadata: topic {number + 1} of {topics}")
             await admin.create_topic(f"{TOPIC}{number}", partitions=PARTITIONS, replication_factor=3)
-        async with asyncio.timeout(_STEP_S):
-            while not await _is_whole(admin):  # noqa: ASYNC110 - what is waited for is state, not an event
-                await asyncio.sleep(1)
+        await in_sync(admin, within_s=_STEP_S)
+        # A node that still makes logs would count that as the cost of the death.
+        await until(partial(_knows_all, admin), _STEP_S)
         found = await admin.describe_topics()
     return sum(one.leader == KILLED for topic in found for one in topic.partitions)
 
 
-async def _is_whole(admin: Admin) -> bool:
-    """Whether all replicas are in sync, and every node has all metadata: one that still makes logs would count that as
-    the cost of the death."""
-    parts = [one for topic in await admin.describe_topics() for one in topic.partitions]
+async def _knows_all(admin: Admin) -> bool:
+    """Whether every node has all metadata."""
     newest = (await admin.metadata()).metadata_offset
-    behind = [row for row in await admin.list_nodes() if (row.metadata_offset or 0) < newest]
-    return not behind and all(one.leader is not None and len(one.isr) == len(one.replicas) for one in parts)
+    return all((row.metadata_offset or 0) >= newest for row in await admin.list_nodes())
 
 
 def _kill(running: LocalCluster) -> Mapping[int, float]:
@@ -145,23 +136,15 @@ async def _position(running: LocalCluster) -> int:
 def _subscribed(running: LocalCluster, plan: Plan) -> Iterator[list[subprocess.Popen[str]]]:
     """The processes that hold the subscribers, each of which has its state."""
     addresses = [address.client for node in running.nodes if (address := running.address(node)) is not None]
-    share = plan.subscribers // PROCESSES
-    command = [sys.executable, str(HERE / "metadata_subscribers.py")]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    started = [
-        subprocess.Popen([*command, *map(str, (number * share, share, plan.topics)), *addresses], **pipes)
-        for number in range(PROCESSES)
-    ]
-    try:
+    share, script = plan.subscribers // PROCESSES, HERE / "metadata_subscribers.py"
+    with ExitStack() as stack:
+        commands = ([script, number * share, share, plan.topics, *addresses] for number in range(PROCESSES))
+        started = [stack.enter_context(helper(command)) for command in commands]
         for process in started:
             assert process.stdout is not None, "it is a pipe"
             if process.stdout.readline() != "ready\n":
                 raise RuntimeError("a process of subscribers ended")
         yield started
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
 
 
 def _memory(running: LocalCluster) -> Mapping[int, float]:

@@ -10,8 +10,7 @@ from typing import Any
 
 from bench import Bench, Row
 from child import in_loop
-from parties import cluster, in_sync
-from plan import Plan
+from clusters import cluster, in_sync
 from report import size_row
 
 from strandline.cli.perf.load import Load
@@ -68,11 +67,6 @@ def rows(bench: Bench) -> Iterator[Row]:
         f"at least {LEAST_SHARE} x",
         each >= LEAST_SHARE * RATE,
     )
-
-
-def expected_s(plan: Plan) -> float:
-    """Seconds."""
-    return 60 + 3 * plan.sample_s + plan.move_bytes / 50e6 + plan.move_bytes / RATE
 
 
 async def _measure(bootstrap: str, bench: Bench) -> Figures:

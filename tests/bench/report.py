@@ -10,25 +10,21 @@ from typing import Any
 
 from bars import (
     BARS,
-    GRPCIO_CLIENT,
     KAFKA,
     MET,
     MISSED,
     NATS,
-    NATS_SYNCED,
     OURS,
-    OVER_TLS,
-    STRIPPED,
-    STRIPPED_GRPCIO,
+    PARTIES,
+    SHAPES,
     SYNCED,
+    Results,
+    Row,
     all_cpu,
     having,
     ratios,
     speed,
 )
-
-Row = Mapping[str, Any]
-Results = Mapping[str, Any]
 
 HEAD = """Each cell is the median over the rounds, with the range in brackets.
 Only ratios within one run count; the machine has few cores and is shared with the clients, so identical repeats differ.
@@ -55,8 +51,6 @@ The closed connection tells the controller of a killed process at once. A proces
 address from which nothing arrives any more are known only by the end of the session.
 No gap was left out for steal time.
 """
-SHAPES = ("64 KiB, window 1", "64 KiB, window 5", "256 KiB, window 5")
-PARTIES = (OURS, GRPCIO_CLIENT, OVER_TLS, SYNCED, NATS, NATS_SYNCED, KAFKA, STRIPPED, STRIPPED_GRPCIO)
 FAULTS = {"kill": "`kill -9`", "stop": "SIGSTOP", "vanish": "vanished address"}
 BESIDE_PEERS = ("throughput", "clients")
 VERDICTS = {True: MET, False: MISSED, None: ""}

@@ -9,8 +9,9 @@ from statistics import median
 from bars import OURS, OVER_TLS, all_cpu
 from bench import Bench, Figures, Row
 from child import in_loop
-from parties import Strandline, cluster
-from plan import Plan, Shape
+from clusters import cluster
+from parties import strandline
+from plan import Shape
 from report import size_row, span
 
 from strandline.cli.local.local_cluster import LocalCluster
@@ -22,7 +23,6 @@ _PRINCIPALS = 1_000
 _MOST_TIMES = 1.05
 _HOLDER = "client"
 _WITHOUT, _WITH = OVER_TLS, f"{OURS}, TLS, {MOST_RULES:,} rules"
-_PER_PAIR_S, _STARTING_S = 8.0, 25
 
 
 def rows(bench: Bench) -> Iterator[Row]:
@@ -34,7 +34,7 @@ def rows(bench: Bench) -> Iterator[Row]:
         cluster(home / "acl", "page-cache", tls=True, **ruled) as acl,
     ):
         in_loop(_fill(acl))
-        parties = [Strandline(off, _WITHOUT, holder=_HOLDER), Strandline(acl, _WITH, holder=_HOLDER)]
+        parties = [strandline(off, _WITHOUT, holder=_HOLDER), strandline(acl, _WITH, holder=_HOLDER)]
         times, used = [], {party.name: [] for party in parties}
         for number in range(bench.plan.rule_pairs):
             found: dict[str, Figures | None] = {}
@@ -55,11 +55,6 @@ def rows(bench: Bench) -> Iterator[Row]:
         f"at most {_MOST_TIMES} x",
         obtained <= _MOST_TIMES,
     )
-
-
-def expected_s(plan: Plan) -> float:
-    """Seconds."""
-    return _STARTING_S + plan.rule_pairs * (2 * plan.pace.total_s + _PER_PAIR_S)
 
 
 async def _fill(running: LocalCluster) -> None:

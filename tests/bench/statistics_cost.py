@@ -31,15 +31,14 @@ _NO_CACHE = os.devnull
 
 
 def measured(
-    engine: str,
+    kind: str,
     root: Path,
     rows: int,
     asked: argparse.Namespace,
-    *more: str,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """One run of one engine in a process of its own."""
-    command = [sys.executable, str(HERE / f"statistics_{engine}.py"), str(root), *more]
+    command = [sys.executable, str(HERE / "statistics_engines.py"), kind, str(root)]
     command += ["--memory", asked.memory, "--hours", str(asked.hours)]
     before = os.getloadavg()[0]
     began = time.perf_counter()
@@ -47,7 +46,7 @@ def measured(
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=variables)
     wall_s = time.perf_counter() - began
     if done.returncode:
-        raise SystemExit(f"{engine} failed over {rows:,} rows:\n{done.stderr[-3_000:]}")
+        raise SystemExit(f"{kind} failed over {rows:,} rows:\n{done.stderr[-3_000:]}")
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found | {"wall_s": wall_s, "load": [round(before, 1), round(os.getloadavg()[0], 1)], "rows": rows}
 
@@ -72,8 +71,8 @@ def as_a_report_asks(root: Path, rows: int, asked: argparse.Namespace, expected:
     """
     with tempfile.TemporaryDirectory(prefix="strandline-classes-") as cache:
         own = {"XDG_CACHE_HOME": cache}
-        made = measured("spark", root, rows, asked, "--archive", environment=own)
-        runs = [measured("spark", root, rows, asked, "--together", environment=own) for _ in range(ROUNDS)]
+        made = measured("archive", root, rows, asked, own)
+        runs = [measured("together", root, rows, asked, own) for _ in range(ROUNDS)]
     different = {name for run in runs for name, digest in run.pop("digests").items() if expected[name] != digest}
     runs.sort(key=lambda run: run["wall_s"])
     walls = {"different": sorted(different), "walls_s": [run["wall_s"] for run in runs]}
@@ -103,10 +102,6 @@ def main() -> None:
             print(f"{rows:,} rows written", flush=True)
             results.append(compare(Path(folder), events, rows, asked))
             print(json.dumps(results[-1]), flush=True)
-            if events == sizes[-1]:
-                # The plans are read in a separate run, because that costs time.
-                seen = measured("spark", Path(folder), rows, asked, "--inspect")
-                results[-1]["spark"]["read_samples_too"] = seen["read_samples_too"]
     keep("analytics", text_of(results, vars(asked)), asked.docs)
     print("\n".join(["", *verdicts(results)]))
 

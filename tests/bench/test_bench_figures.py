@@ -13,7 +13,6 @@ import pytest
 from bars import BARS, KAFKA, MET, MISSED, NATS, OURS
 from bench import Bench
 from child import output_of
-from closed_loop import latencies_ms, percentile
 from failover_gap import Acknowledgement, gap_ms
 from metadata_gate import known_row
 from parties import PartyAbsent, Servers
@@ -71,22 +70,6 @@ def test_a_vanished_address_costs_the_session(gap_ms_: float, verdict: str) -> N
     results = {"failover": [{"fault": "vanish", "session_timeout_ms": 9_000, "gaps_ms": [gap_ms_] * 5}]}
 
     assert bar_of(results, "ms of the gap beyond the session of 9000 ms")[-1] == verdict
-
-
-@pytest.mark.parametrize(
-    ("count", "percent", "expected"),
-    [(1, 50, 1), (1, 99.9, 1), (2, 50, 1), (100, 99, 99), (1_000, 99.9, 999), (1_001, 99.9, 1_000), (999, 99.9, 999)],
-)
-def test_the_nearest_rank_counts(count: int, percent: float, expected: int) -> None:
-    """The smallest value that at least so many percent of all values do not exceed."""
-    assert percentile(range(1, count + 1), percent) == expected
-
-
-def test_latencies_are_sorted_first() -> None:
-    """Seconds in any order become ms; an empty measurement is an error, not a zero."""
-    assert latencies_ms([0.003, 0.001, 0.002]) == {"p50_ms": 2.0, "p99_ms": 3.0, "p999_ms": 3.0}
-    with pytest.raises(ValueError, match="no value"):
-        latencies_ms([])
 
 
 async def test_the_other_one_is_first_in_the_next_pair() -> None:

@@ -5,12 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench import Bench, Row
-from plan import Plan
-
-_PARTIES = 9
-_PER_MEASUREMENT_S = 4.0
-"""Around the measured seconds: the topic, a client process, what is to be written to the disk, memory to be used up."""
-_STARTING_S = 20
 
 
 def rows(bench: Bench) -> Iterator[Row]:
@@ -26,9 +20,3 @@ def rows(bench: Bench) -> Iterator[Row]:
                     shape=shape.name,
                     party=party.name,
                 )
-
-
-def expected_s(plan: Plan) -> float:
-    """Seconds."""
-    each_s = plan.pace.total_s + _PER_MEASUREMENT_S
-    return plan.rounds * len(plan.shapes) * _PARTIES * each_s + plan.kafka_warm_s + _STARTING_S

@@ -10,9 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from bench import Bench, Row
 from child import in_loop
-from group_cost import coordinator_of, names_beside
-from parties import cluster, in_sync
-from plan import Plan
+from clusters import back_row, back_s, cluster, names_beside
 from report import size_row
 
 from strandline.cli.durations import read_duration
@@ -58,20 +56,8 @@ def rows(bench: Bench) -> Iterator[Row]:
         name = f"records/s in transactions of 100 ms, of those of a plain producer ({_both(pairs, 'records/s')})"
         yield _ratio_row(name, pairs, f"at least {LEAST_RATE:.2f} x", lambda ratio: ratio >= LEAST_RATE)
         bench.say("transactions: kills of the coordinator's node")
-        back_s = in_loop(_commits_back(running, plan.members, plan.kills))
-        yield size_row(
-            f"coordinator's node killed with {plan.members:,} open transactions, the next commit done "
-            f"({len(back_s)} kills)",
-            f"median {statistics.median(back_s):.2f} s, longest {max(back_s):.2f} s",
-            f"below {MOST_BACK_S:.0f} s",
-            max(back_s) < MOST_BACK_S,
-        )
-
-
-def expected_s(plan: Plan) -> float:
-    """Seconds."""
-    sent = plan.transaction_rounds * (plan.single_transactions / 40 + 2 * plan.transaction_records / 50_000)
-    return 20 + sent + plan.members / 50 + plan.kills * 10
+        times = in_loop(_commits_back(running, plan.members, plan.kills))
+        yield back_row(f"{plan.members:,} open transactions, the next commit done", times, "longest", MOST_BACK_S)
 
 
 def _ratio_row(name: str, pairs: Pairs, wanted: str, is_met: Callable[[float], bool]) -> Row:
@@ -181,15 +167,7 @@ async def _killed(running: LocalCluster, admin: Admin, producer: Producer) -> fl
     transaction = producer.transaction()
     async with transaction:
         await producer.send_and_wait(KILLED, b"kept")
-        coordinator = await coordinator_of(admin, TRANSACTION_STATE, MINE)
-        began = time.monotonic()
-        running.kill_node(coordinator)
-        await transaction.commit()
-        took_s = time.monotonic() - began
-    await running.start_node(coordinator)
-    async with asyncio.timeout(_WAIT_S):
-        await in_sync(admin)
-    return took_s
+        return await back_s(running, admin, TRANSACTION_STATE, MINE, transaction.commit)
 
 
 async def _open(view: Cluster, names: Sequence[str]) -> None:

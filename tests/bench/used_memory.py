@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import time
-from io import FileIO
 from pathlib import Path
 
 KEPT_FREE_BYTES = 1 << 30
@@ -23,40 +22,25 @@ _CHUNK_BYTES = 4 << 20
 _MEMINFO = Path("/proc/meminfo")
 
 
-def free_bytes(meminfo: Path = _MEMINFO) -> int:
+def free_bytes() -> int:
     """Memory that nothing uses, not even the page cache; 0 where the kernel does not say."""
-    try:
-        lines = meminfo.read_text().splitlines()
-    except OSError:
-        return 0
+    lines = _MEMINFO.read_text().splitlines() if _MEMINFO.exists() else ()
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("MemFree:"))
 
 
 class UsedMemory:
     """Fills free memory with pages of a file that has a size and no content, each read once."""
 
-    def __init__(self, directory: Path, meminfo: Path = _MEMINFO) -> None:
-        self._file = directory / "hole"
-        self._meminfo = meminfo
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "hole"
         self._at = 0
 
-    def fill(self) -> int:
-        """Read as many bytes as are free beyond `KEPT_FREE_BYTES`; returns how many were read."""
-        wanted = free_bytes(self._meminfo) - KEPT_FREE_BYTES
-        ends_at = time.monotonic() + LIMIT_S
-        done = 0
-        if wanted <= 0:
-            return done
-        with self._hole() as file:
-            buffer = bytearray(_CHUNK_BYTES)
-            while done < wanted and time.monotonic() < ends_at:
+    def fill(self) -> None:
+        """Read as many bytes as are free beyond `KEPT_FREE_BYTES`."""
+        ends_at, last = time.monotonic() + LIMIT_S, self._at + free_bytes() - KEPT_FREE_BYTES
+        buffer = bytearray(_CHUNK_BYTES)
+        with self._path.open("ab+", buffering=0) as file:
+            file.truncate(_HOLE_BYTES)
+            while self._at < last and time.monotonic() < ends_at:
                 # Never the same page twice: one that is still cached would take no memory.
-                done += os.preadv(file.fileno(), [buffer], (self._at + done) % _HOLE_BYTES)
-        self._at += done
-        return done
-
-    def _hole(self) -> FileIO:
-        if not self._file.exists():
-            with self._file.open("wb") as file:
-                file.truncate(_HOLE_BYTES)
-        return self._file.open("rb", buffering=0)
+                self._at += os.preadv(file.fileno(), [buffer], self._at % _HOLE_BYTES)

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import grpc
+from harness.history_file import decode, encode
 from running_cluster import CALL_S, Probe
 
 from strandline.client import Consumer, Delivery, Producer, SendFailed
@@ -32,25 +33,8 @@ from strandline_sim.checks.history import (
     anomalies,
 )
 
-_VALUE_BYTES = 1_000
-"""Large enough that segments of 1 MiB roll during a test."""
-
 DELIVERY_MS = 40_000
 FINISH_S = 60.0
-
-
-def encode(value: RecordValue) -> bytes:
-    """A value as the bytes of a record."""
-    return f"{value.client}/{value.seq}/".encode().ljust(_VALUE_BYTES, b".")
-
-
-def decode(content: bytes | None) -> RecordValue:
-    """The value in a record's bytes; a value that was never sent if they were damaged."""
-    client, _, rest = (content or b"").decode("ascii", "replace").partition("/")
-    seq, _, padding = rest.partition("/")
-    if not seq.isdecimal() or padding.strip("."):
-        return RecordValue(f"damaged: {content!r:.60}", -1)
-    return RecordValue(client, int(seq))
 
 
 @dataclass(slots=True)

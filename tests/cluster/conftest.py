@@ -8,34 +8,19 @@ every test begins with all processes running.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 
 import pytest
 import pytest_asyncio
-from running_cluster import Probe, alarms, deaths, plan, started, stopped
+from running_cluster import Probe, alarms, deaths, plan, running
 
-from strandline.cli.local.local_cluster import LocalCluster, Plan
-
-
-@contextmanager
-def _running(what: Plan) -> Iterator[LocalCluster]:
-    """A cluster; at the end every process must stop cleanly, and none may have logged an alarm."""
-    running = started(what)
-    try:
-        yield running
-        ends = stopped(running)
-    finally:
-        running.kill()
-
-    assert ends == []
-    assert alarms(running) == []
+from strandline.cli.local.local_cluster import LocalCluster
 
 
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three nodes and an observer, for all modules without a cluster of their own."""
-    with _running(plan(tmp_path_factory.mktemp("cluster"), observers=1)) as running:
-        yield running
+    with running(plan(tmp_path_factory.mktemp("cluster"), observers=1)) as shared:
+        yield shared
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +28,8 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """The module's cluster, or the shared one, in which the module may not have caused an alarm."""
     own = getattr(request.module, "CLUSTER", None)
     if own is not None:
-        with _running(plan(tmp_path_factory.mktemp("cluster"), **own)) as running:
-            yield running
+        with running(plan(tmp_path_factory.mktemp("cluster"), **own)) as of_module:
+            yield of_module
         return
     shared: LocalCluster = request.getfixturevalue("shared_cluster")
     before = set(alarms(shared))

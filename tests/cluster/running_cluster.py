@@ -9,7 +9,8 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -97,6 +98,20 @@ def stopped(cluster: LocalCluster) -> list[str]:
     killed = {service.name for service in cluster.services if not service.running and service.end_expected}
     ends = asyncio.run(cluster.stop())
     return [end.sentence for end in ends if end.name not in killed and (end.forced or end.code != 0)]
+
+
+@contextmanager
+def running(what: Plan) -> Iterator[LocalCluster]:
+    """A cluster; at the end every process must stop cleanly, and none may have logged an alarm."""
+    cluster = started(what)
+    try:
+        yield cluster
+        ends = stopped(cluster)
+    finally:
+        cluster.kill()
+
+    assert ends == []
+    assert alarms(cluster) == []
 
 
 def deaths(cluster: LocalCluster) -> list[str]:

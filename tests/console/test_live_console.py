@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from http_calls import ask, stream
 from playwright.async_api import BrowserContext, ConsoleMessage, Error, Page, async_playwright
-from running_cluster import SETTLE_S, Probe, alarms, plan, started, stopped, until
+from running_cluster import SETTLE_S, Probe, plan, running, until
 from running_console import HELD_UP, Console, console
 
 from strandline.cli.local.local_cluster import LocalCluster
@@ -113,14 +113,8 @@ needs_browser = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three nodes and a controller; at the end each must stop cleanly."""
-    running = started(plan(tmp_path_factory.mktemp("cluster")))
-    try:
-        yield running
-        ends = stopped(running)
-    finally:
-        running.kill()
-    assert ends == []
-    assert alarms(running) == []
+    with running(plan(tmp_path_factory.mktemp("cluster"))) as three:
+        yield three
 
 
 @pytest_asyncio.fixture

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from http_calls import ask, create, fresh_form, stream
-from running_cluster import alarms, plan, started, stopped
+from running_cluster import plan, running
 from running_console import HELD_UP, console, console_here
 
 from strandline.cli.local.local_cluster import LocalCluster
@@ -343,14 +343,8 @@ _KNOWN_S = 20.0
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """One node and a controller, with certificates; at the end each must stop cleanly."""
-    running = started(plan(tmp_path_factory.mktemp("cluster"), nodes=1, tls=True))
-    try:
-        yield running
-        ends = stopped(running)
-    finally:
-        running.kill()
-    assert ends == []
-    assert alarms(running) == []
+    with running(plan(tmp_path_factory.mktemp("cluster"), nodes=1, tls=True)) as one:
+        yield one
 
 
 async def _says(address: str, words: str) -> None:

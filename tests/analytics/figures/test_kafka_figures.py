@@ -34,6 +34,9 @@ from strandline_kafka.metadata.passage import EVERYTHING as EVERYTHING_SCRAPED
 from strandline_kafka.scrapes.following import Following
 from strandline_kafka.scrapes.series import Mapping, Reader
 
+# Queries are planned from scratch, and the first one waits for the session.
+pytestmark = pytest.mark.timeout(300)
+
 RUN_A = Path(__file__).parents[2] / "kafka" / "run_a"
 START_MS, END_MS = 1795387862000, 1795388004000
 """From one second after the topics were created to five seconds after the load ended."""
@@ -61,17 +64,23 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def exported(root: Path, logs: Sequence[BrokerLog] = ()) -> Path:
+    copies = copies_of(root, 1, 3)
+    Import(copies, cluster_of(copies, None), logs=logs).write(LocalDirectory(root / "export"))
+    return root / "export"
+
+
+def copies_of(root: Path, *nodes: int) -> list[Any]:
+    """The metadata log as it lay on these nodes."""
     log = lzma.decompress((RUN_A / "00000000000000000000.log.xz").read_bytes())
     copies = []
-    for node in (1, 3):
+    for node in nodes:
         folder = root / f"node{node}" / "__cluster_metadata-0"
         folder.mkdir(parents=True)
         (folder / "00000000000000000000.log").write_bytes(log)
         shutil.copy(RUN_A / f"{143 if node == 1 else 142:020}-0000000001.checkpoint", folder)
         (folder.parent / "meta.properties").write_text(f"node.id={node}\ncluster.id=run-a\n")
         copies.append(open_copy(folder.parent))
-    Import(copies, cluster_of(copies, None), logs=logs).write(LocalDirectory(root / "export"))
-    return root / "export"
+    return copies
 
 
 @pytest.fixture(scope="module")
@@ -146,9 +155,7 @@ def rows_of(silver: Silver, stat: str) -> dict[tuple[str, int], list[Row]]:
     return found
 
 
-# Queries planned from scratch; the first waits for the session.
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_counts_and_times_are_those_of_the_printed_log(silver_of_run_a: Silver) -> None:
     """S8, S10, S11 and S16 of all seven partitions agree to the microsecond with a fold over Kafka's own text."""
     by_stat = {stat: rows_of(silver_of_run_a, stat) for stat in ("s08", "s10", "s11", "s16")}
@@ -168,7 +175,6 @@ def test_counts_and_times_are_those_of_the_printed_log(silver_of_run_a: Silver) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_statistic_that_is_not_recorded_has_no_rows(analytics: Callable[..., Result], export: Path) -> None:
     """`stats s04` ends with no row and the reason, which a program gets in place of the rows."""
     reason = "Kafka's metadata log has no byte positions"
@@ -184,7 +190,6 @@ def test_a_statistic_that_is_not_recorded_has_no_rows(analytics: Callable[..., R
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_table_has_no_rows_of_what_is_not_recorded(
     analytics: Callable[..., Result], export: Path, tmp_path: Path
 ) -> None:
@@ -196,7 +201,6 @@ def test_a_table_has_no_rows_of_what_is_not_recorded(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("stat", ["s07", "s09", "s11", "s13", "s14", "s19"])
 def test_what_is_not_recorded_is_null_and_never_0(silver_of_run_a: Silver, stat: str) -> None:
     """Each figure that the log cannot give is null in every row, also where it counts what did not happen."""
@@ -268,7 +272,6 @@ def test_clusters_with_logs_and_without_are_told_apart() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_brokers_logs_give_delays_latencies_and_young_epochs(spark: SparkSession, logged: Path) -> None:
     """With logs S13 has the delay of nine removals, near the lag time of 4 s, S14 has latencies, and S9 its marks."""
     silver = open_exports(spark, [str(logged)])
@@ -305,16 +308,9 @@ BOTH = frozenset({Level.METADATA_LOG, Level.PROMETHEUS})
 def export_scraped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run A by one of its logs and the scrapes of its brokers."""
     root = tmp_path_factory.mktemp("scraped")
-    folder = root / "node1" / "__cluster_metadata-0"
-    folder.mkdir(parents=True)
-    (folder / "00000000000000000000.log").write_bytes(
-        lzma.decompress((RUN_A / "00000000000000000000.log.xz").read_bytes())
-    )
-    shutil.copy(RUN_A / "00000000000000000143-0000000001.checkpoint", folder)
-    (folder.parent / "meta.properties").write_text("node.id=1\ncluster.id=run-a\n")
     reader = Reader(Mapping(nodes={f"kafka-{node}:7071": node for node in (1, 2, 3)}))
     reader.take_text("scrapes", lzma.decompress((RUN_A / "scrapes.txt.xz").read_bytes()).decode().splitlines())
-    copies, out = [open_copy(folder.parent)], LocalDirectory(root / "export")
+    copies, out = copies_of(root, 1), LocalDirectory(root / "export")
     following = Following(reader.found(), out, "run-a", (EVERYTHING_SCRAPED.start_us, EVERYTHING_SCRAPED.end_us))
     Import(copies, cluster_of(copies, None), trust_tail=True).write(out, following)
     return root / "export"
@@ -330,8 +326,6 @@ def rows_of_scraped(silver: Silver, stat: str) -> list[Row]:
     return result(ALL[stat], silver, SCOPE_SCRAPED).collect()
 
 
-# Queries planned from scratch; the first waits for the session.
-@pytest.mark.timeout(300)
 def test_the_lag_of_a_follower_is_the_largest_that_is_possible(silver_scraped: Silver, export_scraped: Path) -> None:
     """S2 has of every replica the upper bound of its samples, and the leader's silence ends it."""
     most: dict[tuple[str, int, int, str], int] = defaultdict(int)
@@ -350,7 +344,6 @@ def test_the_lag_of_a_follower_is_the_largest_that_is_possible(silver_scraped: S
     assert {key: most[key] for key in found} == found
 
 
-@pytest.mark.timeout(300)
 def test_what_needs_a_high_watermark_is_null(silver_scraped: Silver) -> None:
     """S6 has the cut of a clean election as a bound, and nothing below a high watermark; S1 has nothing at all."""
     assert {row[value.name] for row in rows_of_scraped(silver_scraped, "s01") for value in ALL["s01"].values} == {None}

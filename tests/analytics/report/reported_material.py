@@ -99,6 +99,18 @@ def unclean() -> list[Event]:
     ]
 
 
+def outage(**how: str) -> list[Event]:
+    """Node 1, which led, is fenced at 3 s; 30 s later node 2 is elected, in a way that is given."""
+    return [
+        event("NODE_SESSION", 3_000, plane="node", subject_node_id=1, phase="fence", cause="session_timeout",
+              last_heartbeat_us=BEGIN_US + 500_000),
+        event("LEADER_CHANGE", 3_000, partition_epoch=2, leader_epoch=1, old_leader=1, new_leader=-1,
+              old_leader_epoch=0, new_leader_epoch=1, reason="node_fenced"),
+        event("LEADER_CHANGE", 33_000, partition_epoch=3, leader_epoch=2, old_leader=-1, new_leader=2,
+              old_leader_epoch=1, new_leader_epoch=2, **how),
+    ]  # fmt: skip
+
+
 def material(
     *,
     events: list[Event] | None = None,

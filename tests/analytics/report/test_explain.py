@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from reported_material import BEGIN_US, event, failover, samples, stall
+from reported_material import BEGIN_US, event, failover, outage, samples, stall
 
 from strandline_analytics.explain.chain import candidates, explain
 from strandline_analytics.explain.stall import HeldBack, HeldLso, PartitionAt, explain_held_back, explain_stall
@@ -151,15 +151,7 @@ def test_a_move_that_never_came_is_not_taken_for_a_standstill() -> None:
 
 def test_an_election_after_an_outage_is_reported_from_the_loss_of_the_leader() -> None:
     """Last heartbeat, fence, loss and 30 s without a leader belong to an unclean election."""
-    reported = [
-        event("NODE_SESSION", 3_000, plane="node", subject_node_id=1, phase="fence", cause="session_timeout",
-              last_heartbeat_us=BEGIN_US + 500_000),
-        event("LEADER_CHANGE", 3_000, partition_epoch=2, leader_epoch=1, old_leader=1, new_leader=-1,
-              old_leader_epoch=0, new_leader_epoch=1, reason="node_fenced"),
-        event("LEADER_CHANGE", 33_000, partition_epoch=3, leader_epoch=2, old_leader=-1, new_leader=2,
-              old_leader_epoch=1, new_leader_epoch=2, reason="unclean_election", election_type="unclean"),
-    ]  # fmt: skip
-    chain = explain(reported, 3)
+    chain = explain(outage(reason="unclean_election", election_type="unclean"), 3)
 
     assert [(link.name, (link.t_us - BEGIN_US) / 1000) for link in chain.links] == [
         ("last heartbeat", 500),

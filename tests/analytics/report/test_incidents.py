@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reported_material import BEGIN_US, event, failover, material, stall, unclean
+from reported_material import BEGIN_US, event, failover, material, outage, stall, unclean
 
 from strandline_analytics.report.failovers import Losses, failovers, loss_parts
 from strandline_analytics.report.incident import Incident
@@ -16,7 +16,7 @@ from strandline_analytics.timeline.states import downs
 _ALL = [1, 2, 3]
 
 
-def _created(partition: int, leader: int) -> list[Event]:
+def _created(partition: int, leader: int = 1) -> list[Event]:
     return [
         event("CONFIG_CHANGE", 0, partition=partition, partition_epoch=0, topic_created=True, replicas=_ALL, min_isr=2),
         event("STATE_SNAPSHOT", 0, partition=partition, partition_epoch=0, leader_epoch=0, new_leader=leader,
@@ -24,7 +24,8 @@ def _created(partition: int, leader: int) -> list[Event]:
     ]  # fmt: skip
 
 
-def _isr(at_s: float, partition: int, epoch: int, old: list[int], new: list[int], cause: str = "lag") -> Event:
+def _isr(at_s: float, partition: int, epoch: int, old: list[int], new: list[int], cause: str | None = None) -> Event:
+    cause = cause or ("lag" if len(new) < len(old) else "catch_up")
     initiator = "controller" if cause == "node_fenced" else "leader"
     return event("ISR_CHANGE", at_s * 1_000, partition=partition, partition_epoch=epoch, leader_epoch=0, old_isr=old,
                  new_isr=new, cause=cause, initiator=initiator)  # fmt: skip
@@ -165,16 +166,8 @@ def test_without_one_of_its_moments_nothing_is_reported() -> None:
 
 def test_an_election_after_an_outage_counts_from_the_fence_of_the_leader_that_was_lost() -> None:
     """No replica could be elected for 30 s: the decision took so long, and the lost leader is the old one (S19)."""
-    reported = [
-        event("NODE_SESSION", 3_000, plane="node", subject_node_id=1, phase="fence", cause="session_timeout",
-              last_heartbeat_us=BEGIN_US + 500_000),
-        event("LEADER_CHANGE", 3_000, partition_epoch=2, leader_epoch=1, old_leader=1, new_leader=-1,
-              old_leader_epoch=0, new_leader_epoch=1, reason="node_fenced"),
-        event("LEADER_CHANGE", 33_000, partition_epoch=3, leader_epoch=2, old_leader=-1, new_leader=2,
-              old_leader_epoch=1, new_leader_epoch=2, reason="election", election_type="elr"),
-        event("EPOCH_START", 33_050, plane="data", node=2, partition_epoch=3, leader_epoch=2, start_offset=9, hw=9),
-    ]  # fmt: skip
-    (found,) = failovers(reported, BEGIN_US, BEGIN_US + 90_000_000)
+    begun = event("EPOCH_START", 33_050, plane="data", node=2, partition_epoch=3, leader_epoch=2, start_offset=9, hw=9)
+    (found,) = failovers([*outage(reason="election", election_type="elr"), begun], BEGIN_US, BEGIN_US + 90_000_000)
 
     assert (found.old_leader, found.new_leader) == (1, 2)
     assert (found.fence_us - found.last_heartbeat_us, found.decided_us - found.fence_us) == (2_500_000, 30_000_000)
@@ -194,19 +187,6 @@ def test_the_new_leaders_first_word_is_in_the_controllers_time() -> None:
 # whole before.
 
 
-def _created_recovery(partition: int) -> list[Event]:
-    return [
-        event("CONFIG_CHANGE", 0, partition=partition, partition_epoch=0, topic_created=True, replicas=_ALL, min_isr=2),
-        event("STATE_SNAPSHOT", 0, partition=partition, partition_epoch=0, leader_epoch=0, new_leader=1, new_isr=_ALL),
-    ]
-
-
-def _isr_recovery(at_s: float, partition: int, epoch: int, old: list[int], new: list[int]) -> Event:
-    cause = "lag" if len(new) < len(old) else "catch_up"
-    return event("ISR_CHANGE", at_s * 1_000, partition=partition, partition_epoch=epoch, leader_epoch=0, old_isr=old,
-                 new_isr=new, cause=cause, initiator="leader")  # fmt: skip
-
-
 def _recovered_s(events: list[Event], end_s: int = 200) -> list[float | None]:
     ordered = sorted(events, key=lambda e: (e.partition or 0, e.partition_epoch or 0, e.t_us))
     reported = material(events=ordered)
@@ -222,11 +202,11 @@ def _recovered_s(events: list[Event], end_s: int = 200) -> list[float | None]:
 def _staggered() -> list[Event]:
     """Partition 0 is out from 10 to 11 s, partition 1 from 12 to 13 s."""
     return [
-        *(one for partition in (0, 1) for one in _created_recovery(partition)),
-        _isr_recovery(10, 0, 1, _ALL, [1, 2]),
-        _isr_recovery(11, 0, 2, [1, 2], _ALL),
-        _isr_recovery(12, 1, 1, _ALL, [1, 2]),
-        _isr_recovery(13, 1, 2, [1, 2], _ALL),
+        *(one for partition in (0, 1) for one in _created(partition)),
+        _isr(10, 0, 1, _ALL, [1, 2]),
+        _isr(11, 0, 2, [1, 2], _ALL),
+        _isr(12, 1, 1, _ALL, [1, 2]),
+        _isr(13, 1, 2, [1, 2], _ALL),
     ]
 
 
@@ -237,7 +217,7 @@ def test_a_partition_that_healed_before_the_last_shrink_is_whole() -> None:
 
 def test_a_later_incident_of_a_healed_partition_is_not_waited_for() -> None:
     """It is taken out again at 100 s, until 160 s: that is the recovery of the second incident alone."""
-    again = [_isr_recovery(100, 0, 3, _ALL, [1, 2]), _isr_recovery(160, 0, 4, [1, 2], _ALL)]
+    again = [_isr(100, 0, 3, _ALL, [1, 2]), _isr(160, 0, 4, [1, 2], _ALL)]
 
     assert _recovered_s([*_staggered(), *again]) == [13.0, 160.0]
 
@@ -245,24 +225,24 @@ def test_a_later_incident_of_a_healed_partition_is_not_waited_for() -> None:
 def test_an_isr_is_whole_when_it_has_all_replicas_and_not_as_many_as_before() -> None:
     """Node 3 has been out since 10 s, node 2 is out from 50 to 51 s: whole only when node 3 is back too, at 90 s."""
     events = [
-        *_created_recovery(0),
-        *_created_recovery(1),
-        _isr_recovery(10, 0, 1, _ALL, [1, 2]),
-        _isr_recovery(10.5, 1, 1, _ALL, [1, 2]),
-        _isr_recovery(50, 0, 2, [1, 2], [1]),
-        _isr_recovery(51, 0, 3, [1], [1, 2]),
-        _isr_recovery(80, 1, 2, [1, 2], _ALL),
+        *_created(0),
+        *_created(1),
+        _isr(10, 0, 1, _ALL, [1, 2]),
+        _isr(10.5, 1, 1, _ALL, [1, 2]),
+        _isr(50, 0, 2, [1, 2], [1]),
+        _isr(51, 0, 3, [1], [1, 2]),
+        _isr(80, 1, 2, [1, 2], _ALL),
     ]
 
-    assert _recovered_s([*events, _isr_recovery(90, 0, 4, [1, 2], _ALL)])[-1] == 90.0
+    assert _recovered_s([*events, _isr(90, 0, 4, [1, 2], _ALL)])[-1] == 90.0
     assert _recovered_s(events)[-1] is None
 
 
 def test_a_return_that_was_read_counts_whatever_was_lost_behind_it() -> None:
     """Back at 11 s by partition epoch 2, and epoch 3 is lost: whole again at 11 s, and not what follows the hole."""
-    lost = [_isr_recovery(100, 0, 4, _ALL, [1, 2]), _isr_recovery(160, 0, 5, [1, 2], _ALL)]
+    lost = [_isr(100, 0, 4, _ALL, [1, 2]), _isr(160, 0, 5, [1, 2], _ALL)]
     both = [one for one in _staggered() if one.partition == 0 or one.event_type != "ISR_CHANGE"]
-    second = _isr_recovery(10.5, 1, 1, _ALL, [1, 2]), _isr_recovery(10.9, 1, 2, [1, 2], _ALL)
+    second = _isr(10.5, 1, 1, _ALL, [1, 2]), _isr(10.9, 1, 2, [1, 2], _ALL)
 
     assert _recovered_s([*both, *second, *lost])[0] == 11.0
 
