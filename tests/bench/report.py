@@ -135,7 +135,8 @@ def page(results: Results) -> str:
         return HEAD
     newest = max((about for about in measured.values() if "nats" in about), key=lambda about: str(about["date"]))
     machine = _machine(newest)
-    how = f"grpcio {newest['grpcio']}, {newest['nats']}, everybody at nice {newest['nice']}, {newest['scheduler']}"
+    nice = " or ".join(sorted({str(about["nice"]) for about in measured.values() if "nice" in about}))
+    how = f"grpcio {newest['grpcio']}, {newest['nats']}, every process at nice {nice}, {newest['scheduler']}"
     lines = [HEAD, f"Measured on {machine}, {how} scheduling.\n"]
     if any(about.get("smoke") for about in measured.values()):
         lines.append(SMOKE)

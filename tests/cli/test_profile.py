@@ -156,7 +156,7 @@ def test_the_certificates_of_a_profile_are_used() -> None:
         ("bootstrap = 'a:1'\nbootstarp = 'b:1'", "'bootstarp' is not a field of a profile; known are bootstrap"),
         ("bootstrap = 'a:1'\ntls_cert = 'c'", "tls_cert, tls_key and tls_ca together"),
         ("bootstrap = 'a:1'\ntls_cert = 1\ntls_key = 'k'\ntls_ca = 'a'", "tls_cert is not a path"),
-        ("bootstrap = 'a:1'\nname = 'other'", "'name' is no field"),
+        ("bootstrap = 'a:1'\nname = 'other'", "'name' is not a field"),
     ],
 )
 def test_a_wrong_file_is_refused_by_its_name(content: str, said: str) -> None:

@@ -86,7 +86,7 @@ def test_what_is_consumed_as_json_can_be_produced(cluster: LocalCluster) -> None
     read = strandline("consume", "second", "-f", r"%k %v %V %T %h\n", *reading)
 
     assert sent.returncode == 2
-    assert "line 3: 'valeu' is no field" in sent.stderr
+    assert "line 3: 'valeu' is not a field" in sent.stderr
     assert "2 records before it acknowledged, no more sent" in sent.stderr
     assert read.stdout == "moon spring 6 1700000000000 a=1,b=x=y\nsun  -1 1700000000000 a=1,b=x=y\n"
 

@@ -140,7 +140,7 @@ def test_a_destination_that_is_a_file_is_waited_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["nosuch://x/y", "s3://b/p?weather=fine"])
 def test_a_destination_that_cannot_be_meant_is_refused(name: str) -> None:
     """An unknown scheme or option is an error at the start, not a failure later."""
-    with pytest.raises(ValueError, match=r"no destination|no options"):
+    with pytest.raises(ValueError, match=r"not a destination|not options"):
         open_destination(name)
 
 

@@ -240,7 +240,7 @@ def test_the_text_alone_proves_nothing(text: Path, tmp_path: Path) -> None:
         ),
         (lambda lines: lines[:5] + lines[7:], "the batch at offset 1 has 7 records of 9"),
         (lambda lines: [line.replace("payload: {", "payload: {{") for line in lines], "line 6, offset 1: Expecting"),
-        (lambda lines: [line.replace(" payload: ", " ") for line in lines], "line 6 is no record"),
+        (lambda lines: [line.replace(" payload: ", " ") for line in lines], "line 6 is not a record"),
         (lambda lines: lines[3:], "line 1 is a record in front of its batch"),
         (lambda lines: [line.replace('"isr":', '"rsi":') for line in lines], "Partition version 2 lacks isr"),
     ],

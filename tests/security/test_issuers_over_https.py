@@ -106,7 +106,7 @@ def _drip(request: BaseHTTPRequestHandler) -> None:
         (_content(b" " * 50_000_000), f"larger than {MOST_BYTES} bytes"),
         (_content(b"", 302, Location="https://127.0.0.1:1/"), "HTTP status 302"),
         (_content(b"", 500), "HTTP status 500"),
-        (_content(b"<html>"), "no set of keys"),
+        (_content(b"<html>"), "not a set of keys"),
         (lambda request: request.wfile.write(b"no HTTP\r\n\r\n"), r"no answer \(BadStatusLine\)"),
         (lambda request: request.connection.shutdown(2), "no answer"),
         (_drip, "takes longer than 0.5 s"),

@@ -122,7 +122,7 @@ def test_a_control_batch_that_is_no_marker_is_damage(build) -> None:
     changed[17:21] = crc32c.crc32c(bytes(changed[21:])).to_bytes(4, "big")
     log.append(split_batches(bytes(changed)), log.leo, LeaderEpoch(1))
 
-    with pytest.raises(StorageDamaged, match="no marker"):
+    with pytest.raises(StorageDamaged, match="not a marker"):
         log.producers()
 
 

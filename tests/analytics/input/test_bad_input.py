@@ -55,7 +55,7 @@ def found(*roots: Path, cluster_id: str | None = None) -> list[ExportedFile]:
     return find_exports(NO_SPARK, [str(root) for root in roots], cluster_id=cluster_id)
 
 
-@pytest.mark.parametrize(("is_proven", "rule"), [(True, "its manifest says"), (False, "no whole Parquet file")])
+@pytest.mark.parametrize(("is_proven", "rule"), [(True, "its manifest says"), (False, "not a whole Parquet file")])
 def test_a_truncated_file_is_refused_by_name(tmp_path: Path, is_proven: bool, rule: str) -> None:
     """A truncated file is detected by the size in its manifest, or by its first and last bytes."""
     path = put(tmp_path, 1, 9, is_proven=is_proven)
