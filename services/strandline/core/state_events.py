@@ -468,8 +468,8 @@ class Reassignment(NamedTuple):
 
 @_in(TRANSITIONS)
 class Audit(NamedTuple):
-    """A caller changed something, or was refused what it may not do (C109). A caller's reads, records and commits are
-    none, nor is what nodes ask of each other and of controllers."""
+    """A caller changed something, or was refused what it may not do (C109). A caller's reads, records and own
+    commits are none, nor is what nodes ask of each other and of controllers."""
 
     principal: str | None
     """As rules name it, or ANONYMOUS; None, as the four after it, where refusals of several kinds are one event."""

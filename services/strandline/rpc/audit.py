@@ -42,14 +42,21 @@ def _ended_transactions(request: Any, answer: Any) -> Iterator[Change]:
 
 
 def _deleted_offsets(request: Any, answer: Any) -> Iterator[Change]:
-    gone = [
-        f"{topic.name}-{each.partition_index}"
-        for topic in answer.topics
-        for each in topic.partitions
-        if not each.error_code
-    ]
+    rows = ((topic.name, each) for topic in answer.topics for each in topic.partitions)
+    gone = [f"{name}-{each.partition_index}" for name, each in rows if not each.error_code]
     if gone and not answer.error_code:
         yield ResourceType.GROUP, request.group_id, dict.fromkeys(gone, "committed"), {}
+
+
+def _reset_offsets(request: Any, answer: Any) -> Iterator[Change]:
+    after = {
+        f"{topic.name}-{each.partition_index}": str(asked.committed_offset)
+        for row, topic in zip(request.topics, answer.topics, strict=True)
+        for asked, each in zip(row.partitions, topic.partitions, strict=True)
+        if not each.error_code
+    }
+    if after:
+        yield ResourceType.GROUP, request.group_id, {}, after
 
 
 def _deleted_groups(_request: Any, answer: Any) -> Iterator[Change]:
@@ -74,9 +81,12 @@ def _requested(request: Any) -> Iterator[Change]:
         yield kind, name, {}, {"done": "not known"}
 
 
+_COMMIT = "/strandline.v1.GroupService/OffsetCommit"
+"""Audited only where an administrator resets a group's offsets: all other commits are a consumer's own."""
 _READ_FROM_ANSWER: Mapping[str, Callable[[Any, Any], Iterator[Change]]] = {
     "/strandline.v1.LeaderService/DeleteRecords": _deleted_records,
     "/strandline.v1.LeaderService/WriteTxnMarkers": _ended_transactions,
+    _COMMIT: _reset_offsets,
     "/strandline.v1.GroupService/OffsetDelete": _deleted_offsets,
     "/strandline.v1.GroupService/DeleteGroups": _deleted_groups,
     "/strandline.v1.ControllerService/HandOver": _handed_over,
@@ -92,7 +102,7 @@ class AuditInterceptor(Wrapping):
 
     def wrap(self, method: str, handler: Handler) -> Handler:
         """See `Wrapping`."""
-        if method not in CHANGES:
+        if method not in CHANGES and method != _COMMIT:
             return handler
         return handler._replace(unary_unary=self._audited(method, handler.unary_unary))
 
@@ -101,8 +111,10 @@ class AuditInterceptor(Wrapping):
 
         async def answering(request: Any, context: Any) -> Any:
             identity = IDENTITY.get()
-            is_nodes = for_every_node if identity is None else identity.role is CallerRole.REPLICA
-            if is_nodes:
+            role = None if identity is None else identity.role
+            is_nodes = for_every_node if role is None else role is CallerRole.REPLICA
+            is_reset = role is CallerRole.ADMIN and not getattr(request, "member_id", "")
+            if is_nodes or (method == _COMMIT and not is_reset):
                 return await inner(request, context)
             if CALL.get() is everything:
                 principal = ANONYMOUS if identity is None else identity.principal
