@@ -41,13 +41,13 @@ _TOO_LATE = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, ErrorCode.INVALID_REPLICA_AS
 
 
 def drawn(draw: random.Random, count: int, node_ids: Sequence[int]) -> list[Step]:
-    """Targets for the partitions in turn: some at a rate, some taken back after a moment."""
+    """Targets for the partitions in turn: some at a rate, some taken back at once, which none has ended by, or later."""
     steps = []
     for number in range(count):
         topic, partition = PARTITIONS[number % len(PARTITIONS)]
         args = {"topic": topic, "partition": partition, "target": draw.sample(node_ids, k=_FACTOR)}
         args["throttle"] = draw.choice((None, None, _THROTTLE))
-        args["cancel_after_s"] = draw.choice((None, None, None, draw.uniform(0.0, 0.5)))
+        args["cancel_after_s"] = draw.choice((None, None, None, 0.0, draw.uniform(0.0, 0.5)))
         steps.append(Step(what="move", args=args | {"pause_s": draw.uniform(0.0, 1.0)}))
     return steps
 
