@@ -41,7 +41,7 @@ _TOO_LATE = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, ErrorCode.INVALID_REPLICA_AS
 
 
 def drawn(draw: random.Random, count: int, node_ids: Sequence[int]) -> list[Step]:
-    """Targets for the partitions in turn: some at a rate, some taken back at once, which none has ended by, or later."""
+    """Targets for the partitions in turn: some at a rate, some cancelled, at once (before a move can end) or later."""
     steps = []
     for number in range(count):
         topic, partition = PARTITIONS[number % len(PARTITIONS)]
