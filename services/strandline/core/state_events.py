@@ -1,11 +1,11 @@
-"""Every type of event that leaves a service as data: one class each, from which the schema of the export follows.
+"""The types of state events that services export: one class each, from which the schema of the export follows.
 
-A field has its column's name, and its type gives the column's: whole numbers are BIGINT, ids and epochs INT. A
+A field has its column's name, and its type determines the column's: whole numbers are BIGINT, ids and epochs INT. A
 `Moment` is in milliseconds of the emitter's monotonic clock; its column ends in ``_us`` and holds a time of day. A
 field that is None is null in its row.
 
-Invariant: the order of classes and fields is the order of the columns. A version only adds fields that may be None, at
-the end of a class, and classes at the end of the file.
+Invariant: the order of classes and fields is the order of the columns. A new version only adds fields that may be None,
+at the end of a class, and classes at the end of the file.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Annotated, Any, NamedTuple, NewType, TypeVar
 from strandline.core.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
 
 TRANSITIONS = "transitions"
-"""The small dataset that is complete: what changed. Never sampled."""
+"""The small dataset of all changes; it is complete and never sampled."""
 
 SAMPLES = "samples"
-"""The large dataset: sampled states. Dropped first when there is no room."""
+"""The large dataset of sampled states, which is dropped first when there is no room."""
 
 REPEATED = "repeated"
-"""The ``cause`` of a GroupChange or MemberChange that says again what has been so before."""
+"""The ``cause`` of a GroupChange or MemberChange that repeats an unchanged state."""
 
 Moment = NewType("Moment", int)
 """Milliseconds of the emitter's monotonic clock."""
@@ -32,7 +32,7 @@ Number = NewType("Number", int)
 """A whole number of 32 bits."""
 
 Leader = Annotated[NodeId | None, "no leader is -1"]
-"""A leader, or None where there is none; never null in a row."""
+"""A leader, or None if there is none; never null in a row."""
 
 Ext = Annotated[str | None, "ext"]
 """A text without a column of its own."""
@@ -72,7 +72,7 @@ def _in(dataset: str) -> Callable[[_C], _C]:
 
 @_in(SAMPLES)
 class ReplicaSample(NamedTuple):
-    """The leader's look at one replica; the rows of one look have one ``sample_id``."""
+    """The leader's sample of one replica; the rows of one sample have the same ``sample_id``."""
 
     sample_id: int
     interval_ms: int
@@ -97,7 +97,7 @@ class ReplicaSample(NamedTuple):
 
 @_in(SAMPLES)
 class LocalSample(NamedTuple):
-    """A follower's look at itself."""
+    """A follower's sample of itself."""
 
     interval_ms: int
     leo: Offset
@@ -124,7 +124,7 @@ class HwAdvance(NamedTuple):
 
 @_in(TRANSITIONS)
 class IsrChange(NamedTuple):
-    """The ISR changed: from the controller with ``meta_offset``; without it from the leader, which knows more."""
+    """The ISR changed; with ``meta_offset`` reported by the controller, without it by the leader, which knows more."""
 
     old_isr: tuple[NodeId, ...]
     new_isr: tuple[NodeId, ...]
@@ -142,7 +142,7 @@ class IsrChange(NamedTuple):
 
 @_in(TRANSITIONS)
 class AlterPartition(NamedTuple):
-    """A leader proposed an ISR, got a result, or got none in time; ``latency_us`` is None when proposed."""
+    """A leader proposed an ISR, or got a result, or got none in time; ``latency_us`` is None for a proposal."""
 
     request_id: int
     phase: str
@@ -156,7 +156,7 @@ class AlterPartition(NamedTuple):
 
 @_in(TRANSITIONS)
 class LeaderChange(NamedTuple):
-    """A partition has another leader, or none."""
+    """The leader of a partition changed, or was lost."""
 
     old_leader: Leader
     new_leader: Leader
@@ -172,7 +172,7 @@ class LeaderChange(NamedTuple):
 
 @_in(TRANSITIONS)
 class EpochStart(NamedTuple):
-    """A reign begins, with the log end and the HW that it begins from."""
+    """A leader's epoch begins, with the log end and the HW at its beginning."""
 
     start_offset: Offset
     hw: Offset
@@ -183,7 +183,7 @@ class EpochStart(NamedTuple):
 
 @_in(TRANSITIONS)
 class Truncation(NamedTuple):
-    """A follower cut its log; ``committed_cut`` is None if it did not know its own HW since it started."""
+    """A follower cut its log; ``committed_cut`` is None if it has not learned its own HW since its start."""
 
     from_leo: Offset
     to_leo: Offset
@@ -195,7 +195,7 @@ class Truncation(NamedTuple):
 
 @_in(TRANSITIONS)
 class PartitionFailed(NamedTuple):
-    """A follower stopped replicating a partition (KIP-461), perhaps because of a cut that it refused."""
+    """A follower stopped replicating a partition (KIP-461), for example because it refused to cut its log."""
 
     reason: str
     leo: Offset
@@ -206,7 +206,7 @@ class PartitionFailed(NamedTuple):
 
 @_in(SAMPLES)
 class FetchStats(NamedTuple):
-    """How one follower fetched in an interval; ``n_error`` is by the name of the error."""
+    """A follower's fetches in an interval; ``n_error`` counts by name of error."""
 
     interval_ms: int
     replica_id: NodeId
@@ -221,7 +221,7 @@ class FetchStats(NamedTuple):
 
 @_in(TRANSITIONS)
 class ControllerDecision(NamedTuple):
-    """The controller decided something, with what it decided by."""
+    """A decision of the controller, with its reasons."""
 
     decision: str
     live_set: tuple[NodeId, ...]
@@ -246,7 +246,7 @@ class NodeSession(NamedTuple):
 
 @_in(TRANSITIONS)
 class ClockSample(NamedTuple):
-    """How far a node's clock is from the controller's, within ``err_us``."""
+    """The offset of a node's clock from the controller's, within ``err_us``."""
 
     subject_node_id: NodeId
     offset_us: int
@@ -256,7 +256,7 @@ class ClockSample(NamedTuple):
 
 @_in(TRANSITIONS)
 class ConfigChange(NamedTuple):
-    """A partition was created or deleted, or its settings changed; or, with a lag time alone, a node's setting."""
+    """A partition was created or deleted, or its settings changed; with only a lag time, a node's setting."""
 
     min_isr: Number | None = None
     replicas: tuple[NodeId, ...] = ()
@@ -285,13 +285,13 @@ class StateSnapshot(NamedTuple):
     start_offset: Offset | None = None
     meta_offset: int | None = None
     original_replicas: tuple[NodeId, ...] = ()
-    """While a reassignment runs: the replicas before it, of which none is new."""
+    """While a reassignment runs: the replicas before it."""
     adding_replicas: tuple[NodeId, ...] = ()
 
 
 @_in(TRANSITIONS)
 class ExportHeartbeat(NamedTuple):
-    """The export is alive; every event up to ``last_seq`` was written, or is counted in a gap."""
+    """The export is alive; every event up to ``last_seq`` was written or is counted in a gap."""
 
     last_seq: int
     final: Ext = None
@@ -299,7 +299,7 @@ class ExportHeartbeat(NamedTuple):
 
 @_in(TRANSITIONS)
 class ExportGap(NamedTuple):
-    """Events that were dropped or lost: their numbers, and how many of each type."""
+    """Events that were dropped or lost: their sequence numbers, and how many of each type."""
 
     dropped_first_seq: int
     dropped_last_seq: int
@@ -308,7 +308,7 @@ class ExportGap(NamedTuple):
 
 @_in(TRANSITIONS)
 class ControllerReign(NamedTuple):
-    """One of several controllers began to decide, or decides no more; one that is killed says no end."""
+    """One of several controllers became active, or is no longer; a killed one reports no end."""
 
     phase: str
     cause: str
@@ -320,7 +320,7 @@ class ControllerReign(NamedTuple):
 
 @_in(TRANSITIONS)
 class Store(NamedTuple):
-    """The store of the controller that decides is away, back, full, or went back; only when it is back it decides."""
+    """The active controller's store is away, back, full, or went back in time; only after `back` are decisions made."""
 
     phase: str
     cause: str
@@ -332,8 +332,8 @@ class Store(NamedTuple):
 
 @_in(TRANSITIONS)
 class GroupChange(NamedTuple):
-    """A consumer group is in another state or epoch, or is as before (cause `REPEATED`); the place is the partition
-    of its coordinator (G33)."""
+    """A consumer group's state or epoch changed, or is repeated (cause `REPEATED`); the place is the partition of its
+    coordinator (G33)."""
 
     group_id: str
     old_state: str
@@ -347,8 +347,8 @@ class GroupChange(NamedTuple):
 
 @_in(TRANSITIONS)
 class MemberChange(NamedTuple):
-    """A member of a consumer group has other partitions, another epoch, or left, or is as before (cause `REPEATED`);
-    before its group's change (G33)."""
+    """A group member's partitions or epoch changed, or it left, or is repeated (cause `REPEATED`); reported before the
+    change of its group (G33)."""
 
     group_id: str
     member_id: str
@@ -364,7 +364,7 @@ class MemberChange(NamedTuple):
 
 @_in(SAMPLES)
 class GroupOffsets(NamedTuple):
-    """What a group has committed for one partition, which is the place, and the commits since the row before (G33)."""
+    """A group's committed offset of one partition, which is the place, and the commits since the previous row (G33)."""
 
     group_id: str
     committed: Offset | None
@@ -372,12 +372,12 @@ class GroupOffsets(NamedTuple):
     n_commits: int
     n_error: Mapping[str, int]
     coordinator_epoch: LeaderEpoch | None = None
-    """The leader epoch of the coordinator's partition, which is not the place."""
+    """The leader epoch of the coordinator's partition, not of the place."""
 
 
 @_in(TRANSITIONS)
 class CoordinatorLoad(NamedTuple):
-    """A coordinator has read its partition and answers from now on (G33)."""
+    """A coordinator has loaded its partition and answers requests from now on (G33)."""
 
     bytes: int
     n_keys: int
@@ -394,31 +394,31 @@ class TransactionChange(NamedTuple):
     transactional_id: str | None
     producer_id: int | None
     producer_epoch: Number | None
-    """As before the change, where one ends or forgets something; else as after it."""
+    """The epoch before the change if it ends or forgets something; otherwise the epoch after it."""
     old_state: str | None
     new_state: str | None
     """None once it is forgotten."""
     cause: str
     timeout_ms: int | None
     n_partitions: Number | None
-    """Of the transaction that is open or was ended."""
+    """Number of partitions of the transaction that is open or was ended."""
     txn_start_us: int | None
     n_coalesced: int
     coordinator_epoch: LeaderEpoch
     leader_epoch: LeaderEpoch | None
-    """The same; None where the place is not the coordinator's partition."""
+    """The leader epoch as well; None if the place is not the coordinator's partition."""
 
 
 @_in(TRANSITIONS)
 class TransactionOpen(NamedTuple):
-    """A transaction has held the LSO of a led partition back for a second, and still does (X12); ``producer_id`` is
-    None if the transaction had ended before this reign."""
+    """A transaction has held back the LSO of a led partition for a second, and still does (X12); ``producer_id`` is
+    None if the transaction had ended before this leader epoch."""
 
     producer_id: int | None
     producer_epoch: Number | None
     first_offset: Offset
     held_since_ms: Moment
-    """When the HW passed its first offset and no earlier transaction was undecided; in this reign."""
+    """When the HW had passed its first offset and no earlier transaction was undecided, in this leader epoch."""
     txn_start_ms: Moment
     """When this leader first saw it."""
     hw: Offset
@@ -436,11 +436,11 @@ class TransactionDecided(NamedTuple):
     producer_epoch: Number | None
     first_offset: Offset | None
     marker_offset: Offset
-    """Of the last one."""
+    """The offset of the last marker."""
     outcome: str
     """commit or abort."""
     held_ms: int
-    """How long they held the LSO back in this reign; of two that are open at once only the earlier one holds it."""
+    """How long they held back the LSO in this leader epoch; of two open transactions only the earlier one holds it."""
     first_ms: Moment
     last_ms: Moment
     n_coalesced: int
@@ -472,18 +472,18 @@ class Audit(NamedTuple):
     commits are none, nor is what nodes ask of each other and of controllers."""
 
     principal: str | None
-    """As rules name it, or ANONYMOUS; None, as the four after it, where refusals of several kinds are one event."""
+    """The name in access rules, or ANONYMOUS; None, like the next four, if refusals of several kinds are merged."""
     peer: str | None
     method: str | None
     resource_type: str | None
     resource_name: str | None
-    """Of several refusals of one kind the first one's, as peer."""
+    """For merged refusals of one kind, that of the first one, like ``peer``."""
     outcome: str
-    """ALLOWED of a change, or REFUSED."""
+    """ALLOWED for a change, or REFUSED."""
     rule: str | None
-    """What decided; None: no rule did."""
+    """The rule that decided; None if no rule did."""
     before: Mapping[str, str] = {}
-    """What the change replaced, by name, and in `after` by what; never a key, a token or a record."""
+    """The replaced values by name, and in `after` the new ones; never a key, a token or a record."""
     after: Mapping[str, str] = {}
     n_coalesced: int = 1
     first_ms: Moment | None = None
@@ -523,7 +523,7 @@ StateEvent = (
 )
 
 Stamped = ControllerDecision | NodeSession | ClockSample | ConfigChange | Reassignment
-"""Events of one step of the controller, which get the metadata offset of the step's transaction, if there is one."""
+"""Events of one controller step, which get the metadata offset of the step's transaction, if there is one."""
 
 
 def decided_isr_change(
@@ -536,7 +536,7 @@ def decided_isr_change(
     partition_epoch: PartitionEpoch,
     meta_offset: int | None,
 ) -> IsrChange:
-    """A change of the ISR as the one that decided it knows it: who left and who came, and no position."""
+    """An ISR change as reported by its decider: the members that left and joined, without positions."""
     return IsrChange(
         old_isr=old_isr,
         new_isr=new_isr,

@@ -1,4 +1,4 @@
-"""The words of the field, as types: offsets, epochs, ids, and the values that travel between rooms.
+"""The terms of the field as types: offsets, epochs, ids, and values that several packages share.
 
 Invariant: every offset is exclusive ("LEO" and "HW" name the next offset), and absence is ``None``, never -1. Kafka's
 -1 exists only on the wire.
@@ -12,13 +12,13 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple, NewType, Protocol, TypeVar, dataclass_transform
 
 NEVER_MS = 1 << 62
-"""A time of a monotonic clock that does not come."""
+"""A time of a monotonic clock that never comes."""
 
 Offset = NewType("Offset", int)
 """Position of a record in a partition's log, counted from 0; as a bound it is exclusive."""
 
 LeaderEpoch = NewType("LeaderEpoch", int)
-"""Number of a leader's reign over one partition; only ever grows."""
+"""Number of a leader's term in one partition; only ever increases."""
 
 PartitionEpoch = NewType("PartitionEpoch", int)
 """Version of a partition's state at the controller; the compare-and-set key of AlterPartition."""
@@ -31,7 +31,7 @@ NodeEpoch = NewType("NodeEpoch", int)
 
 
 class Acks(IntEnum):
-    """Which copies a producer waits for (M46)."""
+    """Which replicas a producer waits for (M46)."""
 
     NONE = 0
     LEADER = 1
@@ -39,7 +39,7 @@ class Acks(IntEnum):
 
 
 class Role(StrEnum):
-    """What a node registered to be; ``{FOLLOWER}`` alone is an observer (M60)."""
+    """A role that a node registered for; ``{FOLLOWER}`` alone is an observer (M60)."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
@@ -78,7 +78,7 @@ class IsrJoin(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The four cluster-wide settings in which history differs. The controller stores them."""
+    """The four cluster-wide settings in which versions of Kafka differ. The controller stores them."""
 
     truncation: Truncation = Truncation.LEADER_EPOCH
     fetch_hw: FetchHw = FetchHw.SNAPSHOT
@@ -87,7 +87,7 @@ class Rules:
 
     @property
     def loss_warning(self) -> str | None:
-        """What ``durability=page-cache`` costs, for logs and screens; None under ``fsync``."""
+        """The cost of ``durability=page-cache``, for logs and screens; None under ``fsync``."""
         if self.durability is Durability.FSYNC:
             return None
         return (
@@ -137,7 +137,7 @@ class Payload(Protocol):
 
 
 class Marker(NamedTuple):
-    """What a control batch of a transaction says; its producer stamp names whose transaction it ends (X11)."""
+    """The content of a transaction's control batch; its producer stamp identifies the transaction (X11)."""
 
     committed: bool
     coordinator_epoch: int
@@ -172,11 +172,11 @@ class BatchHeader(NamedTuple):
     crc: int = 0
     magic: int = 2
     marker: Marker | None = None
-    """What the record of a control batch says; None for every other batch, and where only the header was read."""
+    """The content of a control batch's record; None for other batches, and where only the header was read."""
 
     @property
     def stamped_epoch(self) -> LeaderEpoch:
-        """The epoch of the leader that appended it; asked of batches from a log."""
+        """The epoch of the leader that appended it; only for batches from a log."""
         assert self.leader_epoch is not None, f"the batch at {self.base_offset} was not appended by a leader"
         return self.leader_epoch
 
@@ -214,7 +214,7 @@ class EndedTransaction(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction whose records no reader of committed ones may be given (Kafka: AbortedTxn)."""
+    """A transaction whose records must not be returned to read-committed consumers (Kafka: AbortedTxn)."""
 
     producer_id: int
     first_offset: Offset
@@ -235,10 +235,10 @@ class LastMarker(NamedTuple):
 
 
 class TransactionState(NamedTuple):
-    """What a log makes of the transactions in it, up to some offset (X12)."""
+    """The state of the transactions in a log, up to some offset (X12)."""
 
     open: tuple[OpenTransaction, ...] = ()
-    """By first offset."""
+    """Open transactions, by first offset."""
     ended: tuple[EndedTransaction, ...] = ()
     """By marker."""
     aborted: tuple[AbortedTransaction, ...] = ()
@@ -250,7 +250,7 @@ NO_TRANSACTIONS = TransactionState()
 
 
 class ActiveProducer(NamedTuple):
-    """What a log remembers of one producer (DescribeProducers)."""
+    """A log's state of one producer (DescribeProducers)."""
 
     producer_id: int
     producer_epoch: int
@@ -258,7 +258,7 @@ class ActiveProducer(NamedTuple):
     """None if it sent nothing in this epoch."""
     last_timestamp_ms: int
     coordinator_epoch: int | None
-    """Of its last marker; None without one."""
+    """The coordinator epoch of its last marker; None without one."""
     open_since: Offset | None
     """First offset of its open transaction; None without one."""
 
