@@ -1,1 +1,1 @@
-"""Who uses a simulated cluster: producers, consumers, groups, transactions."""
+"""The clients of a simulated cluster: producers, consumers, groups, transactions."""

@@ -1,7 +1,7 @@
-"""What clients do: which records they send, when they try again, what they read, and what they remember of it.
+"""Producers and consumers: which records they send, when they retry, what they read, and what they remember of it.
 
 Invariants: every record has a value of its own; a send counts as failed for certain only if every attempt did (P2);
-an idempotent producer goes on with a new producer epoch when it gives a batch up, so nothing overtakes.
+an idempotent producer that gives up a batch goes on with a new producer epoch, so no batch overtakes another.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OVERHEAD_BYTES, RECORD_BYTES = 61, 100
 
 
 class Client:
-    """What producers and consumers share: an address, and a memory of who leads."""
+    """What producers and consumers share: an address, and the leader as last seen."""
 
     def __init__(self, world: Cluster, number: int, tp: TopicPartition) -> None:
         self.world = world
@@ -45,12 +45,12 @@ class Client:
         action(*given)
 
     def forget_leader(self) -> None:
-        """The node that was asked does not lead, or did not answer; look again, most of the time."""
+        """The node that was asked does not lead, or did not answer; look up the leader again, most of the time."""
         if not self.draw.chance(200):
             self._leader = None
 
     def leader(self) -> NodeId | None:
-        """Who leads, as far as this client knows."""
+        """The leader, as far as this client knows."""
         if self._leader is None:
             self._leader = self.world.leader_of(self.tp)
         return self._leader
@@ -58,7 +58,7 @@ class Client:
 
 @dataclass(slots=True)
 class BatchInFlight:
-    """One batch on its way."""
+    """One batch in flight."""
 
     code: int
     count: int
@@ -74,7 +74,7 @@ class BatchInFlight:
 
 
 class Producer(Client):
-    """Sends batches to one partition. ``window`` > 0: idempotent, with so many batches in flight."""
+    """Sends batches to one partition. ``window`` > 0: idempotent, with up to this many batches in flight."""
 
     def __init__(self, world: Cluster, number: int, tp: TopicPartition, acks: Acks, window: int) -> None:
         super().__init__(world, number, tp)
@@ -173,7 +173,7 @@ class Producer(Client):
         self.world.timeline.after(self.draw.between(*BACKOFF_US), self._send, batch)
 
     def _give_up(self, batch: BatchInFlight) -> None:
-        """No more attempts; what comes after it in the sequence cannot be appended any more either."""
+        """Give up a batch; what comes after it in the sequence cannot be appended any more either."""
         for each in list(self._open) if self._window else [batch]:
             appended = each.maybe_appended or each.in_flight
             self._finish(each, SendOutcome.INDEFINITE if appended else SendOutcome.DEFINITE, None)
@@ -212,9 +212,9 @@ class Producer(Client):
 
 
 # ---- consumers
-# What consumers read, from whom and from where, and what they remember of it.
+# Consumers: which node and offset they read from, and what they remember of it.
 #
-# Invariant: a consumer goes on behind the last record it was given, by any replica, unless it seeks; a record counts as
+# Invariant: a consumer goes on after the last record it was given, by any replica, unless it seeks; a record counts as
 # read when its answer arrived, not when it was sent.
 
 WAIT_MS = 120
@@ -310,7 +310,7 @@ class Consumer(Client):
 
         def done(answers: Any) -> None:
             if answers and answers[0].offset is not None and answers[0].leader_epoch >= self._newest_epoch:
-                # A deposed leader may answer with what it knew (P5); newer answers are what must not go back.
+                # A deposed leader may answer with its old knowledge (P5); only newer answers must not go back.
                 self._newest_epoch = answers[0].leader_epoch
                 self.world.ended(self.tp, answers[0], invoked_s)
 
@@ -363,7 +363,7 @@ class CommittedReader(Consumer):
 
 
 def given_records(world: Cluster, served: messages.ServedPartition) -> Iterator[tuple[RecordPlace, RecordValue]]:
-    """The records of an answer that a reader of committed ones is given."""
+    """The records of an answer that a reader of committed records is given."""
     if not served.payload:
         return
     payload: Any = served.payload
@@ -376,5 +376,5 @@ def given_records(world: Cluster, served: messages.ServedPartition) -> Iterator[
 
 
 def whole(served: messages.ServedPartition) -> messages.ServedPartition:
-    """What such a reader makes of an answer at first."""
+    """The whole answer, as such a reader first takes it."""
     return served

@@ -1,4 +1,4 @@
-"""What clients of groups do in a run: they commit offsets without a member, and read the newest.
+"""Clients of groups in a run that commit offsets without a member, and read the newest offsets.
 
 Invariant: each value is committed once in a run, so a read shows whose commit it saw.
 """
@@ -26,7 +26,7 @@ GROUPS = 6
 
 
 class Committer(Client):
-    """A client of the groups that one partition coordinates, with one request on its way."""
+    """A client of the groups that one partition coordinates, with one request in flight."""
 
     def __init__(self, world: Cluster, number: int, tp: TopicPartition) -> None:
         super().__init__(world, number, tp)
@@ -34,10 +34,10 @@ class Committer(Client):
         self._next = 1
         self._offset_of = world.tps[0]
         self.open: Committed | None = None
-        """The commit that is not answered; a read may show it all the same."""
+        """The commit that is not answered yet; a read may show it nevertheless."""
 
     def start(self) -> None:
-        """Go on after a while."""
+        """Begin after a while."""
         self.world.timeline.after(self.draw.between(*GAP_US), self._act)
 
     def _act(self) -> None:

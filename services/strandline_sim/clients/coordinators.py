@@ -1,6 +1,6 @@
-"""How a process of a run asks others about transactions: the ports of `runtime.transaction_links` over the network.
+"""Asks other processes of a run about transactions: the ports of `runtime.transaction_links` over the network.
 
-Invariant: a question that has no answer in time is a refusal, and may be carried out all the same.
+Invariant: a question without an answer in time counts as refused, but may still be carried out.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from strandline_sim.world.record_codec import NumberedCodec
 
 DEADLINE_MS = 400
 PEERS_KEY = 2_000
-"""Key of the draws of the first node's questions; those of the others follow."""
+"""Key of the draws for the first node's questions; the keys of the other nodes follow."""
 MARKERS = 99
-"""The client whose values the markers are."""
+"""The client number in the values of markers."""
 _MARKER_BYTES = 78
 
 
 class KnownPlaces:
-    """Who is asked, as the metadata of one process has it (`runtime.ports.TransactionPlaces`)."""
+    """The nodes to ask, by the metadata of one process (`runtime.ports.TransactionPlaces`)."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -69,7 +69,7 @@ class KnownPlaces:
 
 
 class ReachedPeers:
-    """Other processes (`runtime.ports.TransactionPeers`), some of which are asked twice, or late."""
+    """Calls other processes (`runtime.ports.TransactionPeers`); some calls arrive twice, or late."""
 
     def __init__(self, process: Process, world: Cluster, next_marker: Callable[[], int]) -> None:
         self._process = process
@@ -87,12 +87,12 @@ class ReachedPeers:
         return [each if isinstance(each, Refusal) else None for each in answers]
 
     async def write_markers(self, node: NodeId, questions: Sequence[MarkerQuestion]) -> Sequence[Refusal | None]:
-        """Have markers written by the leaders on one node, otherwise as `add_partitions`."""
+        """Have the leaders on one node write markers; otherwise as `add_partitions`."""
         answers = await self._ask(node, [self._marking(each) for each in questions], "marker")
         return [results[0].refusal for results in answers]
 
     async def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no connection is kept open."""
 
     async def _ask(self, node: NodeId, questions: Sequence[_Ask], what: str) -> Sequence[Any]:
         draw, saw = self._draw, self._process.world.coverage.saw
@@ -128,7 +128,7 @@ class ReachedPeers:
 
 
 _Ask = Callable[[Process, int], Event | None]
-"""Makes a request's event where it arrives, from the number of the request; None: no partition there to ask."""
+"""Makes the event of a request on its arrival, from the request's number; None if no partition can be asked there."""
 
 
 def _adding(question: AddPartitions) -> _Ask:
@@ -140,7 +140,7 @@ def _adding(question: AddPartitions) -> _Ask:
 
 
 class _Served:
-    """The questions of one call, where they are answered."""
+    """The questions of one call, at the node that answers them."""
 
     def __init__(self, process: Process, call: Call, questions: Sequence[_Ask]) -> None:
         self._process = process
@@ -170,9 +170,9 @@ class _Served:
 
 
 # ---- coordinators
-# Coordinators in a run: on the partitions of its one topic, with small bounds, and what is checked of them.
+# Coordinators in a run, on the partitions of its one topic and with small bounds, and the checks of them.
 #
-# Invariant (I31): what a shard that has loaded holds is the fold of its node's log, from whatever log start there is.
+# Invariant (I31): a loaded shard holds the fold of its node's log, from any log start.
 
 
 TOPIC = "t"
@@ -185,10 +185,10 @@ LIMITS = ShardLimits(
     stalled_after_ms=300,
 )
 READ_S = 0.005
-"""What a piece of a log takes to be read, so that a load can be interrupted."""
+"""Time to read a piece of a log, so that a load can be interrupted."""
 
 LOOK_EVERY = 50
-"""How many events lie between two looks at a shard."""
+"""The number of events between two checks of a shard."""
 
 
 class _NoPatterns:
@@ -198,7 +198,7 @@ class _NoPatterns:
 
 
 def make(codec: NumberedCodec) -> Coordinators:
-    """What the nodes of a run coordinate."""
+    """Create what the nodes of a run coordinate."""
     return Coordinators(codec=codec, machines={TOPIC: _groups}, limits=LIMITS)
 
 

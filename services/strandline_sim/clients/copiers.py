@@ -1,6 +1,6 @@
-"""One process that consumes, transforms and produces in transactions: what it reads moves with what it writes (X16).
+"""One process that consumes, transforms and produces in transactions: its offsets are committed with its output (X16).
 
-Invariants: it reads on from what its group has committed whenever it does not know that its last transaction was
+Invariants: it reads on from the committed offset of its group whenever it does not know that its last transaction was
 committed; the offsets of its inputs are part of the transaction that holds their outputs.
 """
 
@@ -26,7 +26,7 @@ _IDLE_US = (5_000, 30_000)
 
 
 class Copier(Transactor):
-    """Writes each record of the first partition once more, into one of the others."""
+    """Copies each record of the first partition into one of the others."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Copier(Transactor):
         self._group_tp = group_tp
         self._input, *self._outputs = self.world.tps
         self._position: int | None = None
-        """Where it reads on; None: where its group is."""
+        """The next offset to read; None for the committed offset of its group."""
 
     def _forget(self) -> None:
         txn = self._open
@@ -138,7 +138,7 @@ class Copier(Transactor):
         self._go_on(life)
 
     def _all_is_sent(self, life: int) -> None:
-        """The offsets go into the transaction, then it is ended."""
+        """Add the offsets to the transaction, then end it."""
         txn = self._open
         if txn is None or not self._is_now(life):
             return

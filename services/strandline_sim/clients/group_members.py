@@ -1,4 +1,4 @@
-"""A member of a consumer group as our client is to behave: heartbeats, a lease, commits behind what was processed.
+"""A member of a consumer group that behaves as our client must: heartbeats, a lease, commits after processing.
 
 Invariants: it reads only while its lease runs (G22); one commit is in flight (G31); a restart takes a new member id.
 """
@@ -42,15 +42,15 @@ _LOST = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, E
 
 @dataclass(slots=True)
 class Reading:
-    """One partition that this member has."""
+    """One partition that this member reads."""
 
     position: int | None = None
-    """None: the committed offset is not fetched yet."""
+    """None while the committed offset is not fetched yet."""
     is_asking: bool = False
 
 
 class GroupMember(Client):
-    """One process that reads as a member of a group, leaves, returns, stalls."""
+    """One process that reads as a member of a group, leaves, returns and stalls."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class GroupMember(Client):
         self.epoch = 0
         self.reads: dict[TopicPartition, Reading] = {}
         self._revoking: dict[TopicPartition, int] = {}
-        """Until when it is still at work on what it must give up."""
+        """The time until which it still works on partitions that it must give up."""
         self._lease_us = 0
         self._stalled_us = 0
         self._sequence = 0
@@ -94,7 +94,7 @@ class GroupMember(Client):
         return self.world.timeline.now_us
 
     def leader(self) -> NodeId | None:
-        """Who coordinates the group, and in which epoch, as far as this member knows."""
+        """The coordinator of the group and its epoch, as far as this member knows."""
         if self._leader is None:
             self._coordinator_epoch = self.world.leader_epoch_of(self.tp)
         return super().leader()
@@ -195,7 +195,7 @@ class GroupMember(Client):
             slow_us = self.draw.between(800_000, 1_600_000) if self._slow and not self.is_calm else 0
             self._revoking[tp] = now_us + slow_us + self.draw.between(1_000, 60_000)
             if self.draw.chance(200):
-                # A thread of the user's that does not know yet.
+                # A thread of the user that does not know yet.
                 self.world.timeline.after(self.draw.between(200_000, 900_000), self._commit, tp, reading)
             self.world.coverage.saw("groups: revoked")
         for tp in answer.assignment:
@@ -205,7 +205,7 @@ class GroupMember(Client):
                 self._saw(Taken(self.member_id, self._share(tp), now_us))
 
     def _leave(self, life: int) -> None:
-        """Leave in good order, static members for a restart; then come back."""
+        """Leave cleanly, static members for a restart; then come back."""
         epoch = -1 if self.instance_id is None else -2
         self.reads, self._revoking = {}, {}
         self.world.coverage.saw("groups: left for a restart" if epoch == -2 else "groups: left")
@@ -215,7 +215,7 @@ class GroupMember(Client):
         self.world.timeline.after(self.draw.between(50_000, 2_000_000), self._return)
 
     def _die(self, life: int) -> None:
-        """End without a word, and start again as another member."""
+        """End without notice, and start again as another member."""
         self.is_member = False
         self._life += 1
         self.world.coverage.saw("groups: member died")

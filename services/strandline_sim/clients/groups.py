@@ -1,7 +1,7 @@
-"""Consumer groups in a simulated cluster: the topics they read, their members, and what must hold of them.
+"""Consumer groups in a simulated cluster: the topics they read, their members, and the invariants.
 
-Invariants: I28 to I30 at every row (`watched_groups`), I31 as in any run with coordinators, L11 after healing. Of what
-members did and saw, I29, I30, I32 and I33 at the end (`member_history`).
+Invariants: I28 to I30 at every row (`watched_groups`), I31 as in any run with coordinators, L11 after healing. I29,
+I30, I32 and I33 are checked at the end, on what members did and saw (`member_history`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.draws import Draw, Purpose
 
 GROUPS_KEY = 3
-"""Key of the draws that say how groups look, so that a seed without them is the run it was."""
+"""Key of the draws for the shape of groups, so that a seed without them gives the same run as before."""
 
 STATE_PARTITIONS = 2
 FIRST_MEMBER = 70
@@ -36,7 +36,7 @@ _STATE_ID = "00000000-0000-0000-0000-0000000000f0"
 _READ_ID = "00000000-0000-0000-0000-0000000000f1"
 _SHORT_ID = "00000000-0000-0000-0000-0000000000f2"
 READ, SHORT_LIVED = "lines", "short"
-"""A topic that grows, and one that is deleted."""
+"""A topic that grows, and a topic that is deleted."""
 
 
 class Groups:
@@ -65,7 +65,7 @@ class Groups:
         self.members: list[GroupMember] = []
         self._history: list[group_history.MemberOperation] = []
         self._commits: dict[str, group_history.OffsetCommitted] = {}
-        """By serial; one that is answered takes the place of itself while it was open."""
+        """Commits by serial; an answered commit replaces its open version."""
         self._is_deleting = False
 
     @property
@@ -83,17 +83,17 @@ class Groups:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the topics are there."""
+        """Whether the topics exist."""
         return {_STATE_ID, _READ_ID, _SHORT_ID} <= {tp.topic_id for tp in self.world.metadata.partitions}
 
     def order_topics(self) -> None:
-        """Ask the controller for what is missing."""
+        """Ask the controller for the missing topics."""
         known = {tp.topic_id for tp in self.world.metadata.partitions}
         for topic in tuple(topic for topic in self.topics if topic.topic_id not in known):
             self.world.controller.order(messages.CreateTopics(topics=(topic,)))
 
     def start(self) -> None:
-        """Start the members, and plan what becomes of the topics."""
+        """Start the members, and plan the changes of the topics."""
         world, draw = self.world, self.draw
         n_groups = draw.choose((1, 1, 2))
         for number in range(draw.between(2, 6)):
@@ -121,19 +121,19 @@ class Groups:
         self.world.coverage.saw("groups: topic deleted")
 
     def calm(self) -> None:
-        """Members only do as they are asked from now on."""
+        """From now on members only do what they are asked to do."""
         for member in self.members:
             member.is_calm = True
 
     def saw(self, operation: group_history.Taken | group_history.Given | group_history.Fetch) -> None:
-        """A member did or saw this."""
+        """Keep what a member did or saw."""
         if isinstance(operation, group_history.Fetch) and self._is_deleting and operation.share.topic == _SHORT_ID:
             # Its offsets go with the topic.
             return
         self._history.append(operation)
 
     def committed(self, commit: group_history.OffsetCommitted) -> None:
-        """A member committed, or heard what became of its commit."""
+        """A member committed, or learned the outcome of its commit."""
         self._commits[commit.serial] = commit
 
     def shard_of(self, group_id: str) -> tuple[Shard, TopicDirectory] | None:
@@ -148,7 +148,7 @@ class Groups:
         return (shard, serving.topics) if shard is not None and shard.is_serving else None
 
     def missing(self) -> tuple[str, str] | None:
-        """What does not hold yet after healing (L11, L12), or never may."""
+        """What does not hold yet after healing (L11, L12), or must never happen."""
         for group_id in sorted({member.group_id for member in self.members}):
             found = self.shard_of(group_id)
             if found is None:
@@ -174,7 +174,7 @@ class Groups:
         return f"away: {away}; without a holder: {sorted(wanted ^ held)}" if away or wanted != held else None
 
     def check_end(self) -> None:
-        """I29, I30, I32 and I33, once nothing is missing: what the coordinators hold now counts as read."""
+        """Check I29, I30, I32 and I33, once nothing is missing: what the coordinators hold now counts as read."""
         now_us = self.world.timeline.now_us
         for group_id in sorted({member.group_id for member in self.members}):
             found = self.shard_of(group_id)

@@ -1,7 +1,7 @@
-"""Transactions in a simulated cluster: their coordinators, the processes that have them, and what must hold of them.
+"""Transactions in a simulated cluster: their coordinators, the processes that run them, and the invariants.
 
-Invariants: I31 as in any run with coordinators, I36 after every step, I38 at every marker, L13 after healing. Of what
-clients did and saw, I37 to I39 at the end (`transaction_history`).
+Invariants: I31 as in any run with coordinators, I36 after every step, I38 at every marker, L13 after healing. I37 to
+I39 are checked at the end, on what clients did and saw (`transaction_history`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from strandline_sim.world.draws import Draw, Purpose
 from strandline_sim.world.process import Process
 
 TRANSACTIONS_KEY = 4
-"""Key of the draws that say how transactions look, so that a seed without them is the run it was."""
+"""Key of the draws for the shape of transactions, so that a seed without them gives the same run as before."""
 STATE_PARTITIONS = 2
 FIRST_TRANSACTOR = 30
 """Number of the first process; plain producers have smaller ones."""
@@ -51,7 +51,7 @@ def _coordinator_of(transactional_id: str) -> TopicPartition:
 
 
 class _Ids:
-    """Producer ids of a run; a machine takes the one that it looked at within the same step."""
+    """Producer ids of a run; a machine takes the id that it looked at within the same step."""
 
     def __init__(self) -> None:
         self._next = 1_000
@@ -93,18 +93,18 @@ class Transacting:
         self._markers = count(1)
         # (producer id, epoch) -> whether its marker commits.
         self._outcomes: dict[tuple[int, int], bool] = {}
-        # What each log of a process was looked at with: its content and HW, and the LSO.
+        # What the last check of each log of a process saw: its content and HW, and the LSO.
         self._seen: dict[tuple[int, int, TopicPartition], tuple[int, int, int]] = {}
         # (partition, hash of a log, its HW, what it knows to be committed) -> the LSO that it has on any node.
         self._stable: dict[tuple[TopicPartition, int, int, int], int] = {}
 
     def next_marker(self) -> int:
-        """The number of a marker that is sent; a copy has that of the first."""
+        """The number of a marker that is sent; a copy has the number of the original."""
         return next(self._markers)
 
     @property
     def is_ready(self) -> bool:
-        """Whether the topics of coordinators are there."""
+        """Whether the topics of coordinators exist."""
         return not self._missing_topics()
 
     def _missing_topics(self) -> list[NewTopic]:
@@ -113,7 +113,7 @@ class Transacting:
         return [topic for topic in wanted if topic.topic_id not in known]
 
     def order_topics(self) -> None:
-        """Ask the controller for those that are missing."""
+        """Ask the controller for the missing topics."""
         for topic in self._missing_topics():
             self.world.controller.order(CreateTopics(topics=(topic,)))
 
@@ -135,12 +135,12 @@ class Transacting:
             self.world.timeline.after(self.draw.between(50_000, 1_500_000), transactor.start)
 
     def close(self) -> None:
-        """The processes stop where they are."""
+        """Stop the processes where they are."""
         for transactor in self.transactors:
             transactor.close()
 
     def appended(self, process: Process, tp: TopicPartition, log: LogFile, first: int) -> None:
-        """I38: every marker of one transaction says the same."""
+        """Check I38: all markers of one transaction agree."""
         for header in log.headers[first:]:
             if header.marker is None or header.producer is None:
                 continue
@@ -153,7 +153,7 @@ class Transacting:
             self.world.coverage.saw("transactions: commit marker" if known else "transactions: abort marker")
 
     def after_step(self, process: Process) -> None:
-        """I36: the LSO of every log that this step changed."""
+        """Check I36: the LSO of every log that this step changed."""
         for tp, log in process.core.state.logs.items():
             file = process.disk.logs[tp]
             content = file.hashes[-1] if file.hashes else 0
@@ -199,9 +199,9 @@ class Transacting:
         return shard if shard is not None and shard.is_serving else None
 
     def check_end(self, sends: Iterable[Operation]) -> None:
-        """I37 to I39: what clients did and saw, once one more reader has read everything.
+        """Check I37 to I39 on what clients did and saw, once one more reader has read everything.
 
-        ``sends``: of producers without transactions.
+        ``sends`` are those of producers without transactions.
         """
         ends = self._read_everything()
         history: list[Operation] = [*self.world.history, *transaction_history.sends_of(self.txns), *sends]

@@ -1,7 +1,7 @@
-"""One process of a transactional id, as our client is to behave: identities, batches in epochs of their own, ends.
+"""One process of a transactional id that behaves as our client must: identities, batches in own epochs, ends.
 
 Invariants: a commit is asked for only when everything sent is acknowledged; it is asked for again until it is known
-whether it took effect, or another process has the id; nothing of a transaction is sent again in another one.
+whether it took effect, or another process has the id; no batch of a transaction is sent again in another one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TransactionalBatch:
 
 
 class End(StrEnum):
-    """How a process wants its transaction to end."""
+    """The end that a process wants for its transaction."""
 
     COMMIT = "commit"
     ABORT = "abort"
@@ -64,20 +64,20 @@ class Open:
 
     name: str
     left: list[tuple[TopicPartition, int]]
-    """What is to be sent: partition and number of records."""
+    """What is still to be sent: partition and number of records."""
     batches: list[TransactionalBatch] = field(default_factory=list)
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
     polls: tuple[Polled, ...] = ()
     offsets: tuple[Moved, ...] = ()
     outcome: TxnOutcome = TxnOutcome.ABORTED
-    """As far as it is known; a commit that was asked for is UNKNOWN until there is an answer."""
+    """The known outcome; a commit that was asked for is UNKNOWN until there is an answer."""
 
 
 class Transactor(Client):
     """A process that does one transaction after the other, dies, stalls, and returns."""
 
     def __init__(self, world: Cluster, txns: list[Txn], number: int, tp: TopicPartition, transactional_id: str) -> None:
-        """``tp``: the partition that coordinates the id. What was done is appended to ``txns``."""
+        """``tp``: the partition that coordinates the id. Finished transactions are appended to ``txns``."""
         super().__init__(world, number, tp)
         self._txns = txns
         self.transactional_id = transactional_id
@@ -89,7 +89,7 @@ class Transactor(Client):
         self._next_value = 0
         self._serial = 0
         self._life = 0
-        """Rises whenever the process forgets what it waited for."""
+        """Incremented whenever the process forgets what it waited for."""
 
     def start(self) -> None:
         """Begin by asking for an identity."""
@@ -97,7 +97,7 @@ class Transactor(Client):
             self._initialize(self._life)
 
     def close(self) -> None:
-        """The run is over; an open transaction is what it is."""
+        """The run is over; an open transaction stays open."""
         self.stopped = True
         self._forget()
 
@@ -111,7 +111,7 @@ class Transactor(Client):
         return life == self._life and not self.stopped
 
     def _forget(self) -> None:
-        """Ignore the answers to everything that is under way."""
+        """Ignore the answers to all requests in flight."""
         self._life += 1
         if self._open is not None:
             self._note(self._open)
@@ -219,14 +219,14 @@ class Transactor(Client):
         return self.world.timeline.now_us
 
     def _die(self) -> None:
-        """End without a word, and return as a process that knows nothing."""
+        """End without notice, and return as a process that knows nothing."""
         self._saw("process died")
         self._forget()
         self._identity = None
         self._later(self.start, us=(50_000, 1_200_000))
 
     def _leader_of(self, tp: TopicPartition) -> NodeId | None:
-        """Who leads a partition, as far as this process knows."""
+        """The leader of a partition, as far as this process knows."""
         leader = self._leaders.get(tp)
         if leader is None:
             leader = self._leaders[tp] = self.world.leader_of(tp)
@@ -294,7 +294,7 @@ class Transactor(Client):
         txn = self._open
         if txn is None or not self._is_now(life):
             return
-        # Answers that are still on their way for this transaction are ignored.
+        # Answers for this transaction that are still in transit are ignored.
         self._life += 1
         if end is End.COMMIT:
             txn.outcome = TxnOutcome.UNKNOWN

@@ -1,1 +1,1 @@
-"""The controllers of a simulated cluster, one or several, and the store that they write."""
+"""The controllers of a simulated cluster, one or several, and the store that they write to."""

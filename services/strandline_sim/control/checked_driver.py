@@ -1,4 +1,4 @@
-"""The services' driver of a simulated reign: its core is counted, its end ends the run; and what a recovery makes.
+"""The services' driver of a simulated reign, with a counted core; and the state that a recovery builds.
 
 Invariant: whatever ends the process in production ends the run.
 """
@@ -38,7 +38,7 @@ class CountedCore:
         self._world = world
         self._core = core
         self.has_heard = False
-        """Whether a node has spoken in this reign that the store knows."""
+        """Whether a node that the store knows has called in this reign."""
 
     def step(self, event: events.ControllerEvent) -> list[events.ControllerEffect]:
         """Step the core."""
@@ -62,7 +62,7 @@ class CountedCore:
 
     @property
     def state(self) -> ClusterState:
-        """What is decided so far."""
+        """The state that is decided so far."""
         return self._core.state
 
     @property
@@ -77,7 +77,7 @@ class CountedCore:
 
 
 class Notes:
-    """Where the controller logs: lines of a replay."""
+    """Turns the log messages of the controller into lines of a replay."""
 
     def __init__(self, world: Cluster) -> None:
         self._world = world
@@ -90,10 +90,10 @@ class Notes:
 
 
 def recovered_from_nodes(world: Cluster, store: ClusterState | None) -> tuple[ClusterState, set[TopicPartition]]:
-    """What a recovery makes of a store and of what the nodes have stored; and partitions left to an operator.
+    """The state that a recovery builds from the store and the nodes' copies; and partitions left to an operator.
 
-    For those no node is a member in all that nodes know, or a replica's directory holds nothing and the store does not
-    know it (C38).
+    Those have no member in anything that nodes know, or a replica whose directory is empty and unknown to the store
+    (C38).
     """
     given = [
         GivenNode(node_id=machine.node_id, directory_id=machine.disk.directory_id, image=machine.disk.seen)

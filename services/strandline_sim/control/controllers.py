@@ -1,4 +1,4 @@
-"""The controllers, one or three, on one store: their machines, and what the rest of a world asks of "the controller".
+"""The controllers, one or three, on one store: their machines, and what the rest of a world uses as "the controller".
 
 Invariant: the machines share nothing but the store and the network.
 """
@@ -32,7 +32,7 @@ from strandline_sim.world.virtual_loop import Inbox
 DECIDES_WITHIN_US = 6_000_000
 _ADMINISTERED_EVERY_US = 10_000
 MOST_LOST = 8
-"""Entries that a restored store lacks."""
+"""The largest number of entries that a restored store lacks."""
 
 
 class ControllerMachine(Host):
@@ -65,7 +65,7 @@ class ControllerMachine(Host):
         self.is_paused = self.process is not None
 
     def resume(self) -> None:
-        """SIGCONT: what waited happens now."""
+        """SIGCONT: everything that waited happens now."""
         was_paused, self.is_paused = self.is_paused, False
         process = self.process
         if was_paused and process is not None and process.core.state is State.ACTIVE and process.reign is not None:
@@ -110,7 +110,7 @@ class Controllers(Group):
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        """Where nodes look for a controller."""
+        """The addresses at which nodes look for a controller."""
         return tuple(machine.address for machine in self.machines)
 
     @property
@@ -131,12 +131,12 @@ class Controllers(Group):
         return machine.process.reign if machine is not None and machine.process is not None else None
 
     def start(self) -> None:
-        """Start every process that does not run."""
+        """Start every process that is not running."""
         for machine in self.machines:
             machine.start()
 
     def heal(self) -> None:
-        """Undo everything that befell controllers and store."""
+        """Undo all faults of controllers and store."""
         self.store.is_full = self.store.loses_answers = self.store.loses_next_named = False
         self.store.watch_lag_us = 0
         self.store.on_part = lambda _: None
@@ -163,7 +163,7 @@ class Controllers(Group):
         return (self.active or self.machines[0]).kill()
 
     def restore(self, pick: int) -> bool:
-        """Make the store a copy that lacks its last entries, if a node knows of one of them (C41)."""
+        """Replace the store by a copy that lacks its last entries, if a node knows one of them (C41)."""
         store = self.store
         if store.is_old or store.is_away or len(store.log) < 2:
             return False
@@ -181,7 +181,7 @@ class Controllers(Group):
         return True
 
     def recover(self) -> None:
-        """What an operator does with a store that is an older copy: adopt the newest that the nodes have stored."""
+        """Repair a store that is an older copy, as an operator does: adopt the newest state that nodes have stored."""
         store = self.store
         if not (store.is_old or self.is_stopped):
             return
@@ -196,7 +196,7 @@ class Controllers(Group):
         self.start()
 
     def roll_back(self, pick: int) -> bool:
-        """As `restore`, but no controller runs, nor remembers what it has seen: only nodes can notice (TR18)."""
+        """As `restore`, but no controller runs or remembers what it has seen: only nodes can notice (TR18)."""
         if not self.restore(pick):
             return False
         for machine in self.machines:
@@ -208,7 +208,7 @@ class Controllers(Group):
         return True
 
     def _administer(self) -> None:
-        """An administrator asks again and again, as long as the store is an older one (I41)."""
+        """An administrator asks again and again, as long as the store is an older copy (I41)."""
         if self.is_old:
             if self.process is not None:
                 self.order(GetMetadata(linearizable=True), self.process.administered)
@@ -222,9 +222,9 @@ class Controllers(Group):
 
 
 # ---- controller link
-# How a simulated process reaches the controller (`runtime.ports.Controller`): calls that may be lost, late or doubled.
+# Connects a simulated process to the controller (`runtime.ports.Controller`): calls may be lost, late or doubled.
 #
-# Invariant: a call ends in one answer or in `Refused`; what the network did to it is drawn, never chosen by the caller.
+# Invariant: a call ends in one answer or in `Refused`; what the network does to it is drawn, not chosen by the caller.
 
 
 CALL_DEADLINE_US = 400_000
@@ -240,14 +240,14 @@ class ControllerLink:
         checks: Checks,
         process: Process,
     ) -> None:
-        """``proposed``: called with every proposal; returns by how much it is late, in microseconds."""
+        """``proposed`` is called with every proposal, and returns its delay in microseconds."""
         self._process = process
         self._world = process.world
         self._controller = controller
         self._proposed = proposed
         self._checks = checks
         self._last_image_us = 0
-        # Which of the controllers was last found to decide.
+        # The controller that was last found to be active.
         self._at = 0
 
     async def register(self, request: messages.RegisterNode) -> messages.NodeRegistered:
@@ -280,7 +280,7 @@ class ControllerLink:
         return answer
 
     def _mishaps(self) -> tuple[int, int]:
-        """While `late_alter` lasts: by how much a proposal is late, and when a copy of it arrives; 0 for not."""
+        """While `late_alter` lasts: the delay of a proposal, and when a copy of it arrives; 0 for neither."""
         draw, saw = self._process.machine.draw, self._world.coverage.saw
         extra_us = draw.between(50_000, 1_500_000) if draw.chance(500) else 0
         copy_us = draw.between(1_000, 1_500_000) if draw.chance(500) else 0
@@ -321,12 +321,12 @@ class ControllerLink:
         return answer
 
     def _found(self) -> tuple[int, ControllerMachine]:
-        """The controller that is tried now."""
+        """The controller to try now."""
         machine = self._controller.machines[self._at % len(self._controller.machines)]
         return machine.address, machine
 
     def _refused(self, refusal: Refusal) -> Refused:
-        """One that does not decide says nothing about the request: the next one is asked."""
+        """A controller that is not active says nothing about the request: ask the next one."""
         if refusal.code is ErrorCode.NOT_CONTROLLER:
             self._at += 1
             return Refused(ErrorCode.NETWORK_EXCEPTION, refusal.message)
@@ -335,7 +335,7 @@ class ControllerLink:
     async def watch(
         self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: messages.PositionProof | None
     ) -> AsyncGenerator[messages.MetadataImage | None, None]:
-        """Metadata as it changes, a snapshot first."""
+        """The metadata: a snapshot first, then every change."""
         network, inbox = self._world.network, Inbox(self._world.loop)
         address, controller = self._found()
         stream = network.open_stream(
@@ -362,7 +362,7 @@ class ControllerLink:
                 network.close(stream, by_opener=True)
 
     def _arrived(self, inbox: Inbox, stream: Stream, message: Any) -> None:
-        """Images that are late stay in order; a process that cannot keep up learns the world late (`lag`)."""
+        """Deliver images in order, however late; a process that cannot keep up learns the metadata late (`lag`)."""
         self._process.arrived = later_of(self._process.arrived, getattr(message, "position", None))
         timeline = self._world.timeline
         at_us = max(timeline.now_us + self._process.machine.lag_us, self._last_image_us)

@@ -38,28 +38,28 @@ SECRET = "5d" * 32
 TICK_MS = 100
 _WATCH_BACKLOG = 1_000
 _ALIVE_HEARTBEATS = 4
-"""A watch without news brings a sign of life every so many heartbeat intervals."""
+"""Heartbeat intervals after which a watch without changes sends a sign of life."""
 
 # ---- group
-# What a process of one of the controllers stands on: its machine, the store they share, and what nodes were sent.
+# The environment of a controller's process: its machine, the shared store, and what nodes were sent.
 #
 # Invariant: the machines share nothing but the store and the network.
 
 
 ADDRESSES = {f"c{number + 1}": CONTROLLER - number for number in range(3)}
-"""Where each controller listens, by its name."""
+"""The address of each controller, by name."""
 RECOVERS_WITHIN_US = 300_000
 TIMINGS = ReignTimings(lease_ms=2_000)
 
 
 class Group:
-    """The store that the controllers share, and what of their decisions nodes were sent."""
+    """The store that the controllers share, and the decisions that nodes were sent."""
 
     def __init__(self, world: Cluster, store: LeasedStore) -> None:
         self.world = world
         self.store = store
         self.was_rolled_back = False
-        """Whether the store was once replaced while no controller ran; a recovery may miss what a node only holds."""
+        """Whether the store was once replaced while no controller ran; a recovery may miss what only a node holds."""
         self.is_stopped = False
         """Whether a reign stopped serving since the last recovery."""
         self.sent: dict[str, int] = {}
@@ -71,16 +71,16 @@ class Group:
             self.sent[position.reign_id] = max(position.metadata_offset, self.sent.get(position.reign_id, 0))
 
     def recover_soon(self) -> None:
-        """An operator reads that the store is too old."""
+        """An operator learns that the store is too old."""
         self.world.timeline.after(RECOVERS_WITHIN_US, self.recover)
 
     def recover(self) -> None:
-        """What an operator does with a store that is an older copy."""
+        """Repair a store that is an older copy, as an operator does."""
         raise NotImplementedError
 
 
 class Host:
-    """What a controller's process finds on its machine."""
+    """The machine of a controller's process."""
 
     def __init__(self, group: Group, name: str) -> None:
         self.group = group
@@ -91,7 +91,7 @@ class Host:
         self.is_paused = False
         self.inbox: list[tuple[Any, Callable[..., object], tuple[Any, ...]]] = []
         self.seen_revision = 0
-        """What its disk remembers of the store (C40)."""
+        """The store revision saved on its disk (C40)."""
 
 
 class Candidate:
@@ -112,7 +112,7 @@ class Candidate:
         self._running = Life(self.loop, self.clock, self.hand)
 
     def hand(self, action: Callable[..., object], *given: Any) -> None:
-        """Do something now, or when the process goes on."""
+        """Run an action now, or when the process resumes."""
         if not self.alive:
             return
         if self.machine.is_paused:
@@ -154,7 +154,7 @@ class Reign:
             log=Notes(world),
         )
         self.token = token
-        # A store that went back gives tokens again.
+        # A store that went back in time gives the same tokens again.
         self._restored = process.machine.group.store.restored
         self.reign_id = f"{self._restored:016x}{token:016x}"
         self.batch: TransactionBatch | None = None
@@ -167,7 +167,7 @@ class Reign:
         self.driver.may_decide = lambda: process.reign is self and process.core.serves(process.clock.ms())
 
     def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
-        """Take a state event (`controller.driver.Sink`) to the checks and the recorder; I24 is checked on the way."""
+        """Pass a state event (`controller.driver.Sink`) to the checks and the recorder, and check I24."""
         if isinstance(event, NodeSession) and event.phase == "fence" and event.cause == "session_timeout":
             self.fenced(self.world.controller_timings.session_timeout_ms)
         world, emit = self.world, Emit(tp, event)
@@ -184,7 +184,7 @@ class Reign:
         raise Broken("I0", f"a sound store is not believed: {reason}")
 
     async def idle(self) -> None:
-        """Wait until nothing waits to be stored; for a reign that ends meanwhile this never ends."""
+        """Wait until nothing waits to be stored; if the reign ends meanwhile, this never returns."""
         while not self.is_idle:
             await self._stored.wait()
             self._stored.clear()
@@ -262,10 +262,10 @@ class Reign:
         self.driver.step(DoorsOpened(now_ms, closed_ms))
 
     def _know_what_was_sent(self) -> None:
-        """I23: what a node was ever sent is part of the history that a reign begins to serve."""
+        """I23: everything that a node was ever sent is part of the history that a reign begins to serve."""
         state, store = self.core.state, self.process.machine.group.store
         if store.is_old and self.process.core.revision <= store.revision:
-            # It cannot know that this is a copy; the nodes do, and end this reign (C35).
+            # The controller cannot know that this is a copy; the nodes do, and end this reign (C35).
             return
         for reign_id, offset in self.process.machine.group.sent.items():
             if standing(state.reigns, state.header.metadata_offset, Position(reign_id, offset)) is Standing.UNKNOWN:
@@ -282,7 +282,7 @@ class Reign:
             network.close(stream, by_opener=False)
 
     def serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
-        """Step a request; ``reply`` takes its answer or refusal, after the commit in front of it."""
+        """Step a request; ``reply`` takes its answer or refusal, after the commit that precedes it."""
         self.own(self._serve(request, reply))
 
     async def _serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
@@ -294,7 +294,7 @@ class Reign:
         reply(answer)
 
     def administered(self, answer: object) -> None:
-        """I41: an older store answers an administrator only after a node's word, or after a session."""
+        """I41: on an older store, an administrator is answered only after a node has called, or after a session."""
         if isinstance(answer, Refusal):
             self.world.coverage.saw(f"administrator refused: {answer.code.name}")
             return
@@ -326,13 +326,13 @@ class Reign:
                 self.driver.watches.close(watch)
 
     def watch_ended(self, stream: Stream) -> None:
-        """The watcher is gone."""
+        """The watcher has ended."""
         found = self._watching.pop(stream.number, None)
         if found is not None:
             found[1].cancel()
 
     def _publishing(self, image: MetadataImage) -> None:
-        """A watcher is about to be sent this.
+        """Check what a watcher is about to be sent.
 
         Raises:
             Broken: I20, it is not stored.

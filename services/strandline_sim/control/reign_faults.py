@@ -1,7 +1,7 @@
-"""What befalls several controllers and their store: kills, pauses, cuts, clocks, hand-overs, and the store in trouble.
+"""Faults of several controllers and their store: kills, pauses, cuts, clocks, hand-overs, and failures of the store.
 
-Invariant: nothing here but the restore loses what is stored; a fault of one controller leaves the others and the store
-alone.
+Invariant: only the restore loses stored data; a fault of one controller does not touch the others or the
+store.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Later = Callable[[Fault, Callable[[], object]], None]
 
 
 class ReignFaults:
-    """The faults of a world with several controllers. ``later`` undoes something when the fault is over."""
+    """The faults of a world with several controllers. ``later`` runs the undoing action when the fault is over."""
 
     def __init__(self, world: Cluster, controller: Controllers, later: Later) -> None:
         self._world = world
@@ -46,7 +46,7 @@ class ReignFaults:
         }
 
     def _machine(self, pick: int) -> ControllerMachine:
-        """A controller; three times of four the one that reigns."""
+        """A controller; three times out of four the one that reigns."""
         group = self._group
         active = group.active
         return active if active is not None and pick & 3 else group.machines[(pick >> 2) % len(group.machines)]
@@ -61,7 +61,7 @@ class ReignFaults:
         return machine.kill()
 
     def _kill_in_parts(self, fault: Fault) -> bool:
-        """The next process that puts a part of a transaction is killed, before what names it."""
+        """The next process that puts a part of a transaction is killed before it writes the entry that names it."""
         store = self._group.store
 
         def kill(name: str) -> None:
@@ -75,7 +75,7 @@ class ReignFaults:
         return True
 
     def _parts_unanswered(self, fault: Fault) -> bool:
-        """The next transaction that names parts is stored, and the answer is lost."""
+        """The next transaction that names parts is stored, but the answer is lost."""
         self._group.store.loses_next_named = True
         return True
 
@@ -98,7 +98,7 @@ class ReignFaults:
         return True
 
     def _cut(self, fault: Fault, machine: ControllerMachine, others: list[int], what: str) -> bool:
-        """Both ways, or one of them."""
+        """Cut both directions, or one of them."""
         there: list[Link] = [(machine.address, other) for other in others]
         back: list[Link] = [(other, machine.address) for other in others]
         links = (there + back, there + back, there, back)[fault.other & 3]
@@ -142,7 +142,7 @@ class ReignFaults:
         return True
 
     def _watch_lags(self, fault: Fault) -> bool:
-        """Watches show what happened up to a second and a half late; reads show it at once."""
+        """Watches show changes up to a second and a half late; reads show them at once."""
         store = self._group.store
         store.watch_lag_us = 50_000 + fault.other % 1_450_000
         self._say(f"watches of the store lag by {store.watch_lag_us // 1_000} ms")

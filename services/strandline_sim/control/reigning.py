@@ -1,7 +1,7 @@
-"""One of several controllers: the production core of reigns, and under it the production controller and its driver.
+"""One of several controllers: the production core of reigns, which runs the production controller and its driver.
 
-Invariant: this performs what `core.reign` asks for and decides nothing; a paused process does nothing until it goes
-on, and everything it does then is preceded by the core's look at the time.
+Invariant: this performs what `core.reign` asks for and decides nothing; a paused process does nothing until it
+resumes, and before anything else the core then looks at the time.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _READ_DEADLINE_US = 1_000_000
 _WRITE_DEADLINE_US = 2_000_000
 _WRITES = ("Campaign", "Append", "TakeKey", "Resign", "GrantLease")
 _REMEMBER_TICKS = 100
-"""What a controller has seen of the store is on its disk every 5 s, and before it reigns (C40)."""
+"""A controller saves what it has seen of the store to its disk every 5 s, and before it reigns (C40)."""
 
 
 def _was_done(answer: Answer | None) -> bool:
-    """Whether the store says that a write which has nothing else to say was done."""
+    """Whether the store reports a write without any other answer as done."""
     return answer is not None and not answer
 
 
 def _address_of(holder: events.Holder | None) -> int:
-    """Where the holder of the key listens."""
+    """The address of the holder of the key."""
     return CONTROLLER if holder is None else ADDRESSES.get(holder.controller_id, CONTROLLER)
 
 
@@ -55,9 +55,9 @@ class ReignProcess(Candidate):
         self._copy = StoreCopy()
         self._following: asyncio.Task[None] | None = None
         self._untaken: deque[Answer] = deque()
-        """News of the watch that wait until the one before them is applied."""
+        """Events of the watch that wait until the one before them is applied."""
         self._is_between = False
-        """Whether parts of a transaction are stored, and what names them is not known to be."""
+        """Whether parts of a transaction are stored, and the entry that names them is not known to be stored."""
         self._since_snapshot = 0
         self._is_snapshotting = False
         self._watch: Stream | None = None
@@ -83,7 +83,7 @@ class ReignProcess(Candidate):
             await asyncio.sleep(_REIGN_TICK_MS / 1_000)
 
     def end(self) -> None:
-        """The process is gone."""
+        """End the process."""
         self.alive = False
         if self._is_between:
             self.world.coverage.saw("killed between parts and transaction")
@@ -158,7 +158,7 @@ class ReignProcess(Candidate):
         await self._asked(lambda: self.machine.group.store.name_successor(token, controller_id), _WRITE_DEADLINE_US)
 
     async def _resign(self, effect: effects.Resign, naming: asyncio.Task[None] | None) -> None:
-        """Resign when the name of the successor is written, or has no answer."""
+        """Resign when the successor's name is written, or that write has no answer."""
         if naming is not None:
             await asyncio.wait({naming})
         self._ask(effect)
@@ -172,7 +172,7 @@ class ReignProcess(Candidate):
         self._call(effect, partial(store.perform, effect, self.name, self.incarnation), effect.question)
 
     async def _asked(self, work: Callable[[], Answer], deadline_us: int) -> Answer | None:
-        """Ask the store for something behind which more comes; None: no answer."""
+        """Ask the store for something, with more requests to follow; None if no answer came."""
         answered: asyncio.Future[Answer | None] = self.loop.create_future()
 
         def done(answer: Answer | None) -> None:
@@ -245,7 +245,7 @@ class ReignProcess(Candidate):
         )
 
     async def _read_log(self, effect: effects.ReadLog) -> None:
-        """Read what the copy lacks up to a head, from a snapshot if the log has it no more."""
+        """Read what the copy lacks up to a head, from a snapshot if the log no longer has it."""
         store, copy, question = self.machine.group.store, self._copy, effect.question
         begin, end = KEYS.log(copy.offset + 1), KEYS.log(effect.head.offset + 1)
         values = await self._asked(lambda: store.values.range(begin, end), _READ_DEADLINE_US)
@@ -287,7 +287,7 @@ class ReignProcess(Candidate):
             self._following = self.own(self._follow())
 
     async def _follow(self) -> None:
-        """Take what the watch brought, one after the other."""
+        """Apply the events of the watch, one after the other."""
         while self._untaken:
             kind, revision, *given = self._untaken.popleft()
             copy, may_apply = self._copy, self.reign is None
@@ -324,7 +324,7 @@ class ReignProcess(Candidate):
             self.world.coverage.saw("began again from a snapshot" if had else "began from a snapshot")
 
     async def _apply(self, copy: StoreCopy, values: Sequence[tuple[bytes, StoredValue]]) -> bool:
-        """Apply log values; False when something of them, or before them, is no longer there."""
+        """Apply log values; False if a part of them, or something before them, is no longer stored."""
         store = self.machine.group.store
         try:
             for key, each in values:
@@ -339,7 +339,7 @@ class ReignProcess(Candidate):
                     parts = await self._asked(partial(store.parts, taken), _READ_DEADLINE_US)
                 if parts is None:
                     return False
-                # Others may have applied it while its parts were read.
+                # Another task may have applied it while its parts were read.
                 if copy.place(key) is etcd_layout.LogPlace.NEXT and not copy.apply(taken, parts):
                     self.world.coverage.saw("parts that were no longer whole")
                     return False
@@ -360,7 +360,7 @@ class ReignProcess(Candidate):
         self._watch = None
 
     def settled(self, batch: etcd_layout.TransactionBatch, head: events.Head) -> None:
-        """A batch of this process's reign is stored: so it is in the copy, and perhaps a snapshot is due."""
+        """A batch of this process's reign is stored: take it into the copy, and make a snapshot if one is due."""
         self._copy.settled(batch, head)
         self._since_snapshot += len(batch.transactions)
         limits = self.machine.group.store.limits
@@ -387,7 +387,7 @@ class ReignProcess(Candidate):
         self._is_snapshotting = False
 
     def _keep_peer(self) -> None:
-        """One stream to the active controller, whose end says that its process may be gone (C19)."""
+        """Keep a stream to the active controller; its end means that its process may be gone (C19)."""
         holder = self._hint
         if holder is None or holder.controller_id == self.name:
             return

@@ -1,8 +1,8 @@
 """The store of several controllers: a linearizable log with leases, behind a network that loses and delays (C120).
 
-Invariant: an operation takes effect at one moment or never, by the comparisons of `sim.fenced_log`; what a caller hears
-of it is the network's affair. Each write is checked as it happens: I19, I21, and I22 for a snapshot. Controllers read
-nothing but ``values``; ``log``, which nothing is ever deleted from, is what the checks compare that with.
+Invariant: an operation takes effect at one moment or never, by the comparisons of `sim.fenced_log`; what a caller
+learns of it depends on the network. Each write is checked as it happens: I19, I21, and I22 for a snapshot. Controllers
+read only ``values``; the checks compare that with ``log``, from which nothing is ever deleted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from strandline_sim.world.network import Call, Stream
 
 STORE = -100
 _HELD = 64
-"""Operations that wait for a quorum; more are dropped."""
+"""The most operations that wait for a quorum; more are dropped."""
 
 Answer = tuple[Any, ...]
 """An event of `core.reign_events` without its time and question: the class, then the other fields."""
 
 
 class Entry(NamedTuple):
-    """One transaction of the log, and what is stored after it."""
+    """One transaction of the log, and the stored state after it."""
 
     head: events.Head
     after: ClusterState
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 
 
 class LeasedStore:
-    """The store, seen as one machine that is always there; ``is_away`` is the loss of its quorum."""
+    """The store as one machine that always exists; ``is_away`` is the loss of its quorum."""
 
     def __init__(self, world: Cluster, keep: Callable[[ClusterState], None]) -> None:
         self.party_id = STORE
@@ -47,16 +47,16 @@ class LeasedStore:
         self.limits = draw_limits(Draw(world.shape.seed, Purpose.STORE, 2))
         self.values = StoredValues()
         self.on_part: Callable[[str], object] = lambda _: None
-        """A controller has put a part of a transaction."""
+        """Called when a controller has put a part of a transaction."""
         self.log: list[Entry] = []
         self.base = 0
-        """The offset before that of the first entry: a recovery leaves one entry, at its own offset."""
+        """The offset before the first entry: a recovery leaves one entry, at its own offset."""
         self.is_old = False
         """Whether it was restored from a copy, and no recovery has followed yet (C40)."""
         self.restored = 0
         self.key: events.Holder | None = None
         self.successor: str | None = None
-        """Controller id that the last holder named, until the next one takes the key."""
+        """The controller id that the last holder named, until the next one takes the key."""
         self.revision = 1
         self.is_away = False
         self.is_full = False
@@ -76,15 +76,15 @@ class LeasedStore:
         self._told_us = 0
         self._epochs: dict[int, int] = {}
         self._unnamed: dict[tuple[str, int], int] = {}
-        """Parts that no transaction names, by reign and offset, with the token of their writer."""
+        """Parts that no transaction names, by reign and offset, with the writer's token."""
         self.digests: set[str] = set()
         """Digests of all batches that were written."""
         self.refused: set[str] = set()
-        """Digests of all batches that a caller heard are not written."""
+        """Digests of all batches that a caller learned were not written."""
         world.network.parties[STORE] = self
 
     def hand(self, action: Callable[..., object], *given: Any) -> None:
-        """Do something now: the store is never paused."""
+        """Run an action now: the store is never paused."""
         action(*given)
 
     @property
@@ -103,10 +103,10 @@ class LeasedStore:
             return False
         return self.log[offset - self.base - 1].after.header.controller_epoch == controller_epoch
 
-    # What is asked of it.
+    # Operations.
 
     def serve(self, work: Callable[[], Answer], call: Call) -> None:
-        """An operation arrived: it takes effect now, or when there is a quorum again, or never."""
+        """Take an operation: it takes effect now, or when there is a quorum again, or never."""
         if self.is_away:
             if len(self._held) < _HELD and self._draw.chance(500):
                 self._held.append((call, work))
@@ -119,7 +119,7 @@ class LeasedStore:
         self._world.network.reply(call, answer)
 
     def comes_back(self) -> None:
-        """There is a quorum again: what was held takes effect; every lease begins again with the new leader."""
+        """There is a quorum again: held operations take effect; every lease begins again with the new leader."""
         self.is_away = False
         held, self._held = self._held, []
         for lease_id, (ttl_ms, _) in list(self._leases.items()):
@@ -168,7 +168,7 @@ class LeasedStore:
     def _begin_lease(self, lease_id: int, ttl_ms: int) -> None:
         turn = self._leases.get(lease_id, (0, 0))[1] + 1
         self._leases[lease_id] = (ttl_ms, turn)
-        # A lease ends at its time or a little later, as etcd's do.
+        # A lease ends at its time or a little later, as in etcd.
         late_us = self._draw.between(0, 600_000)
         self._world.timeline.after(ttl_ms * 1_000 + late_us, self._expire, lease_id, turn)
 
@@ -198,7 +198,7 @@ class LeasedStore:
             self._put_key(key)
 
     def name_successor(self, token: int, controller_id: str) -> Answer:
-        """Write down which controller is to be next, if ``token`` is still that of the key (C22)."""
+        """Store which controller is to be next, if ``token`` is still the key's (C22)."""
         if self.key is not None and self.key.token == token:
             self.successor = controller_id
             self.revision += 1
@@ -213,7 +213,7 @@ class LeasedStore:
     # Parts and snapshots (C8, C11, C29).
 
     def put_part(self, name: str, token: int, reign_id: str, offset: int, number: int, part: bytes) -> Answer:
-        """Put a part of a transaction that is not there yet; an empty answer: it was put."""
+        """Put a part of a transaction that is not stored yet; an empty answer means that it was put."""
         refusal = self._refusal(token)
         if not refusal:
             self.values.put(KEYS.part(reign_id, offset, number), part, self.revision)
@@ -223,14 +223,14 @@ class LeasedStore:
         return refusal
 
     def put_snapshot_part(self, token: int, offset: int, number: int, part: bytes) -> Answer:
-        """Put a part of a snapshot; an empty answer: it was put."""
+        """Put a part of a snapshot; an empty answer means that it was put."""
         refusal = self._refusal(token)
         if not refusal:
             self.values.put(KEYS.snapshot_part(offset, number), part, self.revision)
         return refusal
 
     def put_snapshot(self, token: int, head: events.Head, current: bytes) -> Answer:
-        """Name a snapshot whose parts are there, and delete what it holds; an empty answer: it was done."""
+        """Name a snapshot whose parts are stored, and delete the log it covers; an empty answer means success."""
         refusal = self._refusal(token)
         if refusal:
             return refusal
@@ -248,7 +248,7 @@ class LeasedStore:
         return ()
 
     def _check_snapshot(self, head: events.Head) -> None:
-        """I22: who begins from the snapshot begins from the fold of the log."""
+        """I22: a controller that begins from the snapshot begins from the fold of the log."""
         copy = StoreCopy()
         try:
             copy.begin(self.values)
@@ -258,7 +258,7 @@ class LeasedStore:
             raise Broken("I22", f"the snapshot of {head} and the log behind it are not the fold of the log")
 
     def make_room(self, token: int) -> Answer:
-        """Delete the log that the snapshot holds; a store without space does that, too."""
+        """Delete the log that the snapshot covers; a store without space does that, too."""
         current = self.values.get(KEYS.current_snapshot)
         if current is None or not stored_values.may_write(self.key, token):
             return ()
@@ -268,11 +268,11 @@ class LeasedStore:
         return ()
 
     def parts(self, taken: LogValue) -> Answer:
-        """The parts that are stored of a transaction, now."""
+        """The parts of a transaction that are stored now."""
         return self.values.parts(taken)
 
     def _refusal(self, token: int) -> Answer:
-        """Why a write of a reign is not made; empty, with a revision of its own: it is."""
+        """Why a write of a reign is refused; an empty answer with a new revision if it is made."""
         if not stored_values.may_write(self.key, token):
             return events.AppendRefused, self.revision, self.key, self.head
         if self.is_full:
@@ -318,13 +318,13 @@ class LeasedStore:
         head = events.Head(effect.head.reign_id, header.metadata_offset, effect.head.digest, self.revision)
         self.log.append(Entry(head, after, self.values.copy()))
         if not self.is_old:
-            # What a reign on an old copy decides is no decision: the checks do not follow it.
+            # A reign on an old copy decides nothing that counts: the checks do not follow it.
             self._keep(after)
 
-    # An older copy, and what ends it.
+    # An older copy, and its repair.
 
     def restore(self, lost: int) -> None:
-        """Be a copy that lacks the last entries: the revision goes back, no controller holds a lease or the key."""
+        """Become a copy that lacks the last entries: the revision goes back, no controller holds a lease or the key."""
         self._highest = max(self._highest, self.revision)
         self.restored += 1
         del self.log[len(self.log) - lost :]
@@ -336,7 +336,7 @@ class LeasedStore:
         self._epochs = {epoch: token for epoch, token in self._epochs.items() if epoch <= kept}
 
     def hold(self, state: ClusterState) -> None:
-        """Be what a recovery wrote: one state, at a revision that this store never had."""
+        """Become what a recovery wrote: one state, at a revision that this store never had."""
         self.is_old = False
         self._begin_again(max(self._highest, self.revision) + 1)
         offset = state.header.metadata_offset
@@ -357,10 +357,10 @@ class LeasedStore:
         self._held.clear()
         self.break_watches()
 
-    # Who follows it.
+    # Watches.
 
     def watched(self, stream: Stream, _request: Any) -> None:
-        """A controller opened a watch: what there is, then every change."""
+        """A controller opened a watch: send what is stored, then every change."""
         if self.is_away:
             self._world.network.close(stream, by_opener=False)
             return
@@ -377,7 +377,7 @@ class LeasedStore:
             self._send(stream, news)
 
     def _send(self, stream: Stream, news: Answer) -> None:
-        """Watches may lag behind what reads show; they stay in order."""
+        """Send to a watch; watches may lag behind reads, but stay in order."""
         timeline = self._world.timeline
         self._told_us = max(self._told_us, timeline.now_us + self.watch_lag_us)
         timeline.at(self._told_us, self._world.network.send_down, stream, news)

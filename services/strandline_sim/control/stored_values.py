@@ -1,7 +1,7 @@
-"""The keys and values of the simulated store, and a controller's copy of the state, which is made of nothing else (C8).
+"""The keys and values of the simulated store, and a controller's copy of the state, built only from these (C8).
 
-Invariant: keys, values, what a snapshot replaces and which parts are believed are production's (`metadata.etcd_layout`,
-`metadata.transactions`); only the transport is another one. A copy is read as of one revision, or follows one by one.
+Invariant: keys, values, what a snapshot replaces and which parts are valid follow production (`metadata.etcd_layout`,
+`metadata.transactions`); only the transport differs. A copy is read at one revision, or follows one by one.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ KEYS = etcd_layout.Keys("sim")
 
 
 class Limits(NamedTuple):
-    """How much goes into one value, and how much log is kept: small, so that short runs reach what large ones do."""
+    """The size of one value, and the log that is kept: small, so that short runs reach what large runs do."""
 
     part_bytes: int
     snapshot_every: int
     tail: int
-    """Log values kept behind a snapshot."""
+    """Log values kept before a snapshot."""
     snapshot_part_bytes: int = 400
 
 
 def draw_limits(draw: Draw) -> Limits:
-    """The limits of one run; a transaction has 240 to 550 bytes."""
+    """Draw the limits of one run; a transaction has 240 to 550 bytes."""
     return Limits(draw.choose((200, 330, 330, 1_000)), draw.choose((2, 4, 8)), draw.choose((0, 1, 4)))
 
 
@@ -48,7 +48,7 @@ class StoredValues:
         self._values = dict(values)
 
     def copy(self) -> StoredValues:
-        """What is stored now, whatever is put later."""
+        """A copy of what is stored now, which later puts do not change."""
         return StoredValues(self._values.items())
 
     def get(self, key: bytes) -> bytes | None:
@@ -61,7 +61,7 @@ class StoredValues:
         self._values[key] = StoredValue(value, revision)
 
     def delete(self, ranges: Iterable[etcd_layout.Range]) -> int:
-        """Delete ranges of keys; how many there were."""
+        """Delete ranges of keys; returns the number of deleted keys."""
         gone = {key: None for begin, end in ranges for key, _ in self.range(begin, end)}
         for key in gone:
             del self._values[key]
@@ -76,12 +76,12 @@ class StoredValues:
         return tuple(self._values[key].value for key in sorted(self._values) if key.startswith(prefix))
 
     def parts(self, taken: etcd_layout.LogValue) -> tuple[bytes, ...]:
-        """What is stored under the name of a transaction's parts."""
+        """The stored parts of a transaction."""
         return self.below(KEYS.parts_of(taken.head.reign_id, taken.head.offset))
 
 
 class StoreCopy:
-    """What one process knows of the store: a state, and the transaction that it ends at."""
+    """One process's copy of the store: a state, and the last transaction in it."""
 
     def __init__(self) -> None:
         self.state: ClusterState | None = None
@@ -89,11 +89,11 @@ class StoreCopy:
 
     @property
     def offset(self) -> int:
-        """The offset of the last transaction; 0 where there is none."""
+        """The offset of the last transaction; 0 if there is none."""
         return 0 if self.head is None else self.head.offset
 
     def begin(self, stored: StoredValues) -> bool:
-        """Come up to what is ``stored``, all of one revision; whether a snapshot held what the log has no more.
+        """Catch up with ``stored``, all at one revision; returns whether a snapshot had to replace deleted log values.
 
         Raises:
             DamagedDocument: it cannot be read, or has a gap.
@@ -117,16 +117,16 @@ class StoreCopy:
         return needs_snapshot
 
     def place(self, key: bytes) -> etcd_layout.LogPlace:
-        """Where a log value is for this copy."""
+        """The position of a log value relative to this copy."""
         return etcd_layout.place_of(KEYS.offset_of(key), self.head)
 
     @staticmethod
     def taken(key: bytes, each: StoredValue) -> etcd_layout.LogValue:
-        """A log value, taken apart. Raises `DamagedDocument`."""
+        """Decode a log value. Raises `DamagedDocument`."""
         return etcd_layout.read_log_value(each.value, offset=KEYS.offset_of(key), revision=each.revision)
 
     def apply(self, taken: etcd_layout.LogValue, parts: Sequence[bytes]) -> bool:
-        """Apply the next transaction; False if its parts are not whole. Raises `DamagedDocument`."""
+        """Apply the next transaction; False if its parts are incomplete. Raises `DamagedDocument`."""
         packed = taken.packed(parts)
         if packed is None:
             return False
@@ -136,7 +136,7 @@ class StoreCopy:
         return True
 
     def settled(self, batch: etcd_layout.TransactionBatch, head: Head) -> None:
-        """What this process appended is stored."""
+        """Take a stored batch that this process appended."""
         for transaction in batch.transactions:
             if transaction.header.metadata_offset > self.offset:
                 self.state = state_of(transaction) if self.state is None else self.state.apply(transaction)
@@ -147,7 +147,7 @@ class StoreCopy:
 # What the metadata store compares before it writes: the rules of etcd's transactions, for every simulated store (C7).
 #
 # Invariant: a key's create revision is the revision of the transaction that put it while it was absent; a put over a
-# key keeps it (C3). A write is made when, and only when, everything it compares is so at that moment.
+# key keeps it (C3). A write is made if and only if all its comparisons hold at that moment.
 
 
 def may_write(key: Holder | None, token: int) -> bool:
@@ -163,11 +163,11 @@ def may_append(key: Holder | None, head: Head | None, token: int, after: int) ->
 def key_after_taking(key: Holder | None, token: int, taker: Holder) -> Holder | None:
     """The election key after a taking by ``taker``: deleted if ``create_revision(active) == token``, else as it was.
 
-    ``taker`` gets nothing by it: a put over the key would keep the create revision, and both would hold one token.
+    ``taker`` does not get the key: a put over it would keep the create revision, and both would hold one token.
     """
     return None if may_write(key, token) else key
 
 
 def put_key(key: Holder | None, wanted: Holder, revision: int) -> Holder | None:
-    """The election key after a campaign, ``create_revision(active) == 0``; None: it was there, and nothing is put."""
+    """The election key after a campaign, ``create_revision(active) == 0``; None if it exists, and nothing is put."""
     return None if key is not None else wanted._replace(token=revision)

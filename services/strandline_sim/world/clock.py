@@ -1,4 +1,4 @@
-"""What time a process believes it is: its own monotonic clock, at a rate that is not the world's (A2).
+"""The time as a process sees it: its own monotonic clock, whose rate differs from the world's (A2).
 
 Invariant: a clock never runs backwards; a change of rate takes effect from that moment on.
 """
@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 # ---- timeline
-# What happens next: the earliest of what was planned, and of equal times what was planned first.
+# Decides what happens next: the planned event with the earliest time, and among equal times the one planned first.
 #
 # Invariant: time never goes back, and nothing happens that was not planned; so a run is a function of what plans it.
 
@@ -27,7 +27,7 @@ class Timeline:
         self._due: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
 
     def at(self, time_us: int, action: Callable[..., None], *given: Any) -> None:
-        """Plan something for a time that is not past."""
+        """Plan something for a time that is not in the past."""
         self._order += 1
         heappush(self._due, (time_us if time_us > self.now_us else self.now_us, self._order, action, given))
 
@@ -75,5 +75,5 @@ class Clock:
         self._since_us, self.rate = world_us, rate
 
     def world_us_of(self, own_us: int) -> int:
-        """How long ``own_us`` of this clock last in the world, rounded up: a timer is never early."""
+        """The world time that ``own_us`` of this clock take, rounded up: a timer is never early."""
         return -(-own_us * RATE_TRUE // self.rate)

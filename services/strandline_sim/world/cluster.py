@@ -1,6 +1,6 @@
-"""The nodes of a run and what is known of them: machines, processes, partitions, topics; and who looks on.
+"""The nodes of a run and what is known of them: machines, processes, partitions, topics; and the recorder.
 
-Invariant: a recorder changes nothing, so a run with one is the run without it.
+Invariant: a recorder changes nothing, so a run is the same with and without one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from strandline_sim.world.record_codec import NumberedCodec
 
 
 class Recorder:
-    """Looks on while a run is replayed; this one keeps nothing."""
+    """Watches a run while it is replayed; this one keeps nothing."""
 
     def stepped(self, process: Process, event: Event, effects: list[Effect]) -> None:
         """A node's core took an event."""
@@ -35,16 +35,16 @@ class Recorder:
         """The controller's core took an event."""
 
     def controller_reported(self, state: ClusterState, emit: Emit, now_ms: int) -> None:
-        """The controller reported something that is durable."""
+        """The controller reported an event that is durable."""
 
     def note(self, lane: str, text: str) -> None:
-        """Something worth a line happened."""
+        """Something happened that a replay shows as a line."""
 
     def decided(self, state: ClusterState) -> None:
         """The controller made a state durable."""
 
     def befell(self, machine: Machine[Process], what: str) -> None:
-        """A machine was struck by something that no core learns of: ``crash``, ``power-off`` or ``wipe``."""
+        """A machine had a fault that no core is informed of: ``crash``, ``power-off`` or ``wipe``."""
 
     def appended(self, process: Process, tp: TopicPartition, log: LogFile, first: int) -> None:
         """Batches were written."""
@@ -53,7 +53,7 @@ class Recorder:
         """A log is about to be cut."""
 
     def hw_moved(self, process: Process, tp: TopicPartition, hw: int, leader: Any) -> None:
-        """A replica's HW is another than before."""
+        """The HW of a replica changed."""
 
     def acknowledged(self, process: Process, tp: TopicPartition, start: int, end: int) -> None:
         """A producer got an acknowledgement."""
@@ -64,7 +64,7 @@ class Deciding(Protocol):
 
     @property
     def is_old(self) -> bool:
-        """Whether a backup took the store's place, and no recovery has followed yet."""
+        """Whether a backup replaced the store, and no recovery has followed yet."""
 
     def order(self, request: ControllerRequest) -> None:
         """An operator's request."""
@@ -93,7 +93,7 @@ class Cluster(Environment):
         return sorted(self.machines)[: len(self.machines) - self.shape.observers]
 
     def process_at(self, node: int) -> Process:
-        """The process that runs on a node; asked only when a message has just arrived there."""
+        """The process that runs on a node; called only when a message has just arrived there."""
         process = self.machines[NodeId(node)].process
         assert process is not None
         return process
@@ -109,12 +109,12 @@ class Cluster(Environment):
         return image.leader_epoch if image is not None else None
 
     def log_start(self, tp: TopicPartition) -> int:
-        """Where the leader's log begins now: the answer to a client that asks for the earliest offset."""
+        """The current start of the leader's log: the answer to a client that asks for the earliest offset."""
         leader = self.leader_of(tp)
         return self.machines[leader].log(tp).log_start if leader is not None else 0
 
     def ended(self, tp: TopicPartition, answer: OffsetAnswer, invoked_s: float) -> None:
-        """A client got the end of a partition."""
+        """A client was told the end of a partition."""
         assert answer.offset is not None and answer.leader_epoch is not None
         if answer.leader_epoch >= self._ends.get(tp, 0):
             self._ends[tp] = answer.leader_epoch

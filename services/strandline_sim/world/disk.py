@@ -1,4 +1,4 @@
-"""What a machine's disk still holds after its process, its power or the whole disk is gone.
+"""The disk of a simulated machine: what it still holds after its process, its power or the whole disk is lost.
 
 Invariants: `kill` keeps every byte that was written, `lose_power` what was synced and some prefix of the rest, and
 `wipe` nothing, under a new directory id; what recovery hands over is durable (TR17), and batches win over the epoch
@@ -30,11 +30,11 @@ from strandline_sim.world.draws import Draw, mix2
 # ---- journal
 # The journal of a simulated disk: the services' own (`storage.journal`), over two files in memory.
 #
-# Invariant: whatever survives of what was not synced, a loss of power takes no frame that was durable (M58); so it may
-# come between a frame of one file and the next, which is in the other.
+# Invariant: whatever survives of the unsynced data, a loss of power takes no frame that was durable (M58); so it may
+# come between a frame of one file and the next frame, which is in the other.
 
 _FRAMES = 5
-"""After how many frames the files take turns: few, so that every run does it often."""
+"""The number of frames after which the files take turns: few, so that it happens often in every run."""
 
 
 class MemoryJournal(Journal):
@@ -47,19 +47,19 @@ class MemoryJournal(Journal):
         self._written, self._synced = [first, second], [first, second]
 
     def open_files(self) -> None:
-        """Nothing: the files are there."""
+        """Do nothing: the files exist."""
         self._fds = [0, 1]
 
     def write_file(self, buffers: list[bytes]) -> None:
-        """Into the page cache."""
+        """Write to the page cache."""
         self._written[self._active] += b"".join(buffers)
 
     def sync_file(self) -> None:
-        """All that was written survives."""
+        """Make all that was written durable."""
         self._synced[self._active] = self._written[self._active]
 
     def cut_file(self, size_bytes: int) -> None:
-        """In the page cache alone."""
+        """Cut in the page cache only."""
         self._written[self._active] = self._written[self._active][:size_bytes]
 
     def save(self, *, durable: bool) -> None:
@@ -69,7 +69,7 @@ class MemoryJournal(Journal):
             self.complete = self.sequence
 
     def lose_power(self, draw: Draw) -> MemoryJournal:
-        """What is left: of each file what was synced, or any part of what was written since."""
+        """Keep of each file what was synced, with any part of what was written since."""
         left = []
         for written, synced in zip(self._written, self._synced, strict=True):
             kept = len(synced) if written.startswith(synced) else 0
@@ -89,9 +89,9 @@ def _unknown(offset: int) -> int:
 
 
 class LogFile:
-    """One log: its batches as written, how far it was synced, and the checkpoint files beside it.
+    """One log: its batches as written, how far it was synced, and its checkpoint files.
 
-    ``hashes[i]`` names the whole log up to the end of batch i: two logs with equal hashes there are equal so far.
+    ``hashes[i]`` identifies the whole log up to the end of batch i: two logs with equal hashes are equal up to there.
     """
 
     __slots__ = (
@@ -101,25 +101,25 @@ class LogFile:
     )  # fmt: skip
 
     def __init__(self, root: int = 0, root_hash: int = 0) -> None:
-        # First offset of every batch, and the offset behind it; batches are dense, but for the root.
+        # First offset of every batch, and the offset after it; batches have no gaps, except after the root.
         self.starts: list[int] = []
         self.ends: list[int] = []
         self.headers: list[BatchHeader] = []
         self.values: list[object] = []
         self.hashes: list[int] = []
-        # Offset of the first record that this file ever held since it was made or restarted.
+        # Offset of the first record that this file has held since it was created or restarted.
         self.root = root
         self.root_hash = root_hash
         self.log_start = root
-        # What was remembered of producers below the root when the log began there.
+        # The state of producers below the root when the log began there.
         self.producers_below: tuple[ProducerBatch, ...] = ()
         self.transactions_below = NO_TRANSACTIONS
         self.synced = root
-        # What the commit under way will cover; None if none is.
+        # What the commit in progress will cover; None if there is none.
         self.flushing: int | None = None
         self.epochs: tuple[EpochEntry, ...] = ()
         self.hw_cached = self.hw_durable = 0
-        # What the checkpoint says is durable, as written and as it survives a loss of power.
+        # The durable end by the checkpoint, as written and as it survives a loss of power.
         self.recovery_point = self.recovery_point_durable = 0
         # Last leader epoch in which this log led or agreed with its leader (M66); always durable.
         self.reconciled: LeaderEpoch | None = None
@@ -143,7 +143,7 @@ class LogFile:
         return after
 
     def index_of(self, offset: int) -> int:
-        """How many batches lie below ``offset``, which is a border between batches."""
+        """The number of batches below ``offset``, which is a border between batches."""
         return bisect_left(self.starts, offset)
 
     def border_below(self, offset: int) -> int:
@@ -163,7 +163,7 @@ class LogFile:
         return self.hashes[index]
 
     def cut(self, offset: int) -> None:
-        """Drop every batch from ``offset`` on, the one that holds it included: batches are never split."""
+        """Drop every batch from ``offset`` on, including the one that contains it: batches are never split."""
         keep = bisect_left(self.starts, self.border_below(offset))
         del self.starts[keep:], self.ends[keep:], self.headers[keep:], self.values[keep:], self.hashes[keep:]
         self.synced = min(self.synced, self.leo)
@@ -179,7 +179,7 @@ class LogFile:
         producers: tuple[ProducerBatch, ...] = (),
         transactions: TransactionState = NO_TRANSACTIONS,
     ) -> None:
-        """Throw everything away and begin at ``offset``, durably, with the producer state below it."""
+        """Drop everything and begin at ``offset``, durably, with the producer state below it."""
         self.producers_below, self.transactions_below = producers, transactions
         del self.starts[:], self.ends[:], self.headers[:], self.values[:], self.hashes[:]
         self.root = self.log_start = self.synced = offset
@@ -194,19 +194,19 @@ class LogFile:
         return self.flushing
 
     def end_flush(self) -> None:
-        """The commit under way succeeded."""
+        """The commit in progress succeeded."""
         assert self.flushing is not None
         self.synced, self.flushing = max(self.synced, self.flushing), None
 
     def producers(self) -> ProducerLedger:
-        """What the log remembers of producers and their transactions, folded from it (M61, X12)."""
+        """The state of producers and their transactions, folded from the log (M61, X12)."""
         ledger = ProducerLedger(self.producers_below, self.transactions_below)
         for header in self.headers:
             ledger.observe(header, header.base_offset)
         return ledger
 
     def lose_power(self, draw: Draw) -> int:
-        """Keep what was synced and some prefix of what was not. Returns how many records were lost."""
+        """Keep what was synced and some prefix of the rest. Returns how many records were lost."""
         first = bisect_left(self.starts, self.synced)
         borders = [self.synced, *self.ends[first:]]
         before, keep = self.leo, draw.choose(borders)
@@ -234,7 +234,7 @@ class LogFile:
         return twin
 
     def lose_from(self, offset: int) -> int:
-        """Damage: everything from ``offset`` on is gone, whatever was synced; the checkpoints stay as they are.
+        """Damage: everything from ``offset`` on is lost, synced or not; the checkpoints stay as they are.
 
         Returns how many records were lost.
         """
@@ -252,7 +252,7 @@ class LogFile:
         leo = self.leo
         missed = leo < self.recovery_point or leo < self.hw_cached
         if leo < self.log_start:
-            # What is left was deleted; the log starts again, empty, where it said that it begins.
+            # What remains was deleted before; the log starts again, empty, at its recorded start.
             self.restart(self.log_start, hash_below(self.log_start), self.producers_below, self.transactions_below)
         self.epochs = self._believed_epochs()
         self.synced = self.leo
@@ -273,7 +273,7 @@ class LogFile:
 
 
 class Disk:
-    """Everything one machine keeps. ``copy`` counts the disks that this machine has had."""
+    """Everything that one machine stores. ``copy`` counts the disks that this machine has had."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
@@ -284,11 +284,11 @@ class Disk:
         self.cluster_id: str | None = None
         self.is_unclean = False
         self.was_stopped_cleanly = True
-        # Processes that the directory remembers; None: it was never used (M67).
+        # The processes recorded in the directory; None if it was never used (M67).
         self.incarnations: tuple[str, ...] | None = None
 
     def begin_incarnation(self, incarnation_id: str) -> tuple[str, ...]:
-        """Write a process down before it registers, as `storage.incarnations` does."""
+        """Record a process before it registers, as `storage.incarnations` does."""
         known = self.incarnations
         self.incarnations = (*(known or ()), incarnation_id)
         return () if known is None else self.incarnations
@@ -299,11 +299,11 @@ class Disk:
 
     @property
     def directory_id(self) -> str:
-        """Names this very disk: a machine with another one is another directory."""
+        """Identifies this disk: a machine with another disk has another directory."""
         return f"dir-{self._node_id}-{self.copy}"
 
     def copied(self) -> Disk:
-        """The whole directory as a backup holds it now."""
+        """The whole directory, as a backup taken now holds it."""
         twin = Disk(self._node_id)
         twin.copy, twin.seen, twin.cluster_id = self.copy, self.seen, self.cluster_id
         twin.is_unclean, twin.was_stopped_cleanly = self.is_unclean, self.was_stopped_cleanly
@@ -312,20 +312,20 @@ class Disk:
         return twin
 
     def wipe(self) -> None:
-        """A new, empty disk takes this one's place."""
+        """Replace this disk by a new, empty one."""
         self.copy += 1
         self.logs, self.journal, self.seen, self.cluster_id = {}, MemoryJournal(), None, None
         self.is_unclean, self.was_stopped_cleanly = False, True
         self.incarnations = None
 
     def lose_power(self, draw: Draw) -> int:
-        """Every log loses some of what was not synced. Returns how many records were lost in all."""
+        """Every log loses some of its unsynced data. Returns how many records were lost in all."""
         return sum(log.lose_power(draw) for log in self.logs.values())
 
     def recover(
         self, *, trusts_only_clean_stops: bool, hash_below: Callable[[TopicPartition, int], int] = lambda tp, offset: 0
     ) -> None:
-        """What opening the data directory does before the process registers."""
+        """Open the data directory, as is done before the process registers."""
         missed = [log.recover(partial(hash_below, tp)) for tp, log in self.logs.items()]
         if any(missed) or (trusts_only_clean_stops and not self.was_stopped_cleanly):
             self.is_unclean = True

@@ -1,4 +1,4 @@
-"""Every choice of a run: a value is a hash of (seed, stream, key, n), and depends on nothing else.
+"""Draws every choice of a run: a value is a hash of (seed, stream, key, n), and depends on nothing else.
 
 Invariant: a draw of one link, disk or client never moves the draws of another, so taking one fault or one message
 out of a run leaves all other choices as they were; that is what makes a failing run small.
@@ -17,7 +17,7 @@ _STEP = 0x9E3779B97F4A7C15
 
 
 class Purpose(IntEnum):
-    """What a draw is for; draws for different purposes have nothing to do with each other."""
+    """The purpose of a draw; draws for different purposes are independent of each other."""
 
     SHAPE = 1
     PLAN = 2

@@ -1,4 +1,4 @@
-"""What every part of a simulated cluster shares: time, network, draws, timings, and what is counted and noted.
+"""What every part of a simulated cluster shares: time, network, draws, timings, counts and notes.
 
 Invariant: nothing here knows of machines, clients or a controller, so that all of them may be built on it.
 """
@@ -25,9 +25,9 @@ from strandline_sim.world.network import Network
 from strandline_sim.world.virtual_loop import VirtualLoop
 
 # ---- coverage
-# Whether a campaign saw what it promises: how often each thing happened, over all of its runs.
+# Counts how often each thing happened in all runs of a campaign, to see whether the campaign saw what it promises.
 #
-# Invariant: a count is of things that happened in the cores or on the wire, never of things that were only planned.
+# Invariant: only what happened in the cores or on the wire is counted, never what was only planned.
 
 
 class Coverage:
@@ -42,18 +42,18 @@ class Coverage:
 
 
 def missing(counts: Mapping[str, int], promises: Iterable[str]) -> list[str]:
-    """What was promised and never seen."""
+    """The promised things that were never seen."""
     return [promise for promise in promises if not counts.get(promise)]
 
 
 # ---- build
-# Which cores a world runs: the production ones, or ones with one rule exchanged.
+# Chooses the cores that a world runs: the production ones, or ones with one rule exchanged.
 #
 # Invariant: a world never names a core class itself, so a mutant is a `Build` and nothing else changes.
 
 
 class ElectableController(ControllerCore):
-    """The production controller, and a way to hold an election that nothing but a schedule asks for (churn)."""
+    """The production controller, with a way to hold an election that only a schedule asks for (churn)."""
 
     def elect(self, tp: TopicPartition, node_id: NodeId) -> list[ControllerEffect]:
         """Make an active and proven member of the ISR leader, by the production rules of an election."""
@@ -66,12 +66,12 @@ class ElectableController(ControllerCore):
 
 
 OBSERVED_NODE = partial(NodeCore, observe=Reporting)
-"""A data node's core as services make it."""
+"""A data node's core as the services create it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """How to make the cores of a world."""
+    """Creates the cores of a world."""
 
     node_core: Callable[..., NodeCore] = OBSERVED_NODE
     controller_core: Callable[[ClusterState | None, Rules, ControllerTimings], ElectableController] = (
@@ -106,7 +106,7 @@ CONTROLLER_TIMINGS = ControllerTimings(
 
 
 class Environment:
-    """What the parts of one run have in common."""
+    """The state that the parts of one run share."""
 
     def __init__(self, shape: Shape, build: Build) -> None:
         self.shape = shape

@@ -1,7 +1,7 @@
-"""What each kind of fault does to a world, and how it is undone.
+"""Carries out each kind of fault in a world, and undoes it.
 
-Invariant (A5): no fault destroys what the promises rest on: a disk is wiped only while its node is in no ISR and no
-ELR, so that expected loss never hides real loss.
+Invariant (A5): no fault destroys what the guarantees depend on: a disk is wiped only while its node is in no ISR and
+no ELR, so that expected loss never hides real loss.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Faults:
         losses: Losses,
         read_by_all: Callable[[TopicPartition], int],
     ) -> None:
-        """``read_by_all``: below which offset every consumer has read."""
+        """``read_by_all``: the offset below which every consumer has read."""
         self._world = world
         self._controller = controller
         self._read_by_all = read_by_all
@@ -106,7 +106,7 @@ class Faults:
         self._moves.heal()
 
     def _outcast_links(self) -> list[Link]:
-        """What stays cut for ever (L8)."""
+        """The links that stay cut for ever (L8)."""
         world = self._world
         if world.outcast is None or world.shape.outcast_kind == "dead":
             return []
@@ -148,7 +148,7 @@ class Faults:
 
     def _blackout(self, fault: Fault) -> bool:
         self._say("power off all nodes")
-        # Keyed by the fault: a plan with one fault less draws the same for the others.
+        # Keyed by the fault, so that a plan with one fault fewer draws the same for the others.
         draw = Draw(self._world.shape.seed, Purpose.FAULT, fault.at_us)
         for machine in self._world.machines.values():
             machine.lose_power()
@@ -210,7 +210,7 @@ class Faults:
         return True
 
     def _delete_records(self, fault: Fault) -> bool:
-        """An operator deletes what every consumer has read, or a part of it."""
+        """An operator deletes records that every consumer has read, or some of them."""
         world = self._world
         tp = world.tps[fault.pick % len(world.tps)]
         leader = world.leader_of(tp)
@@ -225,7 +225,7 @@ class Faults:
         return True
 
     def _lost_tail(self, fault: Fault) -> bool:
-        """A process is killed, and the ends of its logs are gone, durable or not."""
+        """A process is killed, and its logs lose their ends, durable or not."""
         machine = self._machine(fault.pick)
         if not self.losses.may_lose(machine.node_id):
             return False
@@ -235,7 +235,7 @@ class Faults:
         return self.losses.lose_tails(machine, self._draw_of(fault))
 
     def _restore(self, fault: Fault) -> bool:
-        """A directory is copied, and put back a while later; every other time its process began again meanwhile."""
+        """A directory is copied, and put back a while later; every other time its process has restarted meanwhile."""
         machine = self._machine(fault.pick)
         backup = machine.disk.copied()
         self._say(f"the directory of n{machine.node_id} is copied")
@@ -257,7 +257,7 @@ class Faults:
             machine.start()
 
     def _dead_cluster(self, fault: Fault) -> bool:
-        """All processes die, one disk loses something, and they come back in any order, quickly or late."""
+        """All processes die, one disk loses records, and the processes come back in any order, quickly or late."""
         world, draw = self._world, self._draw_of(fault)
         victim = self._machine(fault.pick)
         backup = victim.disk.copied() if fault.other & 1 else None
@@ -290,7 +290,7 @@ class Faults:
         return True
 
     def _partition(self, fault: Fault) -> bool:
-        """One node from the others, 40 % of the times from the controller too."""
+        """Cut one node off from the others, 40 % of the time from the controller too."""
         one = int(self._machine(fault.pick).node_id)
         others = [int(n) for n in self._world.machines if n != one]
         if fault.other % 10 < 4:
@@ -310,7 +310,7 @@ class Faults:
         return self._cut(fault, [(other, one) for other in others], f"{others} -> n{one} (deaf)")
 
     def _isolate(self, fault: Fault) -> bool:
-        """The controller from one node, or from all."""
+        """Cut the controller off from one node, or from all."""
         ones = [int(self._machine(fault.pick).node_id)]
         if fault.other % 4 == 0:
             ones = [int(n) for n in self._world.machines]
@@ -318,7 +318,7 @@ class Faults:
         return self._cut(fault, links, f"the controller from {ones}")
 
     def _clog(self, fault: Fault) -> bool:
-        """A link gets slow in one direction."""
+        """A link becomes slow in one direction."""
         network = self._world.network
         one = int(self._machine(fault.pick).node_id)
         others = [int(n) for n in self._world.machines if n != one] + [CONTROLLER]
@@ -329,7 +329,7 @@ class Faults:
         return True
 
     def _lag(self, fault: Fault) -> bool:
-        """One node hears of metadata late."""
+        """One node receives metadata late."""
         machine = self._machine(fault.pick)
         machine.lag_us = 50_000 + fault.other % 850_000
         self._say(f"metadata reaches n{machine.node_id} {machine.lag_us // 1000} ms late")
@@ -349,7 +349,7 @@ class Faults:
         return self._controller.kill()
 
     def _rollback(self, fault: Fault) -> bool:
-        """A backup takes the place of the controller's store; nodes that notice nothing are informed in the end
+        """A backup replaces the controller's store; nodes that notice nothing are informed in the end
         (TR18)."""
         controller = self._controller
         if not controller.roll_back(fault.other):
@@ -360,7 +360,7 @@ class Faults:
         return True
 
     def _churn(self, fault: Fault) -> bool:
-        """One to three elections of members of an ISR, without any need."""
+        """Hold one to three needless elections of ISR members."""
         for turn in range(1 + fault.other % 3):
             self._world.timeline.after(turn * (fault.duration_us // 8), self._elect, fault.pick + turn * 7)
         return True

@@ -1,6 +1,6 @@
-"""How a simulated process reaches leaders (`runtime.ports.Leaders`), and how it serves the streams that reach it.
+"""Connects a simulated process to leaders (`runtime.ports.Leaders`), and serves the streams that arrive at it.
 
-Invariant: a stream carries the effects of the asker's core and the answers of the leader's, as they are.
+Invariant: a stream carries the effects of the asker's core and the answers of the leader's core unchanged.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FetchConversation:
 
 
 class ReachedLeaders:
-    """Everything one process asks of leaders."""
+    """All requests of one process to leaders."""
 
     def __init__(self, process: Process, world: Cluster) -> None:
         self._process = process
@@ -84,7 +84,7 @@ class ReachedLeaders:
         return FetchConversation(self._process, leader)
 
     async def epoch_ends(self, effect: SendEpochEnds) -> tuple[EpochEndAnswer, ...]:
-        """Ask where epochs ended.
+        """Ask for the end offsets of epochs.
 
         Raises:
             Refused: no answer came.
@@ -152,7 +152,7 @@ class ServedStream:
         self._process.world.network.send_down(self._stream, reply)
 
     def take(self, message: SendFetch | SendForget) -> None:
-        """A message came."""
+        """Take a message that arrived."""
         process, number = self._process, self._stream.number
         if isinstance(message, SendForget):
             process.step(events.FetchForgotten(process.now_ms, number, message.partitions))

@@ -1,8 +1,8 @@
-"""Which disks lose durable records, and how far A5 allows that: a tail, or the return of a whole directory.
+"""Lets disks lose durable records, as far as A5 allows: a tail, or the return of a whole directory.
 
-Invariant (A5): of the members of a partition at most min ISR - 1 lack durable records at any time; so whatever is lost
-for good is a finding. A loss is over when the node's next process is registered and a leader has counted that, or the
-node is no member any more and min ISR others are in the ISR.
+Invariant (A5): of the members of a partition at most min ISR - 1 lack durable records at any time; so every
+permanent loss is a finding. A loss is over when the node's next process is registered and a leader has counted that,
+or the node is no member any more and min ISR others are in the ISR.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from strandline_sim.world.process import Process
 
 
 class Losses:
-    """What was lost in one world, and may be lost now."""
+    """The losses of one world, and what may be lost now."""
 
     def __init__(self, world: Cluster) -> None:
         self._world = world
-        # Per partition, the nodes that lost something there, with their node epoch at that moment.
+        # Per partition, the nodes that lost records there, with their node epoch at that moment.
         self._lost: dict[TopicPartition, dict[NodeId, int]] = {}
-        # The same with the leader epoch, for ever.
+        # The same with the leader epoch; entries are never removed.
         self._lost_under: dict[TopicPartition, dict[NodeId, int]] = {}
 
     def lacks(self, tp: TopicPartition, node_id: NodeId) -> bool:
@@ -38,17 +38,17 @@ class Losses:
     def was_counted_before(self, tp: TopicPartition, node_id: NodeId, leader_epoch: int) -> bool:
         """Whether a leader of this epoch may have counted what a node lost since.
 
-        Out of the ISR by now, the node may still be in the ISR that its leader knows.
+        A node that has left the ISR may still be in the ISR that its leader knows.
         """
         image = self._world.metadata.partitions.get(tp)
         is_out = image is None or node_id not in image.isr
         return is_out and self._lost_under.get(tp, {}).get(node_id, -1) >= leader_epoch
 
     def may_lose(self, node_id: NodeId) -> bool:
-        """Whether A5 allows this node's disk to lose something now, in every partition that it holds."""
+        """Whether A5 allows this node's disk to lose records now, in every partition that it holds."""
         world = self._world
         if world.rules.durability is not Durability.FSYNC:
-            # There a kill is a loss already, and unclean starts are noticed.
+            # There a kill is already a loss, and unclean starts are noticed.
             return False
         held = [image for image in world.metadata.partitions.values() if node_id in image.replicas]
         return all(self._is_allowed(image, node_id) for image in held)
@@ -59,7 +59,7 @@ class Losses:
         return len({*self._lost.get(image.tp, {}), node_id}) <= min_isr - 1
 
     def committed(self, image: PartitionImage) -> None:
-        """A partition's state became durable: losses may be over that no longer count."""
+        """A partition's state became durable, which may end losses."""
         lost = self._lost.get(image.tp)
         if not lost:
             return
@@ -75,13 +75,13 @@ class Losses:
         return node_id not in image.unproven
 
     def lose_tails(self, machine: Machine[Any], draw: Draw) -> bool:
-        """Every log of a machine that is down loses its end, from any batch on. Returns whether any record went."""
+        """Every log of a machine that is down loses its end, from any batch on. Returns whether any record was lost."""
         lost = 0
         for log in machine.disk.logs.values():
             borders = [log.leo, *(start for start in log.starts if start >= log.log_start)]
             lost += log.lose_from(draw.choose(borders))
         if lost:
-            # A directory that lost something anywhere is unclean as a whole: its node leaves every ISR and ELR.
+            # A directory that lost records anywhere is unclean as a whole: its node leaves every ISR and ELR.
             for tp in machine.disk.logs:
                 self._note(tp, machine.node_id)
         self._world.coverage.saw("durable records lost", lost)
@@ -89,9 +89,9 @@ class Losses:
         return lost > 0
 
     def restore(self, machine: Machine[Any], backup: Disk) -> bool:
-        """The copy of a directory takes its place, on a machine that is down. Returns whether it was another state."""
+        """Replace the directory of a machine that is down by its copy. Returns whether its state differs."""
         if backup.copy != machine.disk.copy:
-            # The disk was replaced since: the copy is another directory's.
+            # The disk has been replaced since: the copy belongs to another directory.
             return False
         if _is_of_an_earlier_process(machine.disk, backup):
             self._world.coverage.saw("restored an earlier process's directory")
@@ -102,8 +102,8 @@ class Losses:
         return True
 
     def wiped(self, node_id: NodeId) -> None:
-        """A disk was replaced, of a node that is no member. It is a loss all the same: a proposal of its leader that is
-        on its way may make it one."""
+        """The disk of a node that is no member was replaced. It counts as a loss: a proposal of its leader that is in
+        transit may make the node a member."""
         for tp, image in self._world.metadata.partitions.items():
             if node_id in image.replicas:
                 self._note(tp, node_id)
@@ -122,29 +122,29 @@ def _is_of_an_earlier_process(disk: Disk, backup: Disk) -> bool:
 # ---- changes
 # Changes of a cluster while it runs: nodes that join, records and topics that are deleted.
 #
-# How a follower is struck in the moment in which its leader proposes it for the ISR.
+# Makes a follower fail at the moment in which its leader proposes it for the ISR.
 #
 # By chance alone that hardly ever happens: a follower has to fall out of an ISR while it lives, to return, and to be
 # fenced, ordered to stop or restarted between the proposal and its arrival. Here it is cut off from its leader for
-# longer than the lag time, and struck when it is proposed again, while the proposal is late (TR10, INELIGIBLE_REPLICA).
+# longer than the lag time, and fails when it is proposed again, while the proposal is late (TR10, INELIGIBLE_REPLICA).
 #
 # Invariant: what happens to machines and links is what other faults do as well; only the moment is chosen.
 
 
 # ---- deletion
-# When an operator asks for more than may be deleted: for offsets above the high watermark.
+# An operator who asks for more than may be deleted: for offsets above the high watermark.
 #
-# Invariants: it is asked only while everything below the HW was read, so that a leader which obeys its HW deletes
-# nothing that a consumer still waits for; and it is drawn apart, so that a seed keeps the plan that it has without it.
+# Invariants: the request comes only when everything below the HW was read, so that a leader which obeys its HW deletes
+# nothing that a consumer still waits for; and it is drawn separately, so that a seed keeps the plan it has without it.
 
 _PER_MILLE = 500
-"""How many of the deletions are followed by one that asks for too much."""
+"""The share of deletions that are followed by one that asks for too much."""
 _LOOK_EVERY_US = 7_000
 _LOOKS = 60
 
 
 class GreedyDeletion:
-    """Waits for a moment in which there are records above the HW and none below it that was not read."""
+    """Waits until there are records above the HW and every record below it was read."""
 
     def __init__(
         self,
@@ -188,13 +188,13 @@ class GreedyDeletion:
 
 
 CUT_US = (750_000, 1_250_000)
-"""How long a follower is cut off: longer than the lag time of the simulated nodes."""
+"""Time for which a follower is cut off: longer than the lag time of the simulated nodes."""
 
 WAIT_US = 2_000_000
-"""How long after the cut the fault waits for a proposal."""
+"""Time after the cut for which the fault waits for a proposal."""
 
 LATE_US = (150_000, 350_000)
-"""How late the proposal is: long enough to start or to stop a process, shorter than the proposer waits."""
+"""Delay of the proposal: long enough to start or stop a process, shorter than the proposer waits."""
 
 
 class JoinerFault:
@@ -206,7 +206,7 @@ class JoinerFault:
         self._waiting: list[Fault] = []
 
     def begin(self, fault: Fault) -> bool:
-        """Cut a member of an ISR off from its leader for a while, and wait for it to come back."""
+        """Cut an ISR member off from its leader for a while, and wait for it to come back."""
         world = self._world
         images = list(world.metadata.partitions.values())
         image = images[fault.pick % len(images)]
@@ -232,7 +232,7 @@ class JoinerFault:
         self._waiting.clear()
 
     def proposed(self, request: AlterPartitionRequest) -> int:
-        """A proposal is being sent. Returns by how much it is late in microseconds, 0 for not at all."""
+        """A proposal is being sent. Returns its delay in microseconds."""
         joining = self._joining(request) if self._waiting else None
         if joining is None:
             return 0

@@ -1,6 +1,6 @@
-"""What becomes of a machine: its power, its disk, its process, the pauses and the speed of all of these.
+"""One machine of a run: its power, its disk and its process, with their pauses and speed.
 
-Invariant: a process starts from what the disk kept and from nothing else (TR17); machine and disk outlive it.
+Invariant: a process starts only from what the disk kept (TR17); machine and disk outlive it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Living(Party, Protocol):
         """Begin a controlled shutdown."""
 
     def end(self) -> None:
-        """This life is over."""
+        """End this life."""
 
 
 class Onlooker(Protocol):
@@ -42,20 +42,20 @@ class Onlooker(Protocol):
         """The hash of everything committed below ``offset``."""
 
     def disk_changed(self, node_id: NodeId) -> None:
-        """A disk lost something."""
+        """A disk lost data."""
 
     def died(self, process: Any) -> None:
         """A process ended."""
 
     def befell(self, machine: Any, what: str) -> None:
-        """A machine was struck by something that no core learns of."""
+        """A machine had a fault that no core is informed of."""
 
 
 P = TypeVar("P", bound=Living)
 
 
 class Machine(Generic[P]):
-    """One data node's machine. ``live`` makes the process of a life."""
+    """One data node's machine. ``live`` creates the process of a life."""
 
     def __init__(
         self, world: Environment, checks: Onlooker, node_id: NodeId, live: Callable[[Machine[P], int], P]
@@ -71,7 +71,7 @@ class Machine(Generic[P]):
         self.process: P | None = None
         self.is_paused = False
         self.is_buried = False
-        # The next commit fails; with True also the power goes before anybody starts the process again.
+        # The next commit fails; with True the power also fails before anybody starts the process again.
         self.fsync_fails: bool | None = None
         self.inbox: list[tuple[Any, Callable[..., object], tuple[Any, ...]]] = []
         self.lag_us = 0
@@ -90,11 +90,11 @@ class Machine(Generic[P]):
         return self.disk.logs.get(tp) or _NO_LOG
 
     def fsync_us(self) -> int:
-        """How long the next commit takes."""
+        """The duration of the next commit."""
         return self.draw.between(*self.world.shape.fsync_us) + self.slow_fsync_us
 
     def work_aside(self, work: Callable[[], object], done: asyncio.Future[Any]) -> None:
-        """Sync in a thread of the process. The kernel syncs on while a process is paused; the news of it waits."""
+        """Sync in a thread of the process. The kernel syncs on while a process is paused; only the completion waits."""
         self.world.timeline.after(self.fsync_us(), self._worked, self.process, work, done)
 
     def _worked(self, process: P, work: Callable[[], object], done: asyncio.Future[Any]) -> None:
@@ -147,7 +147,7 @@ class Machine(Generic[P]):
         self.kill()
 
     def lose_power(self) -> bool:
-        """End the process; of what was not synced only some prefix is left."""
+        """End the process; of the data that was not synced only some prefix remains."""
         was_running = self.kill(silently=True)
         lost = self.disk.lose_power(self.draw)
         self.disk.journal = journal = self.disk.journal.lose_power(self.draw_of_saves)
@@ -160,7 +160,7 @@ class Machine(Generic[P]):
         return was_running
 
     def wipe(self) -> None:
-        """The disk is replaced by an empty one."""
+        """Replace the disk by an empty one."""
         self.kill(silently=True)
         self.disk.wipe()
         self.checks.befell(self, "wipe")

@@ -1,9 +1,9 @@
 """The logs of a simulated disk, as a data node's performers use them (`runtime.ports.Logs`).
 
 The one place where effects on logs are performed in memory, as `node.logs` is the one for files: simulator,
-scenarios and tests of several cores use it, each with its own looks at what happens.
+scenarios and tests of several cores use it, each with its own `Looks`.
 
-Invariant: a batch is its header and one value that represents its bytes; what is read is what was written.
+Invariant: a batch is its header and one value that represents its bytes; a read returns what was written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from strandline_sim.world.disk import Disk, LogFile
 
 
 class Batches:
-    """Whole batches that were read. Its length is what their bytes would be."""
+    """Whole batches that were read. Its length is the size that their bytes would have."""
 
     __slots__ = ("_size_bytes", "headers", "values")
 
@@ -46,10 +46,10 @@ NO_BATCHES = Batches((), (), 0)
 
 
 class Looks(Protocol):
-    """What is checked or counted while logs change; it changes nothing itself."""
+    """Checks or counts changes of logs; changes nothing itself."""
 
     def opened(self, tp: TopicPartition) -> None:
-        """A log was opened or made."""
+        """A log was opened or created."""
         ...
 
     def appended(self, tp: TopicPartition, log: LogFile, first: int) -> None:
@@ -86,7 +86,7 @@ class NoLooks:
         """Nothing."""
 
     def restarting(self, tp: TopicPartition, offset: int) -> int:
-        """Nothing is known of what was committed."""
+        """The hash for unknown committed records."""
         return 0
 
     def start_moved(self, tp: TopicPartition) -> None:
@@ -104,7 +104,7 @@ class IssuedFlush(NamedTuple):
     has_work: bool
 
     def sync(self) -> None:
-        """All that was written when it was issued is durable."""
+        """Make durable all that was written when it was issued."""
         self.log.end_flush()
 
 
@@ -122,25 +122,25 @@ class MemoryLogs:
         self._looks: Looks = looks or NoLooks()
         self._saves_durably = saves_durably
         self.saves_wait = self._durably = False
-        # How to take back what was saved and is in no frame yet, newest last.
+        # Undo actions for what was saved and is in no frame yet, newest last.
         self._undo: list[Callable[[], None]] = []
 
     def _save(self, of: object, name: str, value: object, *, durable: bool = True) -> None:
-        """Change one thing that the journal of checkpoints holds."""
+        """Change one value in the journal of checkpoints."""
         self.saves_wait = True
         self._durably |= durable
         self._undo.append(partial(setattr, of, name, getattr(of, name)))
         setattr(of, name, value)
 
     def sync_saves(self) -> None:
-        """What was saved is one frame of the journal: all of it is durable now, if any of it must be."""
+        """Write what was saved as one frame of the journal: all of it becomes durable, if any of it must be."""
         if self.saves_wait:
             self.disk.journal.save(durable=self._durably)
         self.saves_wait = self._durably = False
         self._undo.clear()
 
     def lose_saves(self) -> None:
-        """The process ended; a frame that was not written is lost as a whole."""
+        """Undo what was saved since the last frame: the process ended, and an unwritten frame is lost as a whole."""
         while self._undo:
             self._undo.pop()()
         self.saves_wait = self._durably = False
@@ -189,7 +189,7 @@ class MemoryLogs:
         return False
 
     def truncate(self, tp: TopicPartition, offset: Offset, *, durable: bool) -> Cut:
-        """Cut a log; returns its LEO and the producer state of what is left."""
+        """Cut a log; returns its LEO and the producer state of the rest."""
         self.sync_saves()
         log = self.disk.logs[tp]
         self._looks.truncating(tp, log, log.border_below(offset))
@@ -204,7 +204,7 @@ class MemoryLogs:
         producers: Sequence[ProducerBatch],
         transactions: TransactionState = NO_TRANSACTIONS,
     ) -> None:
-        """Throw a log's records away and begin at ``offset``, with the producer state below it."""
+        """Drop a log's records and begin at ``offset``, with the producer state below it."""
         self.sync_saves()
         self.disk.logs[tp].restart(offset, self._looks.restarting(tp, offset), tuple(producers), transactions)
 
@@ -222,7 +222,7 @@ class MemoryLogs:
         self._save(self.disk.logs[tp], "epochs", tuple(entries))
 
     def save_high_watermarks(self, high_watermarks: Mapping[TopicPartition, Offset], *, durable: bool) -> None:
-        """Save HWs, and with them what is known to be durable."""
+        """Save HWs together with the known durable ends."""
         durable = durable or self._saves_durably
         for tp, high_watermark in high_watermarks.items():
             log = self.disk.logs[tp]
@@ -236,7 +236,7 @@ class MemoryLogs:
                 self._save(log, "recovery_point_durable", log.synced)
 
     def save_reconciled_epochs(self, epochs: Mapping[TopicPartition, LeaderEpoch]) -> None:
-        """Save with which leader epochs these logs agree."""
+        """Save the leader epochs with which these logs agree."""
         for tp, epoch in epochs.items():
             self._save(self.disk.logs[tp], "reconciled", epoch)
 
@@ -300,7 +300,7 @@ class MemoryLogs:
 
 
 def as_fetched(part: ServedPartition) -> FetchedPartition:
-    """What was served, as the one who asked receives it."""
+    """What was served, as the asker receives it."""
     result, payload = part
     batches: Any = payload or NO_BATCHES
     return FetchedPartition(

@@ -1,6 +1,6 @@
-"""What an operator does while other faults happen: replicas are moved, moves cancelled, nodes drained.
+"""Operator actions while other faults happen: moving replicas, cancelling moves, draining nodes.
 
-Invariant: every target is one that the controller may take; whether it is taken, and when it ends, is the controller's.
+Invariant: every target is one that the controller may accept; the controller decides if it does, and when moves end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DECIDED_US = 2_000_000
 
 
 class MoveFaults:
-    """The kinds of fault that change where partitions lie."""
+    """The kinds of fault that change which nodes hold a partition."""
 
     def __init__(
         self,
@@ -29,16 +29,16 @@ class MoveFaults:
         controller: Controllers,
         later: Callable[[Fault, Callable[[], object]], None],
     ) -> None:
-        """``later`` does something when the fault's time is over."""
+        """``later`` runs an action when the fault's time is over."""
         self._world = world
         self._controller = controller
         self._later = later
         self.kinds = {"reassign": self._reassign, "cancel_move": self._cancel, "drain": self._drain}
 
     def heal(self) -> None:
-        """No node is drained any more; moves go on to their end (L10), without a throttle."""
+        """End all draining; moves go on to their end (L10), without a throttle."""
         self._lift_rates()
-        # Once more for what was ordered before and is not decided yet.
+        # Once more, for earlier orders that are not decided yet.
         self._world.timeline.after(_DECIDED_US, self._lift_rates)
         if "drain" in self._world.shape.kinds:
             for node_id in self._world.electable:

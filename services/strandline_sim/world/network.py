@@ -1,4 +1,4 @@
-"""Which message arrives, when, and what an asker hears of one that does not.
+"""Decides which messages arrive, when, and how the sender learns of one that does not.
 
 Invariants: a call ends in exactly one answer or one None, never both (its request may still be carried out after its
 deadline); a stream delivers in order and breaks as a whole; a cut link delivers nothing until it is healed.
@@ -15,25 +15,25 @@ from strandline_sim.world.draws import Draw, Purpose
 
 CONTROLLER = -1
 KEEPALIVE_US = 350_000
-"""A silent peer is given up after so long, on streams."""
+"""Time after which a stream to a silent peer is closed."""
 
 Link = tuple[int, int]
 
 
 class Party(Protocol):
-    """A process that sends and receives. A stopped (paused) one receives later, a dead one never."""
+    """A process that sends and receives. A stopped (paused) process receives later, a dead one never."""
 
     party_id: int
     alive: bool
 
     def hand(self, action: Callable[..., None], *given: Any) -> None:
-        """Let the process do something now, or when it goes on; not at all if it is dead."""
+        """Let the process run an action now, or when it resumes; not at all if it is dead."""
         ...
 
 
 @dataclass(slots=True)
 class Call:
-    """One unary call. ``done`` hears the answer, or None: refused connection, deadline, loss."""
+    """One unary call. ``done`` is given the answer, or None: refused connection, deadline, loss."""
 
     asker: Party
     target: int
@@ -58,13 +58,13 @@ class Stream:
     last_down_us: int = 0
     sent: int = 0
     is_lost: bool = False
-    """Whether what its server sent and has not arrived never will."""
+    """Whether messages of its server that have not arrived are lost."""
     held: list[tuple[int, bool, Any]] = field(default_factory=list)
-    """What a cut keeps back: (order of sending, upwards, message)."""
+    """Messages that a cut holds back: (order of sending, upwards, message)."""
 
 
 class Network:
-    """All links of a world. ``parties`` holds the process that listens at each address now."""
+    """All links of a world. ``parties`` has the process that currently listens at each address."""
 
     def __init__(
         self, timeline: Timeline, seed: int, delay_us: tuple[int, int], lost_per_mille: int, sticky: bool
@@ -84,11 +84,11 @@ class Network:
         self.late_alter = False
         self.clogged_us: dict[Link, int] = {}
         self.parties: dict[int, Party] = {}
-        # How often the answers of an address, then under way, were lost.
+        # How often the answers that an address had in transit were lost.
         self._losses: dict[int, int] = {}
 
     def cut(self, links: list[Link]) -> None:
-        """Let nothing pass any more in these directions; several cuts of a link add up."""
+        """Block these directions; several cuts of a link add up."""
         for link in links:
             self._cuts[link] = cuts = self._cuts.get(link, 0) + 1
             if cuts == 1:
@@ -96,7 +96,7 @@ class Network:
         self._timeline.after(KEEPALIVE_US, self._give_up_silent)
 
     def heal(self, links: list[Link]) -> None:
-        """Undo one cut of each link; what was held on streams moves on."""
+        """Undo one cut of each link; messages held on streams move on."""
         for link in links:
             self._cuts[link] = max(0, self._cuts.get(link, 0) - 1)
         self._move_held()
@@ -195,7 +195,7 @@ class Network:
         self._timeline.after(self._delay(source, target), self._complete, call, answer, losses)
 
     def lose_answers_of(self, address: int) -> None:
-        """A machine goes with all that it has sent and that has not arrived: answers, and messages of its streams."""
+        """A machine is lost with everything it sent that has not arrived: answers, and messages of its streams."""
         self._losses[address] = self._losses.get(address, 0) + 1
         for stream in self._streams.values():
             if stream.server.party_id == address:
@@ -224,7 +224,7 @@ class Network:
         on_end_at_opener: Callable[[Stream], None],
         on_end_at_server: Callable[[Stream], None],
     ) -> Stream | None:
-        """Connect to the process that listens at ``target`` now; None if none does or the way is cut."""
+        """Connect to the process that listens at ``target`` now; None if there is none or the link is cut."""
         server = self.parties.get(target)
         source = opener.party_id
         if server is None or not server.alive or not (self.is_open(source, target) and self.is_open(target, source)):
@@ -289,7 +289,7 @@ class Network:
                 (self._up_or_hold if is_up else self._down_or_hold)(stream, order, message)
 
     def close(self, stream: Stream, *, by_opener: bool) -> None:
-        """One end closes; the other hears of it after a while."""
+        """Close one end; the other end learns of it after a while."""
         if by_opener:
             stream.open_at_opener = False
         else:
@@ -299,7 +299,7 @@ class Network:
         self._timeline.at(at_us, self._end, stream)
 
     def _end(self, stream: Stream) -> None:
-        """Both ends know that it is over."""
+        """End the stream for both ends."""
         self._streams.pop(stream.number, None)
         stream.held.clear()
         if stream.open_at_opener:
@@ -310,7 +310,7 @@ class Network:
             stream.server.hand(stream.on_end_at_server, stream)
 
     def break_streams_of(self, party: Party, *, silently: bool) -> None:
-        """A process is gone: its peers hear of it soon, or (power lost) only by the silence."""
+        """A process has ended: its peers learn of it soon, or (power lost) only by the silence."""
         for stream in list(self._streams.values()):
             if party is stream.opener or party is stream.server:
                 if party is stream.opener:
@@ -321,7 +321,7 @@ class Network:
                 self._timeline.after(delay_us, self._end, stream)
 
     def _give_up_silent(self) -> None:
-        """Streams over links that are still cut end at both sides, each when it notices."""
+        """End the streams over links that are still cut, at each side when it notices."""
         for stream in list(self._streams.values()):
             one, other = stream.opener.party_id, stream.server.party_id
             if self.is_open(one, other) and self.is_open(other, one):

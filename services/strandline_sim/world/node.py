@@ -1,8 +1,8 @@
 """One life of a data node: the services' own driver, performers, session, flusher and links on virtual time.
 
-What a data node runs, this runs: only disk, network, clock and the controller behind them are simulated.
+It runs what a data node runs: only disk, network, clock and the controller behind them are simulated.
 
-Invariant: a dead process does nothing more, whatever was planned for it; after every step all invariants are checked.
+Invariant: a dead process does nothing, whatever was planned for it; after every step all invariants are checked.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _RECONNECT_US = (20_000, 200_000)
 
 
 class DrawnBackoff:
-    """Waits that are drawn (`runtime.ports.Backoff`)."""
+    """Draws waiting times (`runtime.ports.Backoff`)."""
 
     def __init__(self, draw: Draw, range_us: tuple[int, int]) -> None:
         self._draw = draw
@@ -59,11 +59,11 @@ class DrawnBackoff:
         return self._draw.between(*self._range_us) / 1e6
 
     def reset(self) -> None:
-        """The next wait is drawn like any other."""
+        """Do nothing: the next wait is drawn like any other."""
 
 
 class NodeProcess(Process):
-    """One life of a node, wired as production does it. ``link`` makes the way to the controller."""
+    """One life of a node, wired as in production. ``link`` creates the connection to the controller."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class NodeProcess(Process):
         self._logs = logs
 
     def _checked(self, table: dict[type[object], Perform]) -> dict[type[object], Perform]:
-        """The performers, with a look at what is answered before it is."""
+        """The performers, with a check of each answer before it is given."""
         checks = self.checks
 
         def before(kind: type[Any], look: Callable[[Any], None]) -> None:
@@ -170,7 +170,7 @@ class NodeProcess(Process):
         raise ProcessEnded
 
     def end(self) -> None:
-        """This life is over: nothing of it runs any more."""
+        """End this life: nothing of it runs any more."""
         for shard in self.core._coordinators.shards.values():
             if shard.state is ShardState.LOADING:
                 self.world.coverage.saw("leader died while loading")
@@ -234,7 +234,7 @@ class NodeProcess(Process):
             self.own(self._shut_down())
 
     async def _shut_down(self) -> None:
-        """Hand leadership over, make everything durable, end (as `replica.node`)."""
+        """Hand over leadership, make everything durable, end (as `replica.node`)."""
         if not await self.session.say_farewell(FAREWELL_MS):
             self.world.coverage.saw("stopped without consent")
         for task in self._tasks:
@@ -249,7 +249,7 @@ class NodeProcess(Process):
         self.machine.stopped(self)
 
     def gave(self, served: Sequence[messages.ServedPartition]) -> None:
-        """A consumer is about to be given this."""
+        """Check what a consumer is about to be given."""
         self.checks.served_consumer(self, served)
 
     def stream_of(self, stream: Stream) -> ServedStream:
@@ -267,7 +267,7 @@ class NodeProcess(Process):
 
 
 class _CheckedDriver(Driver[Core]):
-    """The services' driver; after a step with all that followed from it everything is checked."""
+    """The services' driver; after each step and all that followed from it everything is checked."""
 
     def __init__(self, process: NodeProcess) -> None:
         super().__init__(
@@ -279,7 +279,7 @@ class _CheckedDriver(Driver[Core]):
         self._process = process
 
     def step(self, event: events.Event) -> None:
-        """Let an event happen."""
+        """Process an event."""
         process = self._process
         if not process.alive:
             raise ProcessEnded
@@ -298,7 +298,7 @@ class _CheckedDriver(Driver[Core]):
             raise
 
     def fail(self, error: BaseException) -> NoReturn:
-        """End the process, if that is what production would do; any other error is the run's."""
+        """End the process if production would; any other error ends the run."""
         if isinstance(error, CommitFailed):
             self._failed = True
             self._process.machine.fsync_failed()
@@ -324,7 +324,7 @@ class _CountedCore:
         world.events += 1
         is_idle = isinstance(event, events.Ticked) and self._core.due_ms > event.now_ms
         asked = self._core.step(event)
-        # The driver of a real node makes no such tick.
+        # The driver of a real node omits this tick.
         assert not is_idle or all(isinstance(effect, want.Emit) for effect in asked), asked
         world.recorder.stepped(self._process, event, asked)
         return asked
@@ -336,11 +336,11 @@ class _CountedCore:
 
     @property
     def due_ms(self) -> int:
-        """When a tick next has something to do."""
+        """The next time at which a tick has something to do."""
         return self._core.due_ms
 
     def coordinator_partition(self, topic: str, key: str) -> TopicPartition | None:
-        """Which partition of an internal topic coordinates ``key``."""
+        """The partition of an internal topic that coordinates ``key``."""
         return self._core.coordinator_partition(topic, key)
 
     def coordinated(self, topic: str) -> Sequence[TopicPartition]:
@@ -356,12 +356,12 @@ class _CountedCore:
         return self._core.describe_replica(tp)
 
     def describe_producers(self, tp: TopicPartition) -> tuple[ActiveProducer, ...] | None:
-        """What a led log remembers of producers."""
+        """The producer state of a led log."""
         return self._core.describe_producers(tp)
 
 
 class _Threads:
-    """The threads of a simulated machine, which say how long a sync takes."""
+    """The threads of a simulated machine, which decide how long a sync takes."""
 
     def run(self, work: Callable[[], None], ended: Callable[[BaseException | None], None]) -> None:
         done = asyncio.get_running_loop().run_in_executor(None, work)
@@ -372,7 +372,7 @@ class _Threads:
 
 
 class _LogLooks:
-    """What is checked while the logs of a process change."""
+    """Checks the logs of a process while they change."""
 
     def __init__(self, process: NodeProcess) -> None:
         self._process = process
@@ -408,7 +408,7 @@ class _LogLooks:
 
 
 class _Reporter:
-    """Where state events go: to the checks."""
+    """Passes state events to the checks."""
 
     def __init__(self, process: NodeProcess) -> None:
         self._process = process
@@ -419,7 +419,7 @@ class _Reporter:
 
 
 class _Notes:
-    """Where a process logs: lines of a replay."""
+    """Turns the log messages of a process into lines of a replay."""
 
     def __init__(self, process: NodeProcess) -> None:
         self._process = process

@@ -1,6 +1,6 @@
-"""One life of a data node as others meet it: it takes calls and events, makes calls, and ends.
+"""One life of a data node as others see it: it takes calls and events, makes calls, and ends.
 
-Invariant: a dead process does nothing more, whatever was planned for it.
+Invariant: a dead process does nothing, whatever was planned for it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DELETION_TIMEOUT_MS = 10_000
 
 
 class Process:
-    """One life of a node. ``life`` counts them; everything in here is lost when it ends."""
+    """One life of a node. ``life`` is its number; everything in here is lost when it ends."""
 
     driver: Driver[Core]
     host: Host
@@ -71,7 +71,7 @@ class Process:
         return self.machine.clock.ms()
 
     def hand(self, action: Callable[..., object], *given: Any) -> None:
-        """Do something now, or when the process goes on."""
+        """Run an action now, or when the process resumes."""
         if not self.alive:
             return
         if self.machine.is_paused:
@@ -80,11 +80,11 @@ class Process:
         self._running.enter(action, *given)
 
     def step(self, event: events.Event) -> None:
-        """Let an event happen, with all that follows from it; then everything is checked."""
+        """Process an event and all that follows from it, then check everything."""
         self.driver.step(event)
 
     def own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a background task; one that ends by an error ends the run."""
+        """Run a background task; an error in it ends the run."""
         task = self.loop.create_task(work)
         task.add_done_callback(self._ended)
         return task
@@ -102,12 +102,12 @@ class Process:
         raise NotImplementedError
 
     def end(self) -> None:
-        """This life is over: nothing of it runs any more."""
+        """End this life: nothing of it runs any more."""
         self.alive = False
         self._running.shut()
 
     def gave(self, served: Sequence[ServedPartition]) -> None:
-        """A consumer is about to be given this."""
+        """Check what a consumer is about to be given."""
         raise NotImplementedError
 
     async def call(
@@ -154,7 +154,7 @@ class Process:
     def serve_produce(
         self, call: Call, acks: Acks, timeout_ms: int, part: ProducePartition, transactional_id: str | None = None
     ) -> None:
-        """A client's produce came."""
+        """Serve the produce request of a client."""
         request_id = self._waiting(call)
         assert isinstance(part.payload, int)
         leo = self.machine.log(part.tp).leo
@@ -164,7 +164,7 @@ class Process:
         )
 
     def serve_latest(self, call: Call, question: OffsetQuestion) -> None:
-        """A client asks where a partition ends."""
+        """Serve a client's question for the end of a partition."""
         request_id = self._waiting(call)
         self._latest.add(request_id)
         self.step(events.OffsetsAsked(self.now_ms, request_id, (question,)))
@@ -175,7 +175,7 @@ class Process:
         build: Callable[[int, int], events.Event],
         as_given: Callable[[ServedPartition], object] = as_fetched,
     ) -> None:
-        """A consumer's fetch came; what it is given is checked. ``as_given``: what it makes of each partition."""
+        """Serve and check a consumer's fetch. ``as_given`` turns each partition into what the consumer gets."""
         request_id = self.driver.calls.new_id()
 
         def sink(served: Served) -> bool:
@@ -187,7 +187,7 @@ class Process:
         self.step(build(self.now_ms, request_id))
 
     def delete_records(self, tp: TopicPartition, offset: int) -> None:
-        """An operator wants records deleted, and waits for it."""
+        """Delete records for an operator, who waits for it."""
         request_id = self.driver.calls.new_id()
         self.driver.calls.wait(request_id, lambda _: True)
         part = DeletePartition(tp, Offset(offset))

@@ -1,4 +1,4 @@
-"""The codec of coordinators' records in the simulator: the identity, with sizes as they might be (G4)."""
+"""The codec of coordinators' records in the simulator: the identity, with plausible sizes (G4)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class IdentityCodec:
 
 
 class NumberedCodec:
-    """A batch's records as one number, as every value in the logs of a run is."""
+    """A batch's records as one number, like every value in the logs of a run."""
 
     def __init__(self) -> None:
         self._batches: list[Batch] = []

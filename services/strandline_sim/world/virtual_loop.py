@@ -1,10 +1,10 @@
-"""asyncio on virtual time: what simulated processes run their tasks on.
+"""asyncio on virtual time, on which simulated processes run their tasks.
 
 The services' own tasks (session, heartbeats, follower streams, outbox, drivers) run here unchanged; `asyncio.sleep`,
 time-outs and new tasks are theirs, the time behind them is the `Timeline`'s, as each machine's own clock shows it.
 
-Invariants: nothing runs but inside `Life.enter`, which ends when nothing is ready any more, so a process acts at one
-moment of the timeline; a life that was shut runs nothing again, and its tasks ended in the order they began.
+Invariants: tasks run only inside `Life.enter`, which ends when nothing is ready any more, so a process acts at one
+moment of the timeline; a life that was shut runs nothing again, and its tasks end in the order they began.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SWEEP_AT = 64
 
 
 class ProcessEnded(BaseException):
-    """The process that runs here has just ended; unwinds what was on its stack."""
+    """The process that runs here has just ended; unwinds its stack."""
 
 
 class _Handle:
-    """A callback that waits (`asyncio.Handle` without what only debugging needs)."""
+    """A callback that waits (`asyncio.Handle` without the parts for debugging)."""
 
     __slots__ = ("args", "callback", "context", "is_cancelled")
 
@@ -40,7 +40,7 @@ class _Handle:
         self.is_cancelled = False
 
     def cancel(self) -> None:
-        """Let it not run."""
+        """Keep it from running."""
         self.is_cancelled = True
 
     def cancelled(self) -> bool:
@@ -59,25 +59,25 @@ class _Timer(_Handle):
         self.life = life
 
     def when(self) -> float:
-        """When it is due, as the machine's own clock shows it."""
+        """The time at which it is due, by the machine's own clock."""
         return self._when
 
 
 class VirtualLoop:
-    """The event loop of a world, as far as asyncio asks for one; at any moment it belongs to one process or none."""
+    """The event loop of a world, as far as asyncio needs one; at any moment it belongs to one process or none."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
         self.ready: deque[_Handle] = deque()
         self.life: Life | None = None
         self.failure: BaseException | None = None
-        """The first error that no task may survive; `Life.enter` raises it."""
-        # asyncio types a loop as one that has far more methods than it asks for.
+        """The first unhandled error; `Life.enter` raises it."""
+        # asyncio types a loop with far more methods than it uses.
         self.as_asyncio: Any = self
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """While the timeline runs, this is the loop that asyncio finds."""
+        """Make this the loop that asyncio finds while the timeline runs."""
         _set_running_loop(self.as_asyncio)
         try:
             yield
@@ -85,13 +85,13 @@ class VirtualLoop:
             _set_running_loop(None)
 
     def broke(self, error: BaseException) -> None:
-        """Keep the first unhandled error; what a process leaves behind when it ends does not count."""
+        """Keep the first unhandled error; errors that a process leaves behind when it ends do not count."""
         life = self.life
         if not isinstance(error, ProcessEnded) and not (life and life.is_ending) and self.failure is None:
             self.failure = error
 
     def own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a background task of a controller; one that ends by an error ends the run."""
+        """Run a background task of a controller; an error in it ends the run."""
         task = self.create_task(work)
         task.add_done_callback(self._ended)
         return task
@@ -158,7 +158,7 @@ class VirtualLoop:
         return task
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """Have work done beside this process; how long that takes is the machine's."""
+        """Do work in a thread of this process; the machine decides how long it takes."""
         work = self._life.work
         assert work is not None, "this process has no threads"
         future = self.create_future()
@@ -175,8 +175,8 @@ class VirtualLoop:
 class Life:
     """One process on a `VirtualLoop`.
 
-    ``hand`` runs an action in the process: now, after a pause, or not at all. ``work`` carries out what is given to a
-    thread and completes the future.
+    ``hand`` runs an action in the process: now, after a pause, or not at all. ``work`` carries out the work given to
+    a thread and completes the future.
     """
 
     def __init__(
@@ -195,10 +195,10 @@ class Life:
         self._sweep_at = _SWEEP_AT
 
     def enter(self, action: Callable[..., object], *given: Any) -> None:
-        """Run an action and all that it makes ready.
+        """Run an action and everything that becomes ready by it.
 
         Raises:
-            BaseException: whatever broke here, an invariant of the simulation for example.
+            BaseException: any error here, such as a broken invariant of the simulation.
         """
         loop = self.loop
         assert loop.life is None, "one process acts inside another's entry"
@@ -224,7 +224,7 @@ class Life:
             raise loop.failure
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        """A task of this process began."""
+        """Keep a task of this process that began."""
         self._tasks.append(task)
         if self.is_ending:
             task.cancel()
@@ -233,7 +233,7 @@ class Life:
             self._sweep_at = max(_SWEEP_AT, 2 * len(self._tasks))
 
     def shut(self) -> None:
-        """The process is gone: cancel its tasks, oldest first. They end in this entry, and none begins after it."""
+        """The process has ended: cancel its tasks, oldest first. They end in this entry, and none begins later."""
         self.is_ending = True
         if self.loop.life is self:
             self._cancel_all()
@@ -257,11 +257,11 @@ def _fire(timer: _Timer) -> None:
 
 
 # ---- inbox
-# What has arrived on a stream and was not read yet, for the one task that reads it.
+# Messages that have arrived on a stream and were not read yet, for the one task that reads them.
 
 
 class Inbox:
-    """Messages of one stream, in order, and its end behind them."""
+    """Messages of one stream, in order, followed by its end."""
 
     __slots__ = ("_loop", "_messages", "_reader", "_reason")
 

@@ -1,7 +1,7 @@
-"""How the parts of a simulated cluster meet: timeline, network, machines, controller, clients, checks.
+"""Puts the parts of a simulated cluster together: timeline, network, machines, controller, clients, checks.
 
-Invariant: a world is a function of its shape and its build: nothing in it asks the real clock, a real random source,
-the order of a set or of a hash, so the same seed is the same run, event by event.
+Invariant: a world is a function of its shape and its build: nothing in it depends on the real clock, a real random
+source, or the order of a set or of a hash, so the same seed gives the same run, event by event.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ FIRST_CONSUMER = 50
 """Number of the first consumer; producers count from 0."""
 
 _ORDER_AGAIN_US = 2_000_000
-"""Longer than a reign that lives takes to make the topic."""
+"""Longer than a live reign takes to create the topic."""
 
 _STARTED_WITHIN_US = 60_000_000
-"""No fault happens before the topic is there, but messages may be lost, clocks wrong, and reigns end."""
+"""No fault happens before the topic exists, but messages may be lost, clocks may be wrong, and reigns may end."""
 
 
 class World(Cluster):
@@ -76,7 +76,7 @@ class World(Cluster):
         return NodeProcess(self, self.checks, machine, life, link=link, transactions=self.transactions)
 
     def start(self) -> None:
-        """Start everything, make the topic, plan the faults."""
+        """Start everything, create the topic, plan the faults."""
         self.controllers.start()
         for machine in self.machines.values():
             machine.start()
@@ -113,7 +113,7 @@ class World(Cluster):
         clients.start()
 
     def _run_on(self, what: str) -> None:
-        """Go on for a while, as long as the nodes may still take to do what is waited for."""
+        """Run on for as long as the nodes may still need to do what is waited for."""
         if self.timeline.now_us > _STARTED_WITHIN_US:
             raise Broken("L9", f"the nodes do not {what} {_STARTED_WITHIN_US // 1_000_000} s after the start")
         self.timeline.run_until(self.timeline.now_us + 20_000)
@@ -148,5 +148,5 @@ class World(Cluster):
                 self.timeline.after(100_000, client.start)
 
     def read_by_all(self, tp: TopicPartition) -> int:
-        """Below which offset every consumer of a partition has read it."""
+        """The offset below which every consumer of a partition has read it."""
         return min((consumer.position for consumer in self.consumers if consumer.tp == tp), default=0)
