@@ -1,1 +1,1 @@
-"""What must hold after every event, and what a run remembers to judge it."""
+"""Checks of the invariants after every event, and the memory that they need."""

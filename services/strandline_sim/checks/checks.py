@@ -1,4 +1,4 @@
-"""After every event, whether what nodes and controller did is allowed: I1-I18, I25, I27 of RELIABILITY.md.
+"""Checks after every event whether nodes and controller did only what is allowed: I1-I18, I25, I27 of RELIABILITY.md.
 
 Invariant: a check reads cores and disks and changes nothing, and costs O(replicas), not O(log): every log carries the
 hash of each of its prefixes, so "the same below o" is one comparison.
@@ -34,15 +34,15 @@ class Checks:
         self._fsync = world.rules.durability is Durability.FSYNC
         self.committed: dict[TopicPartition, Committed] = {}
         self.metadata = world.metadata
-        # (tp, leader epoch) -> (node, node epoch) that leads it.
+        # (tp, leader epoch) -> (node, node epoch) of the leader.
         self._reigns: dict[tuple[TopicPartition, int], tuple[NodeId, int]] = {}
         # (tp, base offset, epoch) -> hash of the one log that holds such a batch.
         self._names: dict[tuple[TopicPartition, int, int], int] = {}
-        # tp -> below which offset a deletion was answered as complete.
+        # tp -> the offset below which a deletion was answered as complete.
         self._deleted_below: dict[TopicPartition, int] = {}
-        # tp -> (leader epoch, offset) of the newest answer to "where does it end?".
+        # tp -> (leader epoch, offset) of the newest answer to a question for the end.
         self._latest: dict[TopicPartition, tuple[int, int]] = {}
-        # Replicas that were moved to other nodes: their logs are gone, also where a leader has not heard of that yet.
+        # Replicas that were moved to other nodes: their logs are gone, even if a leader does not know that yet.
         self._moved: set[tuple[TopicPartition, NodeId]] = set()
 
     def of(self, tp: TopicPartition) -> Committed:
@@ -57,7 +57,7 @@ class Checks:
         return self.of(tp).hash_below(offset)
 
     def after_step(self, process: Process) -> None:
-        """Whatever this step moved is compared with what was committed."""
+        """Compare everything that this step changed with what was committed."""
         hws = process.hws
         for tp, log in process.core.state.logs.items():
             if hws.get(tp) != log.hw:
@@ -68,7 +68,7 @@ class Checks:
         file, committed = process.disk.logs[tp], self.of(tp)
         leader = process.core.state.leaders.get(tp)
         world = self._world
-        # A HW that was raised to a log start within a batch says nothing of that batch's other records.
+        # A HW that was raised to a log start within a batch says nothing about that batch's other records.
         hw = file.border_below(log.hw) if log.hw == log.log_start_offset else log.hw
         if log.hw == log.log_start_offset == file.root and not committed.has_border(hw):
             return
@@ -97,7 +97,7 @@ class Checks:
         """I3: below its own HW a leader agrees with its own ISR."""
         for member in set(leader.isr.committed) - leader.isr.unproven:
             if (tp, member) in self._moved and member not in self._counted(tp):
-                # It was counted before it was removed; who may be elected has been counted as well (I5).
+                # It was counted before it was removed; every electable replica has been counted as well (I5).
                 continue
             machine = self._world.machines[member]
             losses = self._losses
@@ -125,10 +125,10 @@ class Checks:
                     self.member_complete(image, member)
 
     def member_complete(self, image: messages.PartitionImage, member: NodeId) -> None:
-        """I5 for one member; what counts is what would survive whatever may happen to it."""
+        """I5 for one member: only what would survive any allowed fault counts."""
         world = self._world
         if self._losses.lacks(image.tp, member):
-            # Its disk lost something while it was down. It is unproven once it registers, and then I8 has to hold.
+            # Its disk lost records while it was down. It is unproven once it registers, and then I8 must hold.
             return
         machine = world.machines[member]
         if machine.disk.directory_id != self.metadata.directories.get(member):
@@ -145,13 +145,13 @@ class Checks:
         committed.check(file, committed.end, "I5", f"node {member}, which is electable,")
 
     def disk_changed(self, node_id: NodeId) -> None:
-        """A disk lost something."""
+        """A disk lost records."""
         for image in self.metadata.partitions.values():
             if node_id not in image.unproven and (node_id in image.isr or node_id in image.elr):
                 self.member_complete(image, node_id)
 
     def nothing_lost(self) -> None:
-        """I16, at the end: what was committed is in some log, unless all of a partition's nodes lost their cache."""
+        """I16, at the end: every committed record is in some log, unless all nodes of a partition lost their cache."""
         for tp, committed in self.committed.items():
             image = self.metadata.partitions[tp]
             if not self._fsync and image.leader is None:
@@ -189,14 +189,14 @@ class Checks:
                 raise Broken("I11", f"node {process.node_id} cuts committed records from {offset}", offset=offset)
 
     def opened(self, process: Process, tp: TopicPartition) -> None:
-        """A log was opened: what its process will believe of the HW is checked at the end of the step."""
+        """A log was opened: the HW that its process will start with is checked at the end of the step."""
         process.hws.pop(tp, None)
         file = process.disk.logs[tp]
-        # One above the log end was saved before this log lost records; recovery reported that (M58).
+        # A HW above the log end was saved before this log lost records; recovery reported that (M58).
         process.saved[tp] = min(file.hw_cached, file.leo)
 
     def answered_produce(self, process: Process, effect: AnswerProduce) -> None:
-        """I12: an acknowledgement of acks=all is of what is committed, by a leader with enough in-sync replicas."""
+        """I12: acks=all is acknowledged only for committed records, by a leader with enough in-sync replicas."""
         # The step that answers may be the one that moved the HW.
         self.after_step(process)
         asked = process.produces.pop(effect.request_id, None)
@@ -254,7 +254,7 @@ class Checks:
             self.of(result.tp).check(process.disk.logs[result.tp], end, "I18", f"what node {process.node_id} gave away")
 
     def answered_latest(self, process: Process, effect: AnswerOffsets) -> None:
-        """I13: what clients learn of the end of a partition never goes back, asked of ever newer leaders."""
+        """I13: the end of a partition that clients learn from ever newer leaders never goes back."""
         answer = effect.answers[0]
         if answer.refusal is not None or answer.offset is None or answer.leader_epoch is None:
             self._world.coverage.saw("latest not available")
@@ -267,7 +267,7 @@ class Checks:
         self._latest[answer.tp] = (answer.leader_epoch, answer.offset)
 
     def answered_call(self, effect: AnswerCall) -> None:
-        """I27: remember below which offset an operator was informed that everything is deleted."""
+        """I27: remember the offset below which an operator was told that everything is deleted."""
         for answer in effect.answers:
             if answer.refusal is not None:
                 self._world.coverage.saw(f"{effect.call} refused: {answer.refusal.code.name}")
@@ -277,7 +277,7 @@ class Checks:
                 self._deleted_below[answer.tp] = max(answer.low_watermark, below)
 
     def alter_answered(self, answer: messages.AlterPartitionAnswer) -> None:
-        """Count what the controller said."""
+        """Count the controller's answer."""
         for refusal in [answer.refusal, *(each.refusal for each in answer.partitions)]:
             if refusal is not None:
                 self._world.coverage.saw(f"alter refused: {refusal.code.name}")
@@ -296,7 +296,7 @@ class Checks:
                 self._world.coverage.saw("partition failed")
 
     def _reign_began(self, process: Process, tp: Any, epoch: LeaderEpoch) -> None:
-        """I1, I8, I27: an epoch has one incarnation; nothing acknowledged is missing, and nothing deleted is back."""
+        """I1, I8, I27: an epoch has one incarnation; no acknowledged record is missing, no deleted record is back."""
         node_epoch = process.core.state.identity.node_epoch
         me = (process.node_id, int(node_epoch))
         other = self._reigns.setdefault((tp, epoch), me)
@@ -318,21 +318,21 @@ class Checks:
         self._deleted_below[tp] = start
 
     def registered(self, process: Process, node_epoch: NodeEpoch) -> None:
-        """A process was given its node epoch. I15: after an unclean stop it has lost its places by then."""
+        """A process was given its node epoch. I15: after an unclean stop it has left ISR and ELR by then."""
         if process.disk.is_unclean and not self._world.controller.is_old:
             self.metadata.excluded(process.node_id)
         self._world.note(f"n{process.node_id}", f"registered, node epoch {node_epoch}")
 
     def died(self, process: Process) -> None:
-        """A process is gone."""
+        """A process has ended."""
         self._world.note(f"n{process.node_id}", "is gone")
 
     def befell(self, machine: Machine[Process], what: str) -> None:
-        """A machine was struck by something that no core learns of."""
+        """A machine had a fault that no core is informed of."""
         self._world.recorder.befell(machine, what)
 
     def committed_state(self, state: ClusterState) -> None:
-        """The controller's decisions are durable."""
+        """Check the controller's decisions, which are durable."""
         self._world.recorder.decided(state)
         before = dict(self.metadata.partitions)
         for tp in self.metadata.take(state):
@@ -351,15 +351,15 @@ class Checks:
 
 
 # ---- own checks
-# What must hold of one process by itself at the end of every step: its proposals and what it has saved.
+# Checks one process by itself at the end of every step: its proposals and what it has saved.
 #
-# Invariants: a proposal that waits is of the leader epoch that its node leads in (I14), so that nothing of a reign that
-# is over is ever sent; a high watermark that was saved is not above the end of its log (I0), so that the next process
-# does not take the log for one that lost committed records.
+# Invariants: a waiting proposal is of the leader epoch in which its node leads (I14), so that nothing of an earlier
+# reign is ever sent; a saved high watermark is not above the end of its log (I0), so that the next process does not
+# take the log for one that lost committed records.
 
 
 def check_own(process: Process) -> None:
-    """Look at one process.
+    """Check one process.
 
     Raises:
         Broken: I14 or I0.

@@ -1,7 +1,7 @@
-"""What was ever committed: for each partition the one sequence of batches that any leader's HW passed.
+"""Remembers what was ever committed: for each partition the sequence of batches that any leader's HW passed.
 
-Invariant (I10): the sequence only grows, and what an offset is bound to never changes. Two logs are compared by the
-hash of everything below an offset, so every comparison is of whole prefixes and costs one look-up.
+Invariant (I10): the sequence only grows, and the record at an offset never changes. Two logs are compared by the
+hash of everything below an offset, so every comparison covers whole prefixes and costs one look-up.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Committed:
         self._value_at: dict[int, tuple[int, int]] = {}
 
     def grow(self, log: LogFile, hw: int) -> None:
-        """Add what no leader's HW had passed before.
+        """Add the batches that no leader's HW had passed before.
 
         Raises:
-            Broken: the leader's log is not a continuation of what was committed (I10).
+            Broken: the leader's log does not continue what was committed (I10).
         """
         self.check(log, self.end, "I10", "a leader's log")
         index = log.index_of(self.end)
@@ -88,7 +88,7 @@ class Committed:
         return self._value_at.get(base_offset)
 
     def first_bad(self, log: LogFile, end: int) -> int:
-        """The first offset below ``end`` that ``log`` lacks or has otherwise."""
+        """The first offset below ``end`` at which ``log`` lacks a record or has another one."""
         for border in sorted(self._hash_at):
             if border > end:
                 break
@@ -98,13 +98,13 @@ class Committed:
 
 
 # ---- metadata checks
-# Whether the controller's committed decisions are allowed: I7, I14, I15, I40, and what they are counted as.
+# Checks whether the controller's committed decisions are allowed (I7, I14, I15, I40), and counts them.
 #
-# Invariant: only what is durable is a decision; what a reign thought and lost in a crash never was one.
+# Invariant: only what is durable is a decision; what a reign lost in a crash never was one.
 
 
 class MetadataChecks:
-    """Q of every partition, as the controller made it durable."""
+    """Checks Q of every partition, as the controller made it durable."""
 
     def __init__(self, world: Environment) -> None:
         self._world = world
@@ -116,16 +116,16 @@ class MetadataChecks:
         self._is_new_line = False
 
     def begin_anew(self) -> None:
-        """The next state was put together from what nodes have stored: above all that they know, and no successor."""
+        """The next state was rebuilt from what nodes have stored: it is above all they know, and succeeds no state."""
         self._is_new_line = True
         self._controller_epoch = 0
         self.node_epochs.clear()
 
     def take(self, state: ClusterState) -> list[TopicPartition]:
-        """A state became durable. Returns the partitions that changed.
+        """Check a state that became durable. Returns the partitions that changed.
 
         Raises:
-            Broken: it is no successor of the one before.
+            Broken: it is not an allowed successor of the previous one.
         """
         if state.header.controller_epoch < self._controller_epoch:
             raise Broken("I14", f"the controller epoch went back to {state.header.controller_epoch}")

@@ -1,8 +1,8 @@
-"""What members of groups did and saw, and whether coordinators that keep their promises explain it.
+"""Checks whether correct coordinators can explain what members of groups did and saw.
 
-I29: an acknowledged commit is of a member that was assigned the partition, and never falls into a time in
-which another is known to hold it. I30: as `group_history`. I32: a member asks for no records of a partition after
-another was assigned it. I33: whatever lies below a committed offset was given to a member before.
+I29: an acknowledged commit comes from a member that was assigned the partition, and never at a time when
+another member is known to hold it. I30: as `group_history`. I32: a member asks for no records of a partition after
+another was assigned it. I33: every record below a committed offset was given to a member before.
 
 Pure: a list of operations in, anomalies out; it knows nothing of coordinators, epochs and leases, so it cannot be
 fooled by what they believe. Times are of one clock. A member is one life of one process.
@@ -29,14 +29,14 @@ from strandline.runtime.patterns import Re2Patterns
 from strandline_sim.checks.history import Anomaly
 
 # ---- group history
-# What clients of groups saw of committed offsets, and whether one register for each group explains it (I30).
+# Checks whether one register for each group explains the committed offsets that clients saw (I30).
 #
 # Pure: a list of operations in, sentences out. A commit that was acknowledged counts from its answer at the latest; one
-# without an answer may count at any time from its sending on, or never, but once a read has returned it, it counts.
+# without an answer may count at any time after it was sent, or never, but it counts once a read has returned it.
 
 
 class CommitOutcome(StrEnum):
-    """What a client knows of its commit."""
+    """The outcome of a commit, as its client knows it."""
 
     DONE = "done"
     NOT_WRITTEN = "not_written"
@@ -45,7 +45,7 @@ class CommitOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A commit of one group; every value of a run is committed once."""
+    """A commit of one group; every value is committed once in a run."""
 
     group: str
     value: int | str
@@ -57,8 +57,8 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A read; None: nothing was committed. One that need not be the newest may be of a coordinator that was deposed,
-    and yet never shows what may be undone."""
+    """A read; None if nothing was committed. A read that need not be the newest may come from a deposed coordinator,
+    but never shows a commit that may be undone."""
 
     group: str
     value: int | str | None
@@ -68,9 +68,9 @@ class Fetched:
 
 
 class _Register:
-    """The commits of one group: by when each counts, and for any moment the one sent last of those that count by then.
+    """The commits of one group: when each counts, and for any moment the last one sent of those that count by then.
 
-    Reads count too: whatever one has shown counts from its answer on.
+    Reads count too: a commit that a read has returned counts from the read's answer on.
     """
 
     def __init__(self, commits: Iterable[Committed], reads: Iterable[Fetched]) -> None:
@@ -92,7 +92,7 @@ class _Register:
             self._last.append(commit if commit.invoked_us > last.invoked_us else last)
 
     def last_sent(self, before_us: int) -> Committed | None:
-        """Of the commits that count before a moment, the one that was sent last."""
+        """The commit that was sent last of those that count before a moment."""
         count = bisect_left(self._times, before_us)
         return self._last[count - 1] if count else None
 
@@ -128,11 +128,11 @@ def _wrong(read: Fetched, register: _Register) -> str:
 
 
 # ---- watched groups
-# The production machine of groups, with every row that it applies checked against I28 to I30.
+# The production machine of groups, which has every row that it applies checked against I28 to I30.
 
 
 class WatchedGroups(GroupMachine):
-    """Decides as production does. A decision is known by the identity of its rows; what else is applied was written
+    """Decides as production does. A decision is recognized by the identity of its rows; other applied rows were written
     before: by a log that is loaded, or by a sweep."""
 
     def __init__(self, settings: GroupSettings, observer: GroupObserver) -> None:
@@ -141,7 +141,7 @@ class WatchedGroups(GroupMachine):
         self._decided: dict[int, tuple[object | None, Batch]] = {}
 
     def decide(self, request: object, context: Context) -> Decision:
-        """As production; the decision is remembered until it is applied."""
+        """Decide as production does, and remember the decision until it is applied."""
         return self._remember(request, super().decide(request, context))
 
     def tick(self, context: Context) -> Sequence[Decision]:
@@ -159,12 +159,12 @@ class WatchedGroups(GroupMachine):
         return decision
 
     def apply(self, record: Record) -> None:
-        """As production, and look."""
+        """Apply as production does, and check."""
         decided = self._decided.pop(id(record), None)
         if decided is not None:
             request, batch = decided
             self._invariants.decided(request, [batch])
-            # The others of this batch follow at once.
+            # The other rows of this batch follow at once.
             self._rest = len(batch) - 1
         elif self._rest:
             self._rest -= 1
@@ -176,7 +176,7 @@ class WatchedGroups(GroupMachine):
 
 
 class Share(NamedTuple):
-    """A partition as one group reads it."""
+    """A partition that one group reads."""
 
     group: str
     topic: str
@@ -185,7 +185,7 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A member heard that a partition is assigned to it; its coordinator had decided so by then."""
+    """A member learned that a partition is assigned to it; its coordinator had decided that by then."""
 
     member: str
     share: Share
@@ -194,7 +194,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Records from ``begin`` up to, without, ``end`` were given to a member that asked for records."""
+    """Records in [``begin``, ``end``) were given to a member that asked for records."""
 
     member: str
     share: Share
@@ -207,7 +207,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitted:
-    """A member, or with None no member, committed an offset; each has a serial of its own in its group's partition."""
+    """A member, or None for no member, committed an offset; each commit has its own serial in its group's partition."""
 
     member: str | None
     share: Share
@@ -221,7 +221,7 @@ class OffsetCommitted:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """A client read the committed offset; None: there is none."""
+    """A client read the committed offset; None if there is none."""
 
     share: Share
     offset: int | None
@@ -237,7 +237,7 @@ _when = attrgetter("at_us")
 
 
 class _Known(NamedTuple):
-    """A time in which a member is known to hold a partition."""
+    """A period in which a member is known to hold a partition."""
 
     member: str
     since_us: int
@@ -269,26 +269,26 @@ class _OfShare:
             self._by_member[taken.member].append(taken)
 
     def right(self, member: str | None, at_us: int) -> Taken | None:
-        """The last assignment that a member heard of by a moment."""
+        """The last assignment that a member had learned by a moment."""
         of = self._by_member.get(member or "", [])
         count = bisect_right(of, at_us, key=_when)
         return of[count - 1] if count else None
 
     def next_other(self, right: Taken) -> Taken | None:
-        """The first member that was assigned the partition after ``right``, unless it is the same one."""
+        """The first member that was assigned the partition after ``right``, unless it is the same member."""
         later = islice(self.taken, bisect_right(self.taken, right.at_us, key=_when), None)
         return next((each for each in later if each.member != right.member), None)
 
 
 def member_anomalies(operations: Iterable[MemberOperation]) -> list[Anomaly]:
-    """Everything wrong with a history; empty if coordinators and members that keep their promises explain it."""
+    """All anomalies of a history; empty if correct coordinators and members explain it."""
     return [anomaly for each in _by_share(operations).values() for rule in _RULES for anomaly in rule(each)]
 
 
 def offsets_that_went_back(operations: Iterable[MemberOperation]) -> list[Anomaly]:
-    """Every committed offset below one that was known before, where members commit only what they were given.
+    """Every committed offset below an earlier known one, where members commit only what they were given.
 
-    Known is what an acknowledged commit wrote, what a read returned, and where a member began to read.
+    Known offsets are those of acknowledged commits and of reads, and the offsets where members began to read.
     """
     return [anomaly for each in _by_share(operations).values() for anomaly in _went_back(each)]
 
@@ -316,7 +316,7 @@ def _strangers(history: _OfShare) -> Iterator[Anomaly]:
 
 
 def _known(history: _OfShare) -> list[_Known]:
-    """From when a member was assigned the partition until it last did what only the holder can."""
+    """The periods from the assignment of the partition to a member until it last did what only the holder can do."""
     until: dict[Taken, int] = {}
     proofs = [(given.member, given.invoked_us, given.invoked_us) for given in history.given]
     for commit in history.commits:

@@ -1,10 +1,10 @@
-"""Whether what clients saw of a log can be the work of one correct log.
+"""Checks whether one correct log can have produced what clients saw.
 
 Invariant: the verdict is a pure function of the operations; it knows nothing of nodes, epochs or files, so it
 cannot be fooled by what they believe. An indefinite send may have landed, once, at any later time (P2).
 
-The anomalies have the names that jepsen.tests.kafka gives them. A consumer's record counts
-as one poll, so the variants within one poll (``int-``) have the name of those between two.
+The anomalies have the names that jepsen.tests.kafka gives them. Each record of a consumer
+counts as one poll, so the variants within one poll (``int-``) have the name of those between two.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from strandline.core.types import value as value_class
 
 
 class SendOutcome(StrEnum):
-    """What the client learned of its send (P2)."""
+    """The outcome of a send, as its client knows it (P2)."""
 
     OK = "ok"
     DEFINITE = "definite"
     """Failed for certain: the value must never be read."""
     INDEFINITE = "indefinite"
-    """May have landed, once, now or later; stays open for ever."""
+    """May have been appended, once, now or later; stays open for ever."""
 
 
 class RecordValue(NamedTuple):
-    """What a record holds: unique in a history."""
+    """The value of a record: unique in a history."""
 
     client: str
     seq: int
 
 
 class RecordPlace(NamedTuple):
-    """Where a record lies."""
+    """The place of a record."""
 
     partition: int
     offset: int
@@ -45,20 +45,20 @@ class RecordPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """One record on its way; times are seconds of one clock for the whole history."""
+    """One record that is sent; times are seconds of one clock for the whole history."""
 
     value: RecordValue
     partition: int
     invoked_s: float
     completed_s: float | None = None
-    """None while it is open."""
+    """None while the send is open."""
     outcome: SendOutcome = SendOutcome.INDEFINITE
     offset: int | None = None
-    """Where it landed; None unless it was acknowledged with an offset."""
+    """The offset of the record; None unless it was acknowledged with an offset."""
 
     @property
     def place(self) -> RecordPlace | None:
-        """Where the acknowledgement says that it landed."""
+        """The place that the acknowledgement gave."""
         return None if self.offset is None else RecordPlace(self.partition, self.offset)
 
 
@@ -74,7 +74,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seek:
-    """A consumer's position was set, at its start or later: the next record may be anywhere from there on."""
+    """The position of a consumer was set, at its start or later: the next record may be anywhere from there on."""
 
     consumer: str
     place: RecordPlace
@@ -82,7 +82,7 @@ class Seek:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndAnswer:
-    """A leader answered where a partition ends for clients (ListOffsets, latest)."""
+    """A leader's answer with the end of a partition for clients (ListOffsets, latest)."""
 
     partition: int
     offset: int
@@ -95,23 +95,23 @@ Operation = Send | Read | Seek | EndAnswer
 
 
 class Anomaly(NamedTuple):
-    """One thing that no correct log does."""
+    """Something that no correct log does."""
 
     name: str
     sentence: str
 
 
 class _Jump(NamedTuple):
-    """A read that was not of the offset that its consumer had to read next."""
+    """A read at another offset than the one that its consumer had to read next."""
 
     read: Read
     expected: int
 
 
 class _History:
-    """Operations by kind, and the facts that several rules need.
+    """The operations by kind, with facts that several rules need.
 
-    Reads are folded as they come, because most repeat what another consumer read there: an hour of clients reads tens
+    Reads are folded as they come, because most repeat the read of another consumer: an hour of clients reads tens
     of millions of records, and the log holds some hundred thousand.
     """
 
@@ -127,7 +127,7 @@ class _History:
         for operation in operations:
             self._take(operation)
         self.acked = [send for send in self.sends if send.outcome is SendOutcome.OK and send.offset is not None]
-        # What was said to lie at a place, and where a value was said to lie.
+        # The values reported at each place, and the places reported for each value.
         self.values: dict[RecordPlace, set[RecordValue]] = defaultdict(set)
         self.places: dict[RecordValue, set[RecordPlace]] = defaultdict(set)
         self._take_sightings()
@@ -157,7 +157,7 @@ class _History:
         self._next[reader] = place.offset + 1
 
     def _take_sightings(self) -> None:
-        """Every statement, by an acknowledgement or a read, that a value lies somewhere."""
+        """Collect every report of a value's place, by an acknowledgement or a read."""
         for send in self.acked:
             assert send.place is not None
             self.values[send.place].add(send.value)
@@ -169,17 +169,17 @@ class _History:
 
 
 def anomalies(operations: Iterable[Operation], *, unreadable: Collection[int] = ()) -> list[Anomaly]:
-    """Everything wrong with a history; empty if a correct log can have produced it.
+    """All anomalies of a history; empty if a correct log can have produced it.
 
-    The history is complete: consumers have read to the end after the last send, but for the partitions that are
-    ``unreadable`` to the end of the run, because they have no leader; whether those lost anything cannot be seen.
+    The history is complete: consumers have read to the end after the last send, except for the partitions that stay
+    ``unreadable`` to the end of the run, because they have no leader; losses in those cannot be seen.
     """
     history = _History(operations, unreadable)
     return [anomaly for rule in _RULES for anomaly in rule(history)]
 
 
 def _lost_write(history: _History) -> Iterator[Anomaly]:
-    """Acknowledged at an offset that consumers have passed, and not to be found there."""
+    """A send was acknowledged at an offset that consumers have passed, but is not found there."""
     furthest: dict[int, int] = {}
     for place in history.first_reads:
         furthest[place.partition] = max(place.offset, furthest.get(place.partition, -1))
@@ -194,21 +194,21 @@ def _lost_write(history: _History) -> Iterator[Anomaly]:
 
 
 def _inconsistent_offsets(history: _History) -> Iterator[Anomaly]:
-    """Two values at one offset."""
+    """Two values were seen at one offset."""
     for place, found in history.values.items():
         if len(found) > 1:
             yield Anomaly("inconsistent-offsets", f"{place} holds {sorted(found)}")
 
 
 def _duplicate(history: _History) -> Iterator[Anomaly]:
-    """One value at two places."""
+    """One value was seen at two places."""
     for value, places in history.places.items():
         if len(places) > 1:
             yield Anomaly("duplicate", f"{value} lies at {sorted(places)}")
 
 
 def _unseen(history: _History) -> Iterator[Anomaly]:
-    """Acknowledged, and never read by anybody, though the partition could be read to its end."""
+    """A send was acknowledged but never read, though the partition could be read to its end."""
     for send in history.sends:
         is_lost = send.outcome is SendOutcome.OK and send.value not in history.seen
         if is_lost and send.partition not in history.unreadable:
@@ -216,7 +216,7 @@ def _unseen(history: _History) -> Iterator[Anomaly]:
 
 
 def _phantom(history: _History) -> Iterator[Anomaly]:
-    """Read, although its send failed for certain or was never made (G1a)."""
+    """A value was read, although its send failed for certain or was never made (G1a)."""
     outcomes = {send.value: send.outcome for send in history.sends}
     phantoms = {value for value in history.seen if outcomes.get(value) in (None, SendOutcome.DEFINITE)}
     for place, found in history.first_reads.items() if phantoms else ():
@@ -226,7 +226,7 @@ def _phantom(history: _History) -> Iterator[Anomaly]:
 
 
 def _poll_order(history: _History) -> Iterator[Anomaly]:
-    """A consumer jumped over an offset that exists, or went back, without a seek between."""
+    """A consumer skipped an existing offset, or went back, without a seek in between."""
     for read, expected in history.jumps:
         partition, offset = read.place
         if offset < expected:
@@ -240,7 +240,7 @@ def _poll_order(history: _History) -> Iterator[Anomaly]:
 
 
 def _nonmonotonic_send(history: _History) -> Iterator[Anomaly]:
-    """One producer's later send lies before an earlier one (P3)."""
+    """One producer's later send has a lower offset than an earlier one (P3)."""
     sent: dict[tuple[str, int], list[Send]] = defaultdict(list)
     for send in history.acked:
         sent[send.value.client, send.partition].append(send)
@@ -252,7 +252,7 @@ def _nonmonotonic_send(history: _History) -> Iterator[Anomaly]:
 
 
 def _realtime(history: _History) -> Iterator[Anomaly]:
-    """A send that had ended before another began lies behind it (P3)."""
+    """A send that had ended before another began has a higher offset (P3)."""
     by_partition: dict[int, list[Send]] = defaultdict(list)
     for send in history.acked:
         by_partition[send.partition].append(send)
@@ -280,7 +280,7 @@ def _early_read(history: _History) -> Iterator[Anomaly]:
 
 
 def _end_regress(history: _History) -> Iterator[Anomaly]:
-    """The end that clients may see went back (KIP-207)."""
+    """The end that clients can see went back (KIP-207)."""
     for partition, answers in history.ends.items():
         finished = sorted(answers, key=lambda answer: answer.completed_s)
         index, highest = 0, -1
@@ -312,13 +312,13 @@ def _named(value: RecordValue, place: RecordPlace | None) -> str:
 
 
 # ---- names
-# Which object represents a value or a place in the history of a run: always the same one.
+# Gives the one object that represents a value or a place in the history of a run.
 #
-# Invariant: equal values, and equal places, of one run are one object, so a record that five consumers read is built
-# and compared once.
+# Invariant: equal values of one run are one object, and equal places too, so a record that five consumers read is
+# built and compared once.
 
 VALUE_BITS = 24
-"""A value is client << VALUE_BITS | sequence of the record in this client."""
+"""A value is client << VALUE_BITS | sequence number of the record at this client."""
 
 
 class Names:
@@ -331,7 +331,7 @@ class Names:
         self._places: dict[int, list[RecordPlace]] = {}
 
     def values(self, code: int, count: int) -> list[RecordValue]:
-        """What the records of a batch hold, which a log keeps as one number."""
+        """The values of the records of a batch, which a log stores as one number."""
         found = self._values.get(code)
         if found is None or len(found) < count:
             client, first = f"p{code >> VALUE_BITS}", code & ((1 << VALUE_BITS) - 1)
@@ -339,7 +339,7 @@ class Names:
         return found
 
     def place(self, partition: int, offset: int) -> RecordPlace:
-        """Where a record lies."""
+        """The place of a record."""
         found = self._places.get(partition)
         if found is None:
             found = self._places[partition] = []

@@ -1,6 +1,6 @@
-"""Whether a change of a partition's replicas lost a place or a copy (I25), looked at from one decision to the next.
+"""Checks from one decision to the next whether a change of a partition's replicas lost a place or a copy (I25).
 
-Invariant: nothing here uses a rule of `core.control.reassignment`: a check of a rule must not use that rule.
+Invariant: this uses no rule of `core.control.reassignment`: a check of a rule must not use that rule.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from strandline.core.messages import PartitionImage
 
 
 def reassignment_fault(before: PartitionImage | None, after: PartitionImage) -> str | None:
-    """Why this step from ``before`` to ``after`` breaks I25; None if it does not."""
+    """Why the step from ``before`` to ``after`` breaks I25; None if it does not."""
     replicas = set(after.replicas)
     places = {*after.isr, *after.elr, *(() if after.leader is None else (after.leader,))}
     if strangers := sorted(places - replicas):

@@ -1,12 +1,12 @@
-"""Whether what clients of transactions did and saw can be the work of transactions that are atomic (I37 to I39).
+"""Checks whether atomic transactions can have produced what clients did and saw (I37 to I39).
 
-Pure, as `sim.history`, which judges the order of the records in a partition (`sends_of` gives it the sends). Offsets
-say in which order transactions wrote (ww), unique values whose records a transaction was given (wr). Where a poll
-ended says nothing of what was written behind it, because reads are no part of a transaction. The anomalies have the
-names of Adya's thesis (1999) where it has one.
+Pure, like `sim.history`, which judges the order of the records in a partition (`sends_of` gives it the sends). Offsets
+show in which order transactions wrote (ww), unique values show whose records a transaction read (wr). The end of a
+poll shows nothing about later writes, because reads are no part of a transaction. The anomalies have the names of
+Adya's thesis (1999) where it has one.
 
 Invariant: a transaction whose outcome no client knows still has one outcome: what was read of it decides, and
-everything else must agree with that.
+everything else must agree.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from typing import NamedTuple
 from strandline_sim.checks.history import Anomaly, Read, RecordPlace, RecordValue, Send, SendOutcome
 
 # ---- cycles
-# Which nodes of a directed graph lie on cycles.
+# Finds the nodes of a directed graph that lie on cycles.
 #
 # Source: R. Tarjan, Depth-first search and linear graph algorithms (1972), without recursion.
 
 
 def cycles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """The largest sets of nodes each of which reaches all of its set and itself; sorted, as their nodes are.
+    """The largest sets of nodes in which each node reaches every node of the set, itself included; all sorted.
 
-    ``edges``: the nodes that each node points to. A node that points to itself is a set of one.
+    ``edges`` has the nodes that each node points to. A node that points to itself is a set of one.
     """
     search = _Search({node: sorted(set(edges[node])) for node in sorted(edges)})
     return sorted([sorted(each) for each in search.components() if len(each) > 1 or each[0] in edges.get(each[0], ())])
@@ -80,13 +80,13 @@ class _Search:
 
 
 class TxnOutcome(StrEnum):
-    """What the client knows of its transaction."""
+    """The outcome of a transaction, as its client knows it."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
-    """Or its commit was never asked for: nothing of it may ever be read."""
+    """Aborted, or its commit was never asked for: nothing of it may ever be read."""
     UNKNOWN = "unknown"
-    """Its commit was asked for, and no client knows whether it took effect."""
+    """Its commit was asked for, but no client knows whether it took effect."""
 
 
 class Polled(NamedTuple):
@@ -113,7 +113,7 @@ class Txn:
     """Unique in a history."""
     transactional_id: str
     sends: tuple[Send, ...] = ()
-    """In the order in which they were sent; a commit is only asked for when all are acknowledged."""
+    """The sends in order; a commit is asked for only when all are acknowledged."""
     polls: tuple[Polled, ...] = ()
     offsets: tuple[Moved, ...] = ()
     outcome: TxnOutcome
@@ -121,7 +121,7 @@ class Txn:
 
 @dataclass(frozen=True, slots=True)
 class ReadUpTo:
-    """A reader has read everything committed of a partition below this offset."""
+    """A reader has read everything committed in a partition below this offset."""
 
     partition: int
     offset: int
@@ -129,7 +129,7 @@ class ReadUpTo:
 
 @dataclass(frozen=True, slots=True)
 class GroupAt:
-    """What a group has committed for a partition at the end."""
+    """The offset that a group has committed for a partition at the end."""
 
     group: str
     partition: int
@@ -140,7 +140,7 @@ TxnOperation = Txn | Read | ReadUpTo | GroupAt
 
 
 class Verdict(NamedTuple):
-    """What is wrong, and how often transactions of different producers wrote into each other.
+    """The anomalies, and how often transactions of different producers interleaved their writes.
 
     The latter is allowed, because Kafka's transactions promise no isolation of writes.
     """
@@ -150,7 +150,7 @@ class Verdict(NamedTuple):
 
 
 class _History:
-    """Operations by kind, and which transactions took effect."""
+    """The operations by kind, and which transactions took effect."""
 
     def __init__(self, operations: Iterable[TxnOperation]) -> None:
         self.txns: list[Txn] = []
@@ -181,7 +181,7 @@ class _History:
         return send.partition in self.read_up_to and (send.offset or 0) < self.read_up_to[send.partition]
 
     def _took_effect(self, txn: Txn) -> bool | None:
-        """None: neither its client nor a reader can say."""
+        """Whether a transaction took effect; None if neither its client nor a reader knows."""
         if txn.outcome is not TxnOutcome.UNKNOWN:
             return txn.outcome is TxnOutcome.COMMITTED
         if any(send.value in self.seen for send in txn.sends):
@@ -189,7 +189,7 @@ class _History:
         return False if any(self.is_passed(send) for send in txn.sends) else None
 
     def places(self, txn: Txn) -> Iterator[RecordPlace]:
-        """Where the records of a transaction are known to lie."""
+        """The known places of the records of a transaction."""
         for send in txn.sends:
             yield from self.seen.get(send.value, ())
             if send.place is not None:
@@ -197,13 +197,13 @@ class _History:
 
 
 def transaction_anomalies(operations: Iterable[TxnOperation]) -> Verdict:
-    """Everything wrong with a history of clients that read committed records only."""
+    """All anomalies of a history of clients that read committed records only."""
     history = _History(operations)
     return Verdict([anomaly for rule in _RULES for anomaly in rule(history)], _write_cycles(history))
 
 
 def sends_of(txns: Iterable[Txn]) -> Iterator[Send]:
-    """The sends of transactions as `sim.history` judges them: each with the outcome of its transaction."""
+    """The sends of transactions for `sim.history`: each with the outcome of its transaction."""
     for txn in txns:
         for send in txn.sends:
             if txn.outcome is TxnOutcome.COMMITTED:
@@ -215,7 +215,7 @@ def sends_of(txns: Iterable[Txn]) -> Iterator[Send]:
 
 
 def _aborted_read(history: _History) -> Iterator[Anomaly]:
-    """G1a: a record of a transaction that was aborted was given to a reader of committed records."""
+    """G1a: a record of an aborted transaction was given to a reader of committed records."""
     for txn in history.txns:
         if txn.outcome is TxnOutcome.ABORTED:
             for send in txn.sends:
@@ -225,7 +225,7 @@ def _aborted_read(history: _History) -> Iterator[Anomaly]:
 
 
 def _incomplete(history: _History) -> Iterator[Anomaly]:
-    """G1b: a part of a committed transaction is never readable. Lost: nothing of it ever is."""
+    """G1b: a part of a committed transaction never becomes readable; it is lost if no part does."""
     for txn in history.committed:
         missing = [send for send in txn.sends if send.value not in history.seen and history.is_passed(send)]
         if not missing:
@@ -238,7 +238,7 @@ def _incomplete(history: _History) -> Iterator[Anomaly]:
 
 
 def _duplicate(history: _History) -> Iterator[Anomaly]:
-    """A record lies at two places, or an input has the output of two transactions (I39)."""
+    """A record was seen at two places, or an input has the outputs of two transactions (I39)."""
     for txn in history.txns:
         for send in txn.sends:
             acknowledged = {send.place} if send.place is not None else set()
@@ -254,7 +254,7 @@ def _duplicate(history: _History) -> Iterator[Anomaly]:
 
 
 def _lost_offset(history: _History) -> Iterator[Anomaly]:
-    """The output of a transaction without its offsets, or offsets without the output (I39)."""
+    """A transaction's output took effect without its offsets, or the offsets without the output (I39)."""
     for txn in history.committed:
         for group, partition, offset in txn.offsets:
             at = history.groups.get((group, partition))
@@ -273,7 +273,7 @@ def _lost_offset(history: _History) -> Iterator[Anomaly]:
 
 
 def _circular_reads(history: _History) -> Iterator[Anomaly]:
-    """G1c: a committed transaction was given what it led to itself."""
+    """G1c: a committed transaction read something that depends on its own writes."""
     names = {txn.name for txn in history.committed}
     edges: dict[str, set[str]] = defaultdict(set)
     for txn in history.committed:
@@ -286,7 +286,7 @@ def _circular_reads(history: _History) -> Iterator[Anomaly]:
 
 
 def _mixed_writes(history: _History) -> Iterator[Anomaly]:
-    """G0 within one transactional id: its transactions come one after the other, the same way in all partitions."""
+    """G0 within one transactional id: its transactions must come one after the other, in the same order everywhere."""
     of: dict[str, list[Txn]] = defaultdict(list)
     for txn in history.txns:
         of[txn.transactional_id].append(txn)
@@ -296,7 +296,7 @@ def _mixed_writes(history: _History) -> Iterator[Anomaly]:
 
 
 def _write_order(history: _History, txns: Iterable[Txn]) -> dict[str, set[str]]:
-    """For each transaction those that wrote next behind it in some partition."""
+    """For each transaction those that wrote directly after it in some partition."""
     written = sorted({(place, txn.name) for txn in txns for place in history.places(txn)})
     edges: dict[str, set[str]] = defaultdict(set)
     for (before, one), (after, other) in pairwise(written):

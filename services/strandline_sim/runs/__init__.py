@@ -1,1 +1,1 @@
-"""Runs of seeds: how one is drawn, shown, made small, and written as a scenario."""
+"""Runs of seeds: drawing, showing and shrinking them, and writing them as scenarios."""

@@ -1,7 +1,7 @@
-"""The rules of truncation, of an answer's HW and of joining the ISR that Kafka abandoned; no server has them.
+"""The rules for truncation, for an answer's HW and for joining the ISR that Kafka abandoned; no server uses them.
 
-They are here to show what they lose. Every one of their holes is stated. What they violate, and by which shortest
-traces, is in RELIABILITY.md#exhaustive-search.
+They are here to show what they lose. Each of their flaws is stated. What they violate, with the shortest traces, is in
+RELIABILITY.md#exhaustive-search.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Kip279Truncation(AskedTruncation):
     """`kip-279`: the right question and the right cut, but from any node that answers: the leader epoch is not
     compared.
 
-    Its hole is TR4: a leader counts a follower, and a follower believes a leader, that lives in another epoch.
+    Its flaw is TR4: a leader counts a follower, and a follower believes a leader, in another epoch.
     """
 
     fenced = False
@@ -28,30 +28,30 @@ class Kip279Truncation(AskedTruncation):
     asks_first = True
 
     def first_move(self, cache: EpochCache) -> FirstMove:
-        """Ask; without any epoch there is only the HW to go by."""
+        """Ask; without any epoch only the HW can be used."""
         return FirstMove.ASK if cache.latest_epoch is not None else FirstMove.CUT_TO_HW
 
     def cut(self, cache: EpochCache, leo: Offset, hw: Offset, answer: EpochEnd | None) -> Cut | None:
-        """As M38; an undefined answer means the own HW, the offset at which fetching would have begun."""
+        """Cut as in M38; an undefined answer means the own HW, the offset at which fetching would have begun."""
         return Cut(hw, True) if answer is None else cut_for(cache, leo, answer)
 
 
 class Kip101Truncation(Kip279Truncation):
     """`kip-101`: one lookup, of which only the end offset was sent; no second question.
 
-    Its hole is TR3: the leader answers for an epoch it never had with the start of the next one, and the follower
+    Its flaw is TR3: the leader answers for an epoch it never had with the start of the next one, and the follower
     cannot tell.
     """
 
     def cut(self, cache: EpochCache, leo: Offset, hw: Offset, answer: EpochEnd | None) -> Cut | None:
-        """To the answered end or the own, whichever is lower."""
+        """Cut to the answered end or the own end, whichever is lower."""
         return Cut(hw if answer is None else min(answer.end_offset, leo), True)
 
 
 class HighWatermarkTruncation(Kip279Truncation):
-    """`high-watermark`: no question; cut to what is known to be committed, as all releases before 0.11 did.
+    """`high-watermark`: no question; cut to the known committed offset, as all releases before 0.11 did.
 
-    Its holes are TR1, an acknowledged record is cut because the HW came late, and TR2, a record that differs below
+    Its flaws are TR1, an acknowledged record is cut because the HW came late, and TR2, a record that differs below
     the HW is never cut.
     """
 

@@ -1,7 +1,7 @@
-"""How one seed is run: faults, then healing, then the question whether everything came back, then the verdict.
+"""Runs one seed: faults, then healing, then the check that everything came back, then the verdict.
 
 Invariant: the outcome is a function of (seed, profile, build); a violation is an outcome, never an exception that
-leaves this file, so a campaign counts it and goes on.
+leaves this module, so a campaign counts it and goes on.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from strandline_sim.world.process import Process
 from strandline_sim.world.world import World
 
 # ---- liveness
-# Whether a healed cluster came back to life: L1-L7 and L10 of RELIABILITY.md#invariants.
+# Checks whether a healed cluster came back to life: L1-L7 and L10 of RELIABILITY.md#invariants.
 #
-# Invariants: a partition whose ISR and ELR are both empty must stay offline; it says so, and is not asked for more.
-# Where acknowledgements wait for fsync it never happens: no fault takes more from the disks than A5 allows. A partition
-# that needs the log of the node that never comes back waits for it (M65), until an operator decides.
+# Invariants: a partition whose ISR and ELR are both empty must stay offline and report that; no more is asked of it.
+# Where acknowledgements wait for fsync this never happens: no fault takes more from the disks than A5 allows. A
+# partition that needs the log of the node that never comes back waits for it (M65), until an operator decides.
 
 
 class Convergence:
-    """Looks at a world after healing."""
+    """Checks a world after healing."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def missing(self) -> tuple[str, str] | None:
-        """The first promise that is not kept yet, with what is missing; None if all are."""
+        """The first promise that is not kept yet, with what is missing; None if all are kept."""
         world = self._world
         if world.controllers.process is None:
             return ("L7", "there is no controller")
@@ -64,7 +64,7 @@ class Convergence:
         return world.groups.missing() if world.groups is not None else None
 
     def check(self) -> None:
-        """Raise what is missing, and count what may stay away.
+        """Raise if something is missing, and count what may stay missing.
 
         Raises:
             Broken: under the number of the promise.
@@ -109,7 +109,7 @@ class Convergence:
         return self._logs(image)
 
     def _waits_for_the_outcast(self, image: PartitionImage) -> bool:
-        """Whether too few logs can be compared without the one that will never be reported."""
+        """Whether too few logs can be compared without the log that will never be reported."""
         members = {*image.isr, *image.elr}
         there = members - {self._world.outcast}
         return image.leader is None and there < members and len(there) < reports_needed(image)
@@ -151,7 +151,7 @@ SERVES_WITHIN_US = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """What was broken, when, and where it can be seen."""
+    """A broken invariant: which one, when, and where it can be seen."""
 
     name: str
     sentence: str
@@ -242,7 +242,7 @@ def _run(world: World) -> None:
 
 
 def _explain_groups(world: World) -> None:
-    """What clients of groups saw is explained (I30), and every coordinator serves soon (L12)."""
+    """Check that what clients of groups saw is explained (I30), and that every coordinator serves soon (L12)."""
     open_commits = [committer.open for committer in world.committers if committer.open is not None]
     if wrong := group_anomalies([*world.group_history, *open_commits]):
         raise Broken("I30", wrong[0])
@@ -255,7 +255,7 @@ def _explain_groups(world: World) -> None:
 
 
 def _not_serving(world: World) -> str:
-    """A coordinator that does not serve, as a sentence; empty if all do."""
+    """A sentence that names a coordinator that does not serve; empty if all serve."""
     for tp in world.tps:
         leader = world.leader_of(tp)
         process = world.machines[leader].process if leader is not None else None
@@ -267,7 +267,7 @@ def _not_serving(world: World) -> str:
 
 
 def _final_read(world: World) -> None:
-    """One more consumer reads everything that is there."""
+    """Read everything that is stored with one more consumer."""
     now_s = world.timeline.now_us / 1e6
     for tp in world.tps:
         leader = world.leader_of(tp)
@@ -276,7 +276,7 @@ def _final_read(world: World) -> None:
         log = world.machines[leader].log(tp)
         name = f"final-{tp.partition}"
         world.history.append(Seek(consumer=name, place=RecordPlace(tp.partition, log.root)))
-        # Batches below the log start may still lie in a segment that is not gone; their records count as read.
+        # Batches below the log start may still be in a segment that is not deleted; their records count as read.
         for header, code in zip(log.headers, log.values, strict=True):
             assert isinstance(code, int)
             for index, value in enumerate(world.names.values(code, header.record_count)):
@@ -285,7 +285,7 @@ def _final_read(world: World) -> None:
 
 
 # ---- campaign
-# How many seeds are run by whom, and what all of them together mean.
+# Runs many seeds in several processes, and sums up their outcomes.
 #
 # Invariant: a seed runs whole in one process, and the sum does not depend on the order in which seeds end.
 
@@ -303,7 +303,7 @@ class Campaign:
     broken: list[Outcome] = field(default_factory=list)
 
     def take(self, outcome: Outcome) -> None:
-        """One more seed is done."""
+        """Add the outcome of one seed."""
         self.seeds += 1
         self.events += outcome.events
         self.simulated_us += outcome.simulated_us
@@ -314,19 +314,19 @@ class Campaign:
 
     @property
     def missing(self) -> list[str]:
-        """What the profile promises and no seed showed; nothing is asked of a campaign that is too small."""
+        """The promises of the profile that no seed showed; nothing is asked of a campaign that is too small."""
         profile = PROFILES[self.profile]
         kinds = tuple(f"fault: {kind}" for kind in (*profile.kinds, *profile.aimed))
         return missing(self.counts, (*profile.promises, *kinds)) if self.seeds >= profile.enough_seeds else []
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was broken and all was seen."""
+        """Whether nothing was broken and every promise was seen."""
         return not self.broken and not self.missing
 
 
 _YOUNG_OBJECTS = 200_000
-"""A run makes many objects that live for microseconds and few cycles; looking for those at every 700 is a waste."""
+"""A run makes many objects that live for microseconds and few cycles; a collection every 700 objects is a waste."""
 
 
 def _collect_rarely() -> None:
@@ -335,7 +335,7 @@ def _collect_rarely() -> None:
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Let this process look for cycles seldom for a while: a few per cent of a run's time."""
+    """Make this process collect cycles rarely for a while, which saves a few per cent of a run's time."""
     before = gc.get_threshold()
     _collect_rarely()
     try:

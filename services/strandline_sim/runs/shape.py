@@ -1,7 +1,7 @@
-"""How one run looks: how many nodes, how fast its network and disks, which faults and how often.
+"""Draws the shape of a run: the number of nodes, the speed of network and disks, which faults happen and how often.
 
 Invariant: the shape is a function of (seed, profile) alone, and the fault plan is an explicit list made before the
-run begins, so that a run with one fault less is a run of its own. Leaving out
+run begins, so that a run with one fault fewer is a run of its own. Leaving out
 some kinds of faults per run is swarm testing (Groce et al., 2012).
 """
 
@@ -13,10 +13,10 @@ from strandline.core.types import Durability, Truncation
 from strandline_sim.world.draws import Draw, Purpose
 
 # ---- profiles
-# Which kinds of runs there are, and what a campaign of each promises to have seen.
+# The kinds of runs, and what a campaign of each promises to have seen.
 #
-# Invariant: a promise is kept by count: what a profile promises and never happened fails the campaign, for a test finds
-# only what it reaches.
+# Invariant: promises are checked by count: a promised thing that never happened fails the campaign, because a test
+# finds only what it reaches.
 
 
 ALL_KINDS = (
@@ -25,10 +25,10 @@ ALL_KINDS = (
 )  # fmt: skip
 
 AIMED_KINDS = ("joiner",)
-"""Faults that wait for their moment. They are drawn apart, so that a seed without them is the run it was."""
+"""Faults that wait for their moment. They are drawn separately, so that a seed without them keeps its run."""
 
 LOSSES = ("lost_tail", "restore", "dead_cluster")
-"""Faults by which a disk loses durable records, within A5. Drawn apart as well."""
+"""Faults by which a disk loses durable records, within A5. Drawn separately as well."""
 
 PROMISED = (
     "committed", "elections", "isr grown", "isr shrunk", "truncation", "truncation of records", "fetch diverged",
@@ -46,7 +46,7 @@ PROMISED_LOSSES = (
 
 
 NODE_KINDS = ("kill", "power", "pause", "partition", "stop", "lag", "late_alter")
-"""What happens to nodes while controllers change."""
+"""Faults of nodes while controllers change."""
 
 REIGN_KINDS = (
     "reign_kill", "reign_kill_in_parts", "parts_unanswered", "reign_pause", "reign_clock", "reign_cut_store",
@@ -58,7 +58,7 @@ PROMISED_PARTS = (
     "left-over parts deleted", "no answer: part", "no answer: transaction behind its parts", "snapshot of the store",
     "log deleted behind a snapshot", "began from a snapshot", "began again from a snapshot",
 )  # fmt: skip
-"""What runs must show of a store with limits for values and log (C8, C11, C17)."""
+"""Things that runs must show for a store with limits for values and log (C8, C11, C17)."""
 
 PROMISED_REIGNS = (
     *PROMISED_PARTS,
@@ -109,25 +109,25 @@ class Profile:
     about: str
     durability: Durability = Durability.FSYNC
     truncation: Truncation | None = None
-    """None: one of the two safe rules, by the seed."""
+    """None for one of the two safe rules, by the seed."""
     kinds: tuple[str, ...] = ALL_KINDS
     aimed: tuple[str, ...] = ()
     controllers: int = 1
-    """One, whose store is near and loses nothing, or three."""
+    """Number of controllers: one, whose store is near and loses nothing, or three."""
     has_groups: bool = False
-    """Coordinators live in the run's topic, and clients commit offsets to them instead of producing."""
+    """Whether coordinators live in the run's topic, and clients commit offsets to them instead of producing."""
     has_outcast: bool = False
-    """One node is left broken for ever; the others must go on without it (L8)."""
+    """Whether one node stays broken for ever, and the others must go on without it (L8)."""
     has_members: bool = False
-    """Consumer groups with members live in the cluster (`sim.groups`)."""
+    """Whether consumer groups with members live in the cluster (`sim.groups`)."""
     has_transactions: bool = False
-    """Transactions are written to the run's topic and read from it (`sim.transacting`)."""
+    """Whether transactions are written to the run's topic and read from it (`sim.transacting`)."""
     spare_nodes: int = 0
-    """Nodes beyond those that the topic needs at first."""
+    """Nodes in addition to those that the topic needs at first."""
     faults_ms: int = 6_000
     promises: tuple[str, ...] = PROMISED
     enough_seeds: int = 40
-    """Promises are asked for from this many seeds on."""
+    """Promises are checked from this many seeds on."""
 
 
 PROFILES: dict[str, Profile] = {
@@ -274,10 +274,10 @@ PROFILES: dict[str, Profile] = {
 
 
 PLAN_FROM_US = 400_000
-"""Faults begin when the cluster has had time to elect its first leaders."""
+"""Start of the faults: the cluster has had time to elect its first leaders."""
 
 AIMED = 2
-"""Key of the draws that say which aimed faults a run has."""
+"""Key of the draws for the aimed faults of a run."""
 
 DELAYS_US = ((1_000, 3_000), (1_000, 3_000), (1_000, 20_000), (1_000, 120_000))
 FSYNCS_US = ((200, 1_500), (500, 8_000), (2_000, 30_000))
@@ -319,21 +319,21 @@ class Shape:
     """A node that is not healed at the end: dead, cut off, mute or deaf for ever (L8)."""
     outcast_kind: str
     observers: int
-    """So many of the nodes, the last ones, are observers (M60)."""
+    """Number of observers (M60), which are the last nodes."""
     faults_end_us: int
     without: frozenset[int] = frozenset()
-    """Clients that are left out, by number; the others do what they do anyway."""
+    """Clients that are left out, by number; the others behave as they would otherwise."""
     single_records: bool = False
     """Whether every batch has one record."""
 
     @property
     def durability(self) -> Durability:
-        """What an acknowledgement means in this run."""
+        """The meaning of an acknowledgement in this run."""
         return self.profile.durability
 
 
 def draw_shape(seed: int, profile: Profile) -> Shape:
-    """The shape of a run and its plan of faults."""
+    """Draw the shape of a run and its plan of faults."""
     draw = Draw(seed, Purpose.SHAPE)
     nodes = draw.choose((3, 3, 3, 4, 5)) + profile.spare_nodes
     factor = min(nodes, draw.choose((3, 3, 3, 5)))
@@ -366,12 +366,12 @@ def draw_shape(seed: int, profile: Profile) -> Shape:
 
 
 def _swarm(draw: Draw, profile: Profile, seed: int) -> tuple[str, ...]:
-    """A few kinds of fault out of those of the profile: each run is of another character."""
+    """A few kinds of fault of the profile, so that each run has another character."""
     chosen = draw.sample(profile.kinds, draw.between(1, 5))
     if profile.spare_nodes:
         chosen += ["reassign", "cancel_move"]
     if "churn" in profile.kinds and draw.chance(400):
-        # Elections without any failure are what makes the rare orders of events common.
+        # Elections without any failure make the rare orders of events common.
         chosen.append("churn")
     aimed = Draw(seed, Purpose.SHAPE, AIMED)
     chosen += [kind for kind in profile.aimed if aimed.chance(150)]

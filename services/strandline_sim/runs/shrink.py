@@ -1,7 +1,7 @@
-"""How a failing run is made small: fewer faults, clients, partitions and nodes, a plain network, round times.
+"""Makes a failing run small: fewer faults, clients, partitions and nodes, a plain network, round times.
 
 Invariant: every smaller run was run and broke the same invariant. A plan is an explicit list and draws are keyed, so a
-run with one fault less draws the same for all that is left.
+run with one fault fewer draws the same for everything else.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from strandline_sim.world.environment import PRODUCTION, Build
 from strandline_sim.world.world import FIRST_CONSUMER, World
 
 # ---- ddmin
-# How a list is made as short as possible while something stays true of it (Zeller's delta debugging).
+# Makes a list as short as possible while a condition stays true of it (Zeller's delta debugging).
 #
-# Invariant: what is returned was tried and found true; the order of what is kept is the order it had.
+# Invariant: the returned list was tried and found true; kept items keep their order.
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 def ddmin(items: Sequence[T], holds: Callable[[list[T]], bool]) -> list[T]:
     """A part of ``items`` of which ``holds`` is true, and of which no single item can be left out.
 
-    ``holds`` must be true of ``items``; it says no, without being asked, when its time is over.
+    ``holds`` must be true of ``items``; it returns False without trying when its time is over.
     """
     kept, size = list(items), max(1, len(items) // 2)
     while kept:
@@ -41,7 +41,7 @@ def ddmin(items: Sequence[T], holds: Callable[[list[T]], bool]) -> list[T]:
 
 
 def _without_a_piece(items: list[T], size: int, holds: Callable[[list[T]], bool]) -> list[T] | None:
-    """``items`` without every piece of ``size`` that is not needed, from behind; None if each one is."""
+    """``items`` without every piece of ``size`` that is not needed, from the end on; None if each one is needed."""
     kept, removed = items, False
     end = len(kept)
     while end > 0:
@@ -55,7 +55,7 @@ def _without_a_piece(items: list[T], size: int, holds: Callable[[list[T]], bool]
 
 ROUND_US = 10_000
 CALM_US = (1_000, 1_000)
-"""A delay, a commit of a disk and one of the controller in a run where time plays no part."""
+"""Duration of a delay, of a disk commit and of a controller commit in a run where time plays no part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Shrunk:
 
 
 class Shrinker:
-    """Tries smaller and smaller runs, for so many ``seconds`` of ``clock`` and no longer."""
+    """Tries smaller and smaller runs, for at most ``seconds`` of ``clock``."""
 
     def __init__(self, shape: Shape, *, build: Build = PRODUCTION, seconds: float, clock: Callable[[], float]) -> None:
         self._build = build
@@ -80,7 +80,7 @@ class Shrinker:
 
     @property
     def first(self) -> Outcome:
-        """How the run ended that is to be made smaller; asked before `shrink`."""
+        """The outcome of the run that is to be made smaller; called before `shrink`."""
         return self._outcome
 
     @property
@@ -92,7 +92,7 @@ class Shrinker:
         return run_world(World(shape, build=self._build))
 
     def _take(self, shape: Shape) -> bool:
-        """Whether this run breaks the same; if so, go on from it."""
+        """Whether this run breaks the same invariant; if so, go on from it."""
         if shape == self._shape:
             return True
         if self._clock() > self._until_s:
@@ -106,7 +106,7 @@ class Shrinker:
         return True
 
     def shrink(self) -> Shrunk:
-        """The smallest run; the given one if it breaks nothing."""
+        """The smallest run found; the given one if it breaks nothing."""
         if self._outcome.violation is not None:
             self._fewer_faults()
             for simpler in self._simpler():
@@ -124,7 +124,7 @@ class Shrinker:
         ddmin(self._shape.plan, lambda plan: self._take(replace(self._shape, plan=tuple(plan))))
 
     def _simpler(self) -> Iterator[Shape]:
-        """One simplification after the other, each of the newest shape."""
+        """Simplifications of the newest shape, one after the other."""
         yield replace(self._shape, partitions=1)
         yield replace(self._shape, nodes=self._shape.nodes - self._shape.observers, observers=0)
         yield replace(self._shape, nodes=self._shape.replication_factor + self._shape.observers)
@@ -147,7 +147,7 @@ class Shrinker:
         ddmin([*producers, *consumers], holds)
 
     def _sooner(self) -> None:
-        """Heal earlier, and bring the faults forward, as far as it still breaks."""
+        """Heal earlier, and bring the faults forward, as long as the run still breaks."""
         for part in (2, 4, 8):
             self._take(replace(self._shape, faults_end_us=max(PLAN_FROM_US, self._shape.faults_end_us // part)))
             self._take(replace(self._shape, plan=tuple(_earlier(fault, part) for fault in self._shape.plan)))

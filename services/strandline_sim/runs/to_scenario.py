@@ -1,6 +1,6 @@
-"""How a failing run becomes a scenario: each deed as the command that does the same on the scenario's stage.
+"""Turns a failing run into a scenario: each deed becomes the command that does the same on the scenario's stage.
 
-Invariant: a file that is handed out was played from its first line and broke what it says that it breaks; a deed that
+Invariant: every file that is returned was played from its first line and broke what it claims to break; a deed that
 cannot be expressed (the stage has no such message) is left out, never guessed.
 """
 
@@ -23,7 +23,7 @@ from strandline_sim.scenario.run import VERBS, run_text
 from strandline_sim.scenario.stage import Stage
 
 PATIENCE_TICKS = 3
-"""So many ticks of 100 ms a message may be late on the stage."""
+"""Number of ticks of 100 ms by which a message may be late on the stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Reported:
 
 
 class Teller:
-    """Plays deeds on a stage of its own and keeps the commands that worked."""
+    """Plays deeds on its own stage and keeps the commands that worked."""
 
     def __init__(self, shape: Shape, deeds: Deeds, *, holds_disks: bool) -> None:
         self._shape = shape
@@ -44,9 +44,9 @@ class Teller:
         self._holds_disks = holds_disks
         self._stage = Stage()
         self._records = 0
-        # The partition epoch of the stage's partition at each one of the run's.
+        # The partition epoch on the stage for each partition epoch of the run.
         self._versions: dict[int, int] = {}
-        # Links on which no message came before the wait ended; nothing waits there again before one came.
+        # Links on which no message came before the wait ended; nobody waits there again until one comes.
         self._dry: set[tuple[str, str]] = set()
         self.lines: list[str] = []
         self.header = _header(shape, deeds, holds_disks=holds_disks)
@@ -56,7 +56,7 @@ class Teller:
 
     @property
     def broken(self) -> dict[str, str]:
-        """What was broken so far."""
+        """The properties broken so far."""
         return self._stage.truth.broken
 
     def _try(self, line: str) -> bool:
@@ -66,7 +66,7 @@ class Teller:
         return True
 
     def tell(self, invariant: str | None) -> bool:
-        """Play deed after deed until this, or None: anything, is broken. Returns whether it came to that."""
+        """Play deeds until this property, or any if None, is broken. Returns whether that happened."""
         for deed in self._deeds.deeds:
             self._do(deed)
             if invariant in self.broken or (invariant is None and self.broken):
@@ -151,7 +151,7 @@ class Teller:
 
 
 def node_name(node: int) -> str:
-    """How a node of a run is called in a scenario: A, B, C."""
+    """The name in a scenario of a node of a run: A, B, C."""
     return CONTROLLER if node < 0 else chr(ord("A") + node)
 
 
@@ -160,7 +160,7 @@ def _names(nodes: Iterable[int]) -> str:
 
 
 def play(stage: Stage, line: str) -> bool:
-    """Carry out one command. Returns whether it could be."""
+    """Carry out one command. Returns whether that was possible."""
     words = split(line)
     verb = VERBS[words[0].text]
     stage.lines, stage.tells_messages = [], True
@@ -195,7 +195,7 @@ def _header(shape: Shape, deeds: Deeds, *, holds_disks: bool) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Play:
-    """What became of a list of commands: those that could be carried out, and what they broke."""
+    """The result of a list of commands: those that could be carried out, and what they broke."""
 
     worked: list[str]
     broken: dict[str, str]
@@ -216,9 +216,9 @@ def _play(header: Sequence[str], lines: Sequence[str], until: str) -> _Play:
 
 
 def tell(shape: Shape, deeds: Deeds, violation: Violation, may_try: Callable[[], bool]) -> Reported | None:
-    """A scenario that breaks what the run broke, or at least something; None if none of the ways to tell it does.
+    """A scenario that breaks what the run broke, or at least something; None if no variant of it does.
 
-    ``may_try`` says whether there is time for another try at making it shorter.
+    ``may_try`` says whether there is time for another attempt to make it shorter.
     """
     for only in (violation.name, None):
         for holds_disks in (False, True):
@@ -248,7 +248,7 @@ def _shortest(header: Sequence[str], lines: Sequence[str], invariant: str, may_t
 
 
 def _plainer(line: str) -> Iterator[str]:
-    """Other ways to say a command, the plainest first."""
+    """Simpler forms of a command, the simplest first."""
     words = line.split()
     if words[0] == "deliver" and len(words) == 3:
         if words[2] == "metadata":
@@ -270,7 +270,7 @@ def _renumbered(lines: Sequence[str]) -> list[str]:
 
 
 def _joined(lines: Sequence[str]) -> list[str]:
-    """Neighbours that are one command: ticks, deliveries without a kind."""
+    """Neighbouring commands joined into one: ticks, deliveries without a kind."""
     joined: list[str] = []
     for line in lines:
         last, words = joined[-1].split() if joined else [""], line.split()

@@ -1,6 +1,6 @@
-"""What a replay shows: one line per thing that mattered, in lanes, and the life of one offset.
+"""The output of a replay: one line per relevant event, in lanes, and the life of one offset.
 
-Invariant: a recorder only looks on; a run with it and a run without it are the same run.
+Invariant: a recorder only watches; a run is the same with and without it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from strandline_sim.world.process import Process
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceLine:
-    """One line of a replay. ``start`` and ``end`` bound the offsets it is about, if it is about any."""
+    """One line of a replay. ``start`` and ``end`` bound the offsets that it concerns, if any."""
 
     at_us: int
     lane: str
@@ -52,7 +52,7 @@ class TraceLine:
 
 
 def canonical(value: Any) -> str:
-    """A value as text that does not depend on the order of a set or on where it lies in memory."""
+    """A value as text that depends neither on the order of a set nor on memory addresses."""
     if isinstance(value, Enum):
         return f"{type(value).__name__}.{value.name}"
     if is_dataclass(value) and not isinstance(value, type):
@@ -107,7 +107,7 @@ class Trace(Digest):
         self.world = world
 
     def close(self) -> None:
-        """The run is over; nothing is left to be kept."""
+        """The run is over; nothing remains to be kept."""
 
     @property
     def _now_us(self) -> int:
@@ -124,7 +124,7 @@ class Trace(Digest):
         self.lines.append(line)
 
     def stepped(self, process: Process, event: Event, effects: list[Effect]) -> None:
-        """Keep what matters of a step."""
+        """Keep the relevant parts of a step."""
         if self._everything:
             names = " ".join(type(effect).__name__ for effect in effects)
             self.note(f"n{process.node_id}", f"{event} -> {names}")
@@ -147,22 +147,22 @@ class Trace(Digest):
             self.note(f"n{process.node_id}*", text)
 
     def controller_stepped(self, event: Any, effects: list[Any]) -> None:
-        """Keep what matters of a step of the controller."""
+        """Keep the relevant parts of a step of the controller."""
         if self._everything:
             self.note("ctl", f"{event} -> {' '.join(type(effect).__name__ for effect in effects)}")
 
     def appended(self, process: Process, tp: TopicPartition, log: LogFile, first: int) -> None:
-        """Keep what was written."""
+        """Keep an append."""
         start, end = log.starts[first], log.leo
         epochs = ",".join(map(str, sorted({header.stamped_epoch for header in log.headers[first:]})))
         self._about(process, tp, start, end, f"p{tp.partition} appended {start}..{end - 1} of epoch {epochs}")
 
     def truncated(self, process: Process, tp: TopicPartition, log: LogFile, offset: int) -> None:
-        """Keep what is cut."""
+        """Keep a truncation."""
         self._about(process, tp, offset, log.leo, f"p{tp.partition} TRUNCATES {offset}..{log.leo - 1}")
 
     def hw_moved(self, process: Process, tp: TopicPartition, hw: int, leader: Any) -> None:
-        """Keep a HW that moved, and over whom a leader counted."""
+        """Keep a HW that moved, and the replicas over which a leader counted."""
         key = (process.party_id, tp)
         before, self._hws[key] = self._hws.get(key, 0), hw
         over = f" over {{{','.join(map(str, sorted(leader.isr.maximal)))}}}" if leader is not None else ""
@@ -178,18 +178,18 @@ class Trace(Digest):
 
 
 # ---- exporting
-# Writes the state events of a replayed seed or of a scenario, as services do: one writer for every incarnation.
+# Writes the state events of a replayed seed or of a scenario as services do: one writer for every incarnation.
 #
-# Invariant: exporting changes nothing of a run. Samples only read, so a seed that is exported takes the same course.
+# Invariant: exporting changes nothing in a run. Samples only read, so an exported seed takes the same course.
 
 
 SAMPLE_EVERY_MS = 100
-"""Runs last seconds, so they are looked at more closely than services are."""
+"""Runs last seconds, so they are sampled more often than services are."""
 _FORCED_EVERY_MS = 1_000
 
 
 class Exporting:
-    """The writers of one run. ``at`` is set to the present before each event: time of day and own clock, in us."""
+    """The writers of one run. ``at`` is set to the current time before each event: time of day and own clock, in us."""
 
     def __init__(self, root: Path, kind: ExportFormat) -> None:
         self.at = (0, 0)
@@ -219,7 +219,7 @@ class Exporting:
         return self.at
 
     def close(self) -> None:
-        """Write what is left. Incarnations that a fault ended have an end all the same: the run is over."""
+        """Write the rest. Incarnations that a fault ended get an end too: the run is over."""
         for sink in self._sinks.values():
             sink.close()
 
@@ -232,7 +232,7 @@ class ExportingTrace(Trace):
         self._exporting = Exporting(root, kind)
 
     def watch(self, world: Cluster) -> None:
-        """Attach to a world that has not run yet, and have it sampled."""
+        """Attach to a world that has not run yet, and sample it."""
         self.world = world
         timings = world.node_timings
         world.node_timings = replace(timings, sample_min_ms=SAMPLE_EVERY_MS, sample_max_ms=_FORCED_EVERY_MS)
@@ -252,7 +252,7 @@ class ExportingTrace(Trace):
                 )
 
     def controller_reported(self, state: ClusterState, emit: want.Emit, now_ms: int) -> None:
-        """Export what the controller reported, which it does only when it is durable."""
+        """Export what the controller reported, which is always durable."""
         super().controller_reported(state, emit, now_ms)
         self._exporting.at = (self._now_us, now_ms * 1_000)
         reported = (emit.tp, emit.event)
@@ -261,19 +261,19 @@ class ExportingTrace(Trace):
         self._exporting.take(state.header.cluster_id, CONTROLLER_NODE_ID, epoch, reported, topics)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the rest."""
         self._exporting.close()
 
 
 # ---- deeds
-# What of a run is worth showing: the deeds of the world, in order, that one partition's cores were moved by.
+# The part of a run that is worth showing: the deeds of the world, in order, that affected one partition's cores.
 #
-# Invariant: a deed says what was done to a core or a machine, never what a core decided; who does the same deeds to the
-# same cores gets the same decisions.
+# Invariant: a deed says what was done to a core or a machine, never what a core decided; the same deeds done to the
+# same cores give the same decisions.
 
 
 class Deed(NamedTuple):
-    """One thing that was done. ``node`` is whom it befell, ``peer`` who else took part; ``number`` and ``kind`` vary.
+    """One thing that was done. ``node`` is the affected node, ``peer`` the other one; ``number`` and ``kind`` vary.
 
     ``deliver`` (from ``peer`` to ``node``, of ``kind``), ``lose`` (what ``node`` asked ``peer``), ``metadata``
     (partition epoch ``number``), ``alter`` (``members``, by ``peer``), ``altered``, ``produce`` (``number`` records
@@ -313,7 +313,7 @@ class Deeds(Digest):
             self.deeds.append(Deed(what, int(node), **more))
 
     def stepped(self, process: Process, event: Event, effects: list[Effect]) -> None:
-        """Keep what this core received, if it is about the partition."""
+        """Keep what this core received, if it concerns the partition."""
         node = process.node_id
         match event:
             case events.FetchArrived() if event.request.replica is not None:
@@ -366,12 +366,12 @@ class Deeds(Digest):
                 self._did("produce", node, kind=kind, number=effect.header.record_count)
 
     def befell(self, machine: Machine[Process], what: str) -> None:
-        """Keep what befell a machine."""
+        """Keep the fault of a machine."""
         number = machine.log(self._tp).leo if what == "power-off" else 0
         self._did(what, machine.node_id, number=number)
 
     def decided(self, state: ClusterState) -> None:
-        """Keep what the controller was made to decide: sessions, elections, proposals, settings."""
+        """Keep what made the controller decide: sessions, elections, proposals, settings."""
         before, self._state = self._state, state
         image = state.partition(self._tp)
         if self.first is None:
@@ -386,7 +386,7 @@ class Deeds(Digest):
             self._did("decided", -1, number=int(image.partition_epoch))
 
     def _sessions(self, before: ClusterState, after: ClusterState) -> bool:
-        """What happened to nodes; whether anything did."""
+        """Keep what happened to nodes; returns whether anything did."""
         count = len(self.deeds)
         for node_id, record in after.nodes.items():
             old = before.nodes.get(node_id)
