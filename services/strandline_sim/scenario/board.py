@@ -1,6 +1,6 @@
-"""What all of a scenario plays on: nodes, wire, clock, what was seen, and what is printed.
+"""The board on which a scenario plays: nodes, wire, clock, what was seen, and what is printed.
 
-Invariant: nothing here knows of clients, coordinators or a controller, so that all of them may be built on it.
+Invariant: nothing here knows of clients, coordinators or a controller, so that all of these can be built on it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from strandline_sim.scenario.nodes import Actor, Names
 from strandline_sim.scenario.truth import Truth
 
 # ---- wire
-# What lies between two places: messages wait in order on their link until a verb lets them arrive.
+# The links between places: messages wait in order on their link until a verb lets them arrive.
 #
-# Invariant: a call whose message is lost, at whatever point, ends in one failure for its asker; nothing is lost unseen.
+# Invariant: a call whose message is lost, at any point, ends in one failure for its caller; no loss is hidden.
 
 
 CONTROLLER = "ctl"
-"""How the controller is called on links."""
+"""The name of the controller on links."""
 
 
 class Link(NamedTuple):
@@ -39,9 +39,9 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """One message under way.
+    """One message in transit.
 
-    ``arrive`` hands it over, ``fail`` informs the caller that there will be no answer; both do nothing for a process
+    ``arrive`` delivers it, ``fail`` informs the caller that there will be no answer; both do nothing for a process
     that has ended meanwhile.
     """
 
@@ -53,14 +53,14 @@ class Envelope:
     epoch: int | None = None
     """Leader epoch of the partition in a metadata message."""
     version: int | None = None
-    """Its partition epoch."""
+    """Partition epoch in a metadata message."""
 
     def __str__(self) -> str:
         return f"{self.link} {self.text}"
 
 
 class Wire:
-    """Every link, with what waits on it."""
+    """All links, with the messages that wait on them."""
 
     def __init__(self) -> None:
         self._waiting: list[Envelope] = []
@@ -72,7 +72,7 @@ class Wire:
         self._waiting.append(envelope)
 
     def waiting(self) -> Iterator[Envelope]:
-        """Everything under way, in the order in which it was sent."""
+        """All messages in transit, in the order in which they were sent."""
         return iter(tuple(self._waiting))
 
     def oldest(self, link: Link, kind: str | None = None) -> Envelope | None:
@@ -80,7 +80,7 @@ class Wire:
         return next((e for e in self._waiting if e.link == link and kind in (None, e.kind)), None)
 
     def next_free(self) -> Envelope | None:
-        """The oldest message that nothing holds back."""
+        """The oldest message that is not held back."""
         return next((e for e in self._waiting if e.link not in self.held), None)
 
     def take(self, envelope: Envelope) -> None:
@@ -94,12 +94,12 @@ class Wire:
         return copy
 
     def touching(self, place: str) -> list[Envelope]:
-        """Everything under way from or to a place."""
+        """All messages in transit from or to a place."""
         return [e for e in self._waiting if place in e.link]
 
 
 class Sink(Protocol):
-    """Where the state events of one place go."""
+    """Receives the state events of one place."""
 
     def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
         """Take one event."""
@@ -108,9 +108,9 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Who else watches a run.
+    """The other watchers of a run.
 
-    ``trace`` gets (place, event or effect); ``sink`` gives the sink of a place.
+    ``trace`` is called with (place, event or effect); ``sink`` gives the sink of a place.
     """
 
     trace: Callable[[str, object], None] = lambda place, what: None
@@ -119,7 +119,7 @@ class Observers:
 
 @dataclass(slots=True)
 class Asked:
-    """A question of one node to another that is not answered yet."""
+    """An unanswered question of one node to another."""
 
     asker: str
     life: int
@@ -130,7 +130,7 @@ class Asked:
 
 
 class Board:
-    """The nodes of a scenario, and what every part of it may do."""
+    """The nodes of a scenario, and the operations that every part of it may use."""
 
     def __init__(self, observers: Observers | None) -> None:
         self.observers = observers or Observers()
@@ -142,9 +142,9 @@ class Board:
         self.actors: dict[str, Actor] = {}
         self.wire = Wire()
         self.truth = Truth(self.names)
-        # Requests between nodes that were not answered yet, by the number under which they were served.
+        # Unanswered requests between nodes, by the number under which they are served.
         self.asked: dict[int, Asked] = {}
-        # What the command under way has printed.
+        # The output of the current command.
         self.lines: list[str] = []
         self.tells_messages = True
         self._requests = 0
@@ -179,15 +179,15 @@ class Board:
             self.tell(f"{envelope.link} sent: {envelope.text}")
 
     def is_connected(self, one: str, other: str) -> bool:
-        """Whether nothing is cut between two places and both are there. What is held waits; it is not cut."""
+        """Whether both places exist and no link between them is cut. A held link is not cut."""
         return not {Link(one, other), Link(other, one)} & self.wire.cut and self.is_there(one) and self.is_there(other)
 
     def step(self, actor: Actor, event: events.Event) -> None:
-        """One event for one node, and all that follows from it at once."""
+        """Step one node with an event, and with all that follows from it at once."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """Look whether anything happened that must never happen."""
+        """Check the safety properties."""
         raise NotImplementedError
 
     def is_there(self, place: str) -> bool:

@@ -1,6 +1,6 @@
-"""How a verb reads its words: nodes, links, numbers, durations, options; and how it says that one is wrong.
+"""Reads the words of a verb (nodes, links, numbers, durations, options), and reports the wrong ones.
 
-Invariant: every complaint points at the very word, says what was expected there, and what stands there.
+Invariant: every complaint points at the exact word, and says what was expected and what was found there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000}
 E = TypeVar("E", bound=StrEnum)
 
 MOST_MS = 24 * 60 * 60_000
-"""A day: the clock moves in steps, and a story that needs more has a typing mistake."""
+"""A day: the clock moves in steps, and a larger duration is a typing mistake."""
 
 
 class VerbCall:
@@ -45,30 +45,30 @@ class VerbCall:
 
     @property
     def end(self) -> int:
-        """The column behind the last word."""
+        """The column after the last word."""
         last = self.command.words[-1]
         return last.column + len(last.text)
 
     def wrong(self, word: Word | None, expected: str, actual: str | None = None) -> Misuse:
-        """The complaint about a word, or about one that is missing."""
+        """The complaint about a word, or about a missing one."""
         if word is None:
             return Misuse(self.end, expected, actual or "the end of the line")
         return Misuse(word.column, expected, actual or repr(word.text))
 
     def word(self, index: int, what: str) -> Word:
-        """A word that must be there."""
+        """A required word."""
         if index >= len(self.words):
             raise self.wrong(None, what)
         return self.words[index]
 
     def no_more(self, count: int) -> None:
-        """Nothing may stand behind ``count`` words."""
+        """Refuse words after the first ``count``."""
         if len(self.words) > count:
             known = ", ".join(f"{name}=" for name in sorted(self.options)) or "no option"
             raise self.wrong(self.words[count], f"nothing more (the line gives {known})")
 
     def node(self, word: Word) -> Actor:
-        """A node that was named."""
+        """The node that a word names."""
         actor = self.stage.actors.get(word.text)
         if actor is None:
             raise self.wrong(word, f"a node ({', '.join(self.stage.actors) or 'none was named yet'})")
@@ -82,7 +82,7 @@ class VerbCall:
         return actor
 
     def stopped(self, word: Word) -> Actor:
-        """A node whose process is gone."""
+        """A node whose process has ended."""
         actor = self.node(word)
         if actor.is_running:
             raise self.wrong(word, "a node that is down", f"{actor.name}, which runs")
@@ -104,7 +104,7 @@ class VerbCall:
         return CONTROLLER if word.text == CONTROLLER else self.node(word).name
 
     def links(self, word: Word) -> list[Link]:
-        """``A->B``, ``A<->B``; ``*`` means everybody else, the controller included."""
+        """``A->B``, ``A<->B``; ``*`` means all other places, including the controller."""
         found = re.match(r"^([^<>-]+)(<?->)([^<>-]+)$", word.text)
         if found is None:
             raise self.wrong(word, "a link such as A->B, A<->B, A->ctl or *->B")
@@ -179,7 +179,7 @@ class VerbCall:
         return found
 
     def maybe_integer(self, name: str) -> int | None:
-        """An option that is a number, or not there."""
+        """An option that is a number; None if it is absent."""
         return self.integer(self.options[name]) if name in self.options else None
 
     def duration_option(self, name: str, default_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""What producers, consumers and hand-made requests of a scenario were answered, under the names they have.
+"""Keeps the answers to producers, consumers and hand-made requests of a scenario, by their names.
 
 Invariant: a request is answered once; one whose node dies ends as `no answer`, which may mean anything.
 """
@@ -24,13 +24,13 @@ _GONE = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, "the process that was asked ende
 
 
 def consumer_of(node: str) -> str:
-    """Under which name a consumer of a node is known."""
+    """The name of a consumer of a node."""
     return f"consumer of {node}"
 
 
 @dataclass(slots=True)
 class CallerRequest:
-    """One request of a caller. ``text`` is what became of it, as printed."""
+    """One request of a caller. ``text`` is its outcome, as printed."""
 
     label: str
     node: str
@@ -38,16 +38,16 @@ class CallerRequest:
     acks: Acks | None = None
     text: str = WAITING
     code: ErrorCode | None = None
-    """The error answered; NONE for success, None while nothing was answered."""
+    """The error of the answer; NONE for success, None while there is no answer."""
     received: messages.FetchedPartition | None = None
     start: int | None = None
     """The offset that a fetch asked for; None for any other call."""
     offset: int | None = None
     then: Callable[[Refusal | None], None] | None = None
-    """Called with the answer to a produce; None: only the client itself waits for it."""
+    """Called with the answer to a produce; None if only the client itself waits for it."""
 
     def offset_of(self, name: str) -> int | None:
-        """Where a record of the batch lies, or the batch itself if the name is its label."""
+        """The offset of a record of the batch, or of the batch if the name is its label."""
         if self.offset is None or name not in self.values:
             return self.offset
         return self.offset + self.values.index(name)
@@ -74,7 +74,7 @@ class Clients:
         timeout_ms: int,
         then: Callable[[Refusal | None], None] | None = None,
     ) -> CallerRequest:
-        """Send one batch; a transactional one is of the transactional id that its producer has."""
+        """Send one batch; a transactional one has the transactional id of its producer."""
         call, request_id = self._begin(CallerRequest(label, actor.name, values, acks, then=then))
         if len(values) > 1:
             self.calls.update(dict.fromkeys(values, call))
@@ -117,14 +117,14 @@ class Clients:
     def list_offsets(
         self, actor: Actor, question: messages.OffsetQuestion, *, label: str, replica: messages.ReplicaState | None
     ) -> CallerRequest:
-        """Ask where the log ends or begins."""
+        """Ask for the end or the start of the log."""
         call, request_id = self._begin(CallerRequest(label, actor.name))
         asked = events.OffsetsAsked(self._stage.now_ms, request_id, (question,), replica)
         self._stage.step(actor, asked)
         return call
 
     def delete(self, actor: Actor, offset: Offset | None, *, label: str, timeout_ms: int) -> CallerRequest:
-        """Ask a leader to delete what lies below ``offset``, or below its HW."""
+        """Ask a leader to delete all records below ``offset``, or below its HW."""
         call, request_id = self._begin(CallerRequest(label, actor.name))
         part = messages.DeletePartition(TP, offset)
         self._stage.step(actor, events.DeleteRecordsAsked(self._stage.now_ms, request_id, timeout_ms, (part,)))

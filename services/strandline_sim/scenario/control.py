@@ -1,7 +1,7 @@
-"""What passes between nodes and controller: registrations and heartbeats at once, all else as messages.
+"""The traffic between nodes and controller: registrations and heartbeats at once, all else as messages.
 
-Invariant: metadata is addressed to the incarnation that watches (TR15); a change that was lost on its way breaks the
-watch, which is opened again with a snapshot as soon as the controller can be reached.
+Invariant: metadata is addressed to the incarnation that watches (TR15); a change that is lost breaks the watch,
+which is opened again with a snapshot as soon as the controller can be reached.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ class CallRefused(Exception):
 
 
 class _Forgotten(NamedTuple):
-    """What a store lost when it went back in time."""
+    """The changes that a store lost when it went back in time."""
 
     decided: core_messages.PartitionImage | None
     """The partition as it was known outside."""
     kept: core_messages.PartitionImage | None
-    """As the store has it now."""
+    """The partition as the store has it now."""
 
     @property
     def leader_epoch(self) -> int | None:
-        """The leader epoch that the store has now; None if it has no such partition."""
+        """The leader epoch in the store now; None if it has no such partition."""
         return self.kept.leader_epoch if self.kept else None
 
 
 class Control:
-    """The controller that serves, and its ways to the nodes."""
+    """The controller that serves, and its connections to the nodes."""
 
     def __init__(self, stage: Board) -> None:
         self._stage = stage
@@ -64,11 +64,11 @@ class Control:
         self._forgotten: _Forgotten | None = None
         self._answers: dict[int, object] = {}
         self._opening: Actor | None = None
-        # Who watches, as which incarnation.
+        # The incarnation with which each node watches.
         self._watchers: dict[str, NodeEpoch] = {}
         self.producer_ids: dict[str, int] = {}
         """The first id of the newest block that each node was given."""
-        # Every metadata message ever sent to a node, for tellers of late deliveries.
+        # Every metadata message ever sent to a node, for late deliveries.
         self.reported: dict[str, list[core_messages.MetadataImage]] = {}
 
     @property
@@ -91,7 +91,7 @@ class Control:
         return topic.name if topic else None
 
     def lose_transactions(self, count: int) -> None:
-        """The store goes back in time, as one restored from a backup."""
+        """Let the store go back in time, like one restored from a backup."""
         assert self.group is not None
         before = self.decided()
         self.group.store.restore(self.transactions - count)
@@ -116,12 +116,12 @@ class Control:
         self.group.start()
 
     def crash(self) -> None:
-        """Every controller's process is gone; the store stays as it is."""
+        """End every controller's process; the store stays as it is."""
         self.end()
         if self.group is not None:
             self.group.members.clear()
 
-    # What the controllers need.
+    # The interface that the controllers need.
 
     @property
     def now_ms(self) -> int:
@@ -133,7 +133,7 @@ class Control:
         self._stage.tell(line)
 
     def positions_sent(self) -> set[core_messages.Position]:
-        """Where the metadata stood that was ever sent to a node."""
+        """The positions of the metadata that were ever sent to a node."""
         sent = (position_sent(image) for images in self.reported.values() for image in images)
         return {position for position in sent if position is not None}
 
@@ -150,14 +150,14 @@ class Control:
         return control_events.ControllerStarted(self._stage.now_ms, CLUSTER_ID, SECRET, reign_id)
 
     def serve(self, core: StagedController) -> None:
-        """A controller opens its doors: nodes watch it from now on, and no other one."""
+        """A controller begins to serve: nodes watch it from now on, and no other one."""
         self.core = core
         self._watchers.clear()
         for actor in self._stage.running():
             self.watch(actor)
 
     def stored(self, before: core_messages.PartitionImage | None) -> None:
-        """A transaction is stored; ``before``: the partition without it."""
+        """A transaction is stored; ``before`` is the partition without it."""
         after = self.partition()
         if after is not None and after != before:
             if fault := reassignment_fault(before, after):
@@ -165,7 +165,7 @@ class Control:
             self._stage.tell(f"{CONTROLLER}: {telling.partition_text(after, self._stage.names)}")
 
     def end(self) -> None:
-        """The process is gone, and what was under way to and from it; its store stays."""
+        """End the process; messages to and from it are lost, its store stays."""
         self.core = None
         self._watchers.clear()
         for envelope in self._stage.wire.touching(CONTROLLER):
@@ -177,9 +177,9 @@ class Control:
         return self._stored.partition(TP) if self._stored else None
 
     def decided(self) -> core_messages.PartitionImage | None:
-        """The partition as it was last decided for all to see.
+        """The partition as it was last decided and published.
 
-        A store that forgot its end says something else, which has no effect until a leader is elected from it.
+        A store that lost its end has another state, which has no effect until a leader is elected from it.
         """
         found, forgotten = self.partition(), self._forgotten
         if forgotten is None:
@@ -189,7 +189,7 @@ class Control:
         return forgotten.decided
 
     def position(self) -> core_messages.Position | None:
-        """Where the store ends; None if it is empty."""
+        """The position of the store's end; None if it is empty."""
         stored = self._stored
         reign = latest(stored.reigns) if stored else None
         return core_messages.Position(reign.reign_id, stored.header.metadata_offset) if stored and reign else None
@@ -201,22 +201,22 @@ class Control:
         return self.core
 
     def trace(self, what: control_events.ControllerEvent | want.ControllerEffect) -> None:
-        """Show an event or an effect to who watches the run."""
+        """Show an event or an effect to the watchers of the run."""
         self._stage.observers.trace(CONTROLLER, what)
 
     def step(self, event: control_events.ControllerEvent) -> None:
-        """One event for the controller."""
+        """Step the controller with an event."""
         self.trace(event)
         self.perform(self.serving.step(event))
 
     def perform(self, effects: list[want.ControllerEffect]) -> None:
-        """Make a list of its effects come true."""
+        """Perform a list of its effects."""
         assert self.group is not None and self.group.active is not None
         self.group.run(self.group.active, effects)
         self._stage.check()
 
     def perform_one(self, effect: want.ControllerEffect) -> None:
-        """Make one of them come true."""
+        """Perform one effect."""
         match effect:
             case want.Publish():
                 self._publish(effect)
@@ -246,7 +246,7 @@ class Control:
         return answer
 
     def register(self, actor: Actor) -> events.Registered | None:
-        """Register a process that begins. None, and a line, if it was refused or cannot reach the controller."""
+        """Register a new process. None, with a printed line, if it is refused or cannot reach the controller."""
         if self._is_cut_off(actor):
             return None
         seen = actor.disk.seen
@@ -279,7 +279,7 @@ class Control:
         return events.Registered(0, answer.cluster_id, answer.node_epoch, answer.controller_epoch)
 
     def allocate_producer_ids(self, actor: Actor) -> None:
-        """Give a node a block of producer ids, or say why it got none."""
+        """Give a node a block of producer ids, or print why it got none."""
         if self._is_cut_off(actor):
             return
         assert actor.core is not None and actor.core.state.node_epoch is not None
@@ -353,7 +353,7 @@ class Control:
         self.step(control_events.ControllerTicked(stage.now_ms))
 
     def watch(self, actor: Actor) -> None:
-        """Open a node's watch; its snapshot goes out first."""
+        """Open a node's watch; its snapshot is sent first."""
         if self.core is None or actor.core is None:
             return
         node_epoch = actor.core.state.node_epoch
@@ -394,7 +394,7 @@ class Control:
         stage.send(Envelope(Link(CONTROLLER, actor.name), "metadata", text, arrive, fail, epoch, version))
 
     def hand(self, actor: Actor, image: core_messages.MetadataImage) -> None:
-        """Let a node see metadata."""
+        """Deliver metadata to a node."""
         self._stage.step(actor, events.MetadataArrived(self._stage.now_ms, image))
 
     def forget(self, actor: Actor) -> None:
@@ -402,7 +402,7 @@ class Control:
         self._watchers.pop(actor.name, None)
 
     def report(self, actor: Actor, request: core_messages.ReportReplicaLogs) -> Refusal | None:
-        """Let the controller hear what a node's log holds, at once. Returns why it did not."""
+        """Report a node's log to the controller at once. Returns why that failed."""
         if self._is_cut_off(actor):
             return Refusal(ErrorCode.NETWORK_EXCEPTION, "the controller cannot be reached")
         (info,) = request.logs

@@ -1,4 +1,4 @@
-"""The controllers of a scenario, on one store: production cores of reigns, whose calls are answered at once.
+"""The controllers of a scenario on one store: production cores of reigns, whose calls are answered at once.
 
 Invariant: only a command delays, loses or stops anything. What the store compares is `sim.fenced_log`'s; each write is
 checked as it is made (I19, I21), each reign where it begins (I22) and where it serves (I23), each end of an append when
@@ -36,9 +36,9 @@ class ScenarioController:
         self.decider: StagedController | None = None
         self.is_paused = False
         self.stops_at_key = False
-        """Whether it is paused as soon as it has won the key, before it hears of that."""
+        """Whether it is paused as soon as it has won the key, before it learns that."""
         self.inbox: list[Callable[[], None]] = []
-        """What happens when it goes on."""
+        """The actions to run when it resumes."""
         self.events: deque[events.ReignEvent] = deque()
         self.is_stepping = False
         self.applied = 0
@@ -50,7 +50,7 @@ class ScenarioController:
 
 @dataclass(slots=True)
 class _Asked:
-    """A transaction that is being appended, and what is done once it is stored."""
+    """A transaction that is being appended, and the action once it is stored."""
 
     head: events.Head
     after: ClusterState
@@ -72,16 +72,16 @@ class StagedStore:
     lags: bool = False
     """Whether watches show no new transaction."""
     loses: str = ""
-    """What is lost of the next write: its ``request``, its ``answer``, or nothing."""
+    """The part of the next write that is lost: its ``request``, its ``answer``, or nothing."""
     epochs: dict[int, int] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     restored: int = 0
-    """How many times it went back to an earlier state."""
+    """The number of times it went back to an earlier state."""
     highest: int = 1
     """The highest revision it ever had."""
 
     def restore(self, count: int) -> None:
-        """Be as after an earlier transaction (C40): the revision goes back, no controller holds a lease or the key."""
+        """Go back to an earlier transaction (C40): the revision goes back, no controller holds a lease or the key."""
         self.highest = max(self.highest, self.revision)
         self.restored += 1
         del self.heads[count:], self.states[count:]
@@ -91,7 +91,7 @@ class StagedStore:
         self.epochs = {epoch: token for epoch, token in self.epochs.items() if epoch <= kept}
 
     def hold(self, state: ClusterState) -> None:
-        """Be what a recovery wrote: one state, at a revision that this store never had."""
+        """Become what a recovery wrote: one state, at a revision that this store never had."""
         self.key, self.revision = None, max(self.highest, self.revision) + 1
         self.leases.clear()
         self.heads = [events.Head("recovery", state.header.metadata_offset, f"recovery.{self.restored}", self.revision)]
@@ -104,7 +104,7 @@ class StagedStore:
 
     @property
     def state(self) -> ClusterState | None:
-        """What it holds after the last transaction."""
+        """The state after the last transaction."""
         return self.states[-1] if self.states else None
 
     def put_key(self, key: events.Holder | None) -> None:
@@ -113,14 +113,14 @@ class StagedStore:
             self.key, self.revision = key, self.revision + 1
 
     def end_lease(self, lease_id: int) -> None:
-        """A lease ends, and its key with it."""
+        """End a lease, and its key with it."""
         self.leases.discard(lease_id)
         if self.key is not None and self.key.lease_id == lease_id:
             self.put_key(None)
 
 
 class Deciding(Protocol):
-    """What the controllers need of the control plane that they decide in (`control.Control`)."""
+    """The part of the control plane (`control.Control`) that the controllers need."""
 
     core: StagedController | None
     """The core of the reign that serves."""
@@ -141,7 +141,7 @@ class Deciding(Protocol):
 
 
 class StagedControllers:
-    """The controllers of a scenario: the only one, ``ctl``, or several with names of their own."""
+    """The controllers of a scenario: a single one, ``ctl``, or several named ones."""
 
     def __init__(self, control: Deciding, names: Sequence[str]) -> None:
         self._control = control
@@ -149,23 +149,23 @@ class StagedControllers:
         self.store = StagedStore()
         self.members: dict[str, ScenarioController] = {}
         self.reigns = 0
-        """How many there were."""
+        """The number of reigns so far."""
         self._starts = 0
         self._is_telling = False
 
     @property
     def is_several(self) -> bool:
-        """Whether a scenario named controllers; of the only one it shows no states."""
+        """Whether a scenario named controllers; the states of a single one are not shown."""
         return CONTROLLER not in self._names
 
     @property
     def active(self) -> ScenarioController | None:
-        """Who serves."""
+        """The controller that serves."""
         core = self._control.core
         return next((each for each in self.members.values() if core is not None and each.decider is core), None)
 
     def start(self, seen: dict[str, int] | None = None) -> None:
-        """Those that do not run follow the store, from the revisions that they have ``seen``; the first one wins."""
+        """Start those that do not run, from the revisions that they have ``seen``; the first one wins."""
         self._starts += 1
         begun = [name for name in self._names if name not in self.members]
         for name in begun:
@@ -176,11 +176,11 @@ class StagedControllers:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the one that decides is stopped."""
+        """Whether the controller that decides is paused."""
         return self.active is not None and self.active.is_paused
 
     def restart_on(self, state: ClusterState) -> None:
-        """Every controller begins another process, and follows the store, which was recovered."""
+        """Start a new process of every controller; all follow the recovered store."""
         before, seen = self._control.partition(), {name: each.core.revision for name, each in self.members.items()}
         self.store.hold(state)
         self._control.stored(before)
@@ -198,7 +198,7 @@ class StagedControllers:
                 self.take(member, events.Ticked(self._now_ms))
 
     def resume(self, member: ScenarioController) -> None:
-        """SIGCONT: what waited happens now, the oldest first."""
+        """SIGCONT: everything that waited happens now, the oldest first."""
         member.is_paused = False
         waiting, member.inbox = member.inbox, []
         for action in waiting:
@@ -239,7 +239,7 @@ class StagedControllers:
             case reigns_effects.OpenDoors():
                 assert member.decider is not None
                 if self.is_several:
-                    # The only controller remembers nothing but its store: of a copy only nodes can tell it (TR18).
+                    # A single controller remembers only its store: only nodes can tell it that this is a copy (TR18).
                     self._knows_what_was_sent(member.name, member.decider.state)
                 member.decider.step(DoorsOpened(now_ms, effect.closed_ms))
                 control.serve(member.decider)
@@ -361,7 +361,7 @@ class StagedControllers:
         self._control.stored(before)
         return events.Appended, store.revision
 
-    # The state that each of them follows.
+    # The copies of the state.
 
     def _apply(self, member: ScenarioController, offset: int) -> None:
         member.applied = sum(head.offset <= offset for head in self.store.heads)
@@ -377,7 +377,7 @@ class StagedControllers:
             self.take(member, events.KeyChanged(self._now_ms, self.store.revision, self.store.key))
 
     def tell_all(self) -> None:
-        """Watches show what changed."""
+        """Send all watches what changed."""
         if self._is_telling or self.store.is_away:
             return
         self._is_telling = True
@@ -408,7 +408,7 @@ class StagedControllers:
                 self._control.breaks("I23", how)
 
     def run(self, member: ScenarioController, effects: list[want.ControllerEffect]) -> None:
-        """Make a decision come true; what is behind a commit waits until that is stored."""
+        """Perform a decision; the effects after a commit wait until that is stored."""
         if member.asked is not None:
             member.waiting.append(effects)
             return

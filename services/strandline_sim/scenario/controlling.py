@@ -1,7 +1,7 @@
-"""How a scenario talks to the controller: its production core, plus the hands of a story teller.
+"""The controller of a scenario: its production core, plus manual decisions.
 
 Invariant: what is done by hand (a leader placed, an ISR set) goes through the core's own transactions, so it bumps
-the epochs, is published and reported like any decision of the controller's.
+the epochs, and is published and reported like any decision of the controller.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class StagedController(ControllerCore):
     """The production core; every method that is not inherited is a manual decision."""
 
     def place_leader(self, tp: TopicPartition, node_id: NodeId, *, unclean: bool) -> list[ControllerEffect]:
-        """Elect this very node: from ISR or ELR, or unclean."""
+        """Elect exactly this node: from ISR or ELR, or unclean."""
         draft = self._draft()
         kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
         install(draft, self._partition(tp), Elected(node_id, kind), "scenario")
@@ -41,7 +41,7 @@ class StagedController(ControllerCore):
         return self._commit(draft)
 
     def alter_by_hand(self, request: AlterPartitionRequest) -> tuple[list[ControllerEffect], AlterPartitionAnswer]:
-        """Decide a proposal that no node sent: every check but the one of the attempt's number."""
+        """Decide a proposal that no node sent, with every check except that of the attempt's number."""
         draft = self._draft()
         answer = alter_partitions(draft, Attempts(), request)
         return self._commit(draft, settles=False), answer
@@ -60,7 +60,7 @@ class StagedController(ControllerCore):
 
 
 # ---- believing
-# What the client of a scenario believes of the cluster: the newest metadata that any node served it (C63).
+# The client's view of the cluster in a scenario: the newest metadata that any node served it (C63).
 #
 # Invariant: which of two states is older is the rule of the real client, `core.messages.AsOf`; nothing else is decided
 # here. The client follows no hint and sends no request by itself.
@@ -75,11 +75,11 @@ class Belief:
 
     @property
     def leader(self) -> NodeId | None:
-        """Whom the client sends its records to; None while it knows of no leader."""
+        """The node to which the client sends its records; None while it knows no leader."""
         return self._partition.leader if self._partition is not None else None
 
     def take(self, image: MetadataImage) -> bool:
-        """Believe a state that a node holds, unless a newer one was seen; whether it is believed."""
+        """Believe a state that a node holds, unless a newer one was seen. Returns whether it is believed."""
         reign = image.reign
         as_of = AsOf(image.controller_epoch, image.metadata_offset, reign.reign_id if reign is not None else "")
         if as_of.is_before(self._newest):

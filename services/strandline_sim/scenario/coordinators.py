@@ -1,9 +1,9 @@
-"""Coordinators of groups and of transactions as verbs of a scenario drive them.
+"""The coordinators of groups and of transactions that the verbs of a scenario drive.
 
 The coordinator of transactional ids in a scenario: the production machine, asked by processes and by leaders.
 
-Invariant: it decides nothing that no command or tick asked for, and its markers wait until a command lets them arrive.
-A producer that never asked it for an identity is none of its own.
+Invariant: it decides only what a command or tick asked for, and its markers wait until a command lets them arrive.
+It has nothing to do with a producer that never asked it for an identity.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from strandline_sim.scenario.transactions import marker as marker_of
 # ---- group coordinator
 # The coordinator of groups in a scenario: the production machine, asked by members, by tools and by transactions.
 #
-# Invariant: it decides nothing that no command, marker or tick asked for. Partitions are those of the topic that groups
+# Invariant: it decides only what a command, marker or tick asked for. Partitions are those of the topic that groups
 # read, and are named by their numbers.
 
 _REBALANCE_MS = 60_000
@@ -52,10 +52,10 @@ class GroupCommit:
 
     group: str
     offsets: tuple[tuple[int, int], ...]
-    """Partition and offset."""
+    """Offsets by partition."""
     member: str | None = None
     member_epoch: int | None = None
-    """None: the one that this member heard last."""
+    """None for the member epoch that this member was told last."""
     producer: messages.ProducerIdentity | None = None
 
 
@@ -69,11 +69,11 @@ class GroupCoordinator:
             return GroupMachine(Re2Patterns())
 
         self._shard = MachineAtOnce(make, lambda: stage.now_ms, self._tell)
-        # What each member heard last: its epoch and its partitions.
+        # What each member was told last: its epoch and its partitions.
         self._heard: dict[tuple[str, str], tuple[int, tuple[TopicPartition, ...]]] = {}
 
     def heartbeat(self, group: str, member: str, *, session_ms: int | None, label: str) -> None:
-        """A member joins, or says that it lives and has taken up what it heard."""
+        """A member joins, or reports that it lives and has taken over its assignment."""
         known = self._heard.get((group, member))
         request = ConsumerGroupHeartbeat(
             group_id=group,
@@ -97,7 +97,7 @@ class GroupCoordinator:
         self._stage.clients.note(label, f"epoch {answer.member_epoch}, has {has}", None)
 
     def commit(self, said: GroupCommit, label: str) -> None:
-        """Offsets are committed; those of a transaction wait for its coordinator's consent as a batch does."""
+        """Commit offsets; those of a transaction wait for its coordinator's consent, as a batch does."""
         request = self._request(said)
         decision = self._shard.decide(request)
         if decision.verify is None:
@@ -148,7 +148,7 @@ class GroupCoordinator:
         self._stage.clients.note(label, done if refusal is None else refused_text(refusal), refusal)
 
     def mark(self, producer: ProducerStamp, said: Marker) -> Refusal | None:
-        """A transaction that committed offsets is over; why this is refused, None if it is not."""
+        """End a transaction that committed offsets. Returns why this is refused, None if it is not."""
         answer = self._asked(TransactionMarked(producer, said))
         return answer if isinstance(answer, Refusal) else None
 
@@ -164,11 +164,11 @@ class GroupCoordinator:
             raise AssertionError(f"a group wants nothing of others: {effect!r}")
 
     def restart(self) -> None:
-        """Another node coordinates; it has what was written."""
+        """Let another node coordinate, with everything that was written."""
         self._shard.restart()
 
     def offsets(self, group: str) -> dict[int, int]:
-        """What is committed, by partition."""
+        """The committed offsets, by partition."""
         return {tp.partition: value.offset for tp, value in self._shard.machine.group(group).offset_rows()}
 
     def _tell(self, record: Record) -> None:
@@ -183,7 +183,7 @@ class GroupCoordinator:
 
 
 FIRST_ID = 1_000
-"""The first producer id that it gives; the names of other producers are numbered from 1 on."""
+"""The first producer id that the coordinator gives; other producers have ids from 1 on."""
 _PLACE = TopicPartition("00000000-0000-4000-8000-000000000004", 0)
 _NO_LEADER = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, "the partition has no leader that runs")
 _MARKER_TIMEOUT_MS = 30_000
@@ -225,7 +225,7 @@ class TransactionCoordinator:
         return self._shard.machine.ids
 
     def used_before(self, transactional_id: str, epoch: int) -> None:
-        """The log of the coordinator has this id already, at this epoch."""
+        """Enter this id, at this epoch, in the coordinator's log before the run."""
         identity = messages.ProducerIdentity(self._supply.next_id() or FIRST_ID, epoch)
         self._supply.take(identity.producer_id)
         value = TransactionalId(identity=identity, timeout_ms=60_000, update_ms=self._stage.now_ms)
@@ -242,7 +242,7 @@ class TransactionCoordinator:
         self._answered(process, self._asked(request), label, transactional_id)
 
     def verdict(self, transactional_id: str, identity: messages.ProducerIdentity, tp: TopicPartition) -> Refusal | None:
-        """What it says of a partition that a transaction writes to first."""
+        """The coordinator's answer about a partition to which a transaction writes for the first time."""
         answer = self._asked(
             messages.AddPartitions(transactional_id=transactional_id, identity=identity, partitions=(tp,))
         )
@@ -266,7 +266,7 @@ class TransactionCoordinator:
         self._do(self._shard.tick())
 
     def restart(self) -> None:
-        """Another node coordinates; it has what was written, and sends again what the log does not call complete."""
+        """Let another node coordinate, with everything that was written; it resends what is not complete in the log."""
         self._under_way.clear()
         self._shard.restart()
         self._stage.tell(f"coordinator: begins again, epoch {self._shard.epoch}")
@@ -280,7 +280,7 @@ class TransactionCoordinator:
                 self._stage.tell(f"coordinator: {_marker_text(marker)} is under way{_where(marker.tp)}")
 
     def taken_markers(self) -> Iterable[Callable[[], None]]:
-        """What lets each marker that is under way arrive; from here on they are under way no longer."""
+        """Take the markers in transit, each as the function that lets it arrive."""
         taken, self._under_way = self._under_way, []
         for epoch, marker in taken:
             yield partial(self._arrive, epoch, marker)

@@ -1,7 +1,7 @@
-"""What a scenario file looks like: a version, commands, and under each command the output expected of it.
+"""Parses and rewrites scenario files: a version, commands, and under each command its expected output.
 
-Invariant: a file that was parsed and is written again with the same output is the same file, byte for byte, so
-`--rewrite` changes nothing but what the run itself changed.
+Invariant: a file that is parsed and written again with the same output stays the same, byte for byte, so
+`--rewrite` changes only the output that the run changed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 FIRST_LINE = "strandline-scenario 1"
-"""Name and version of the language. A later version that old files do not mean the same in gets another number."""
+"""Name and version of the language. A version in which old files would have another meaning gets another number."""
 
 INDENT = "  "
-"""What stands in front of expected output. A line at the margin is a command, a comment, or empty."""
+"""The indentation of expected output. A line at the margin is a command, a comment, or empty."""
 
 
 class Word(NamedTuple):
-    """A word of a command and where it stands, counted from 0."""
+    """A word of a command and its column, counted from 0."""
 
     text: str
     column: int
@@ -46,7 +46,7 @@ class Script:
 
 
 class Misuse(Exception):
-    """A command cannot be carried out as written. ``column`` is where its line goes wrong, counted from 0."""
+    """A command cannot be carried out as written. ``column`` is the place of the error in its line, counted from 0."""
 
     def __init__(self, column: int, expected: str, actual: str) -> None:
         super().__init__(f"expected {expected}, found {actual}")
@@ -70,14 +70,14 @@ class ScenarioFailed(Exception):
 
 
 class NotReadable(ScenarioFailed):
-    """The file is no scenario of this language, so nothing of it was played."""
+    """The file is not a scenario of this language, so nothing was played."""
 
 
 def parse(text: str, name: str) -> Script:
     """Read a file.
 
     Raises:
-        NotReadable: it is no scenario, or output stands under no command.
+        NotReadable: it is not a scenario, or has output that belongs to no command.
     """
     lines = text.splitlines()
     first = lines[0] if lines else ""
@@ -98,7 +98,7 @@ def parse(text: str, name: str) -> Script:
 
 
 def split(line: str) -> tuple[Word, ...]:
-    """The words of a command; a comment begins with ``#`` at the margin or behind a blank."""
+    """The words of a command; a comment begins with ``#`` at the margin or after a blank."""
     words: list[Word] = []
     for found in re.finditer(r"\S+", line):
         if found[0].startswith("#"):
@@ -112,7 +112,7 @@ def _margin(line: str) -> int:
 
 
 def rewritten(script: Script, outputs: Mapping[int, Sequence[str]]) -> str:
-    """The file with other output: ``outputs`` holds, by line of the command, what it printed."""
+    """The file with other output: ``outputs`` has what each command printed, by the command's line."""
     kept = list(script.lines)
     for command in reversed(script.commands):
         printed = [f"{INDENT}{line}" for line in outputs.get(command.line, command.expected)]
@@ -121,9 +121,9 @@ def rewritten(script: Script, outputs: Mapping[int, Sequence[str]]) -> str:
 
 
 # ---- shipped
-# The scenario files of the distribution, and how a command finds one by its name.
+# The scenario files of the distribution, and the search for one by its name.
 #
-# Invariant: a file of the user's own is taken before one of the distribution with the same name.
+# Invariant: a user's own file takes precedence over a file of the distribution with the same name.
 
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
 """Every trace of docs/PROTOCOL.md as a file; `docs/SCENARIOS.md` lists them."""
@@ -136,7 +136,7 @@ def shipped() -> list[Path]:
 
 
 def find(given: Path) -> Path:
-    """The file that ``given`` means: itself, or the one of the distribution that is called so."""
+    """The file that ``given`` means: itself, or the file of the distribution with this name."""
     if given.exists() or given.name != str(given):
         return given
     named = FOLDER / f"{given.name.removesuffix(_ENDING)}{_ENDING}"

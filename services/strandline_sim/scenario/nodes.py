@@ -1,6 +1,6 @@
-"""What a data node of a scenario is: a name, a disk, and, while its process lives, a production core.
+"""The data nodes of a scenario: a name, a disk, and, while the process lives, a production core.
 
-Invariant: what a process knew dies with it; the next one begins with what the disk holds.
+Invariant: the knowledge of a process is lost with it; the next one begins with what the disk holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TP = TopicPartition("00000000-0000-4000-8000-000000000001", 0)
 
 
 ActorLooks = Callable[["Actor"], Looks]
-"""Makes what looks at a node's logs while they change."""
+"""Makes the object that watches the changes of a node's logs."""
 
 
 class Actor:
@@ -39,14 +39,14 @@ class Actor:
         self.roles = frozenset({Role.FOLLOWER}) if observer else frozenset({Role.LEADER, Role.FOLLOWER})
         self.logs = MemoryLogs(Disk(node_id), _content, looks(self), saves_durably=True)
         self.files = LogPerformers(self.logs, clock)
-        # What `copy-disk` kept, for `restore-disk`.
+        # The copy that `copy-disk` made, for `restore-disk`.
         self.backup: Disk | None = None
         self.core: NodeCore | None = None
         self.life = 0
         self.next_beat_ms = 0
         self.wants_fence = False
         self.holds_commits = False
-        # The commit under way.
+        # The commit in progress.
         self.commit: IssuedFlush | None = None
         # Whether metadata was lost, so that the watch must be opened again.
 
@@ -57,7 +57,7 @@ class Actor:
 
     @property
     def disk(self) -> Disk:
-        """What this machine keeps."""
+        """The disk of this machine."""
         return self.logs.disk
 
     @disk.setter
@@ -66,22 +66,22 @@ class Actor:
 
     @property
     def log(self) -> LogFile:
-        """The log as it lies on the disk, made empty if there is none yet."""
+        """The log on the disk; a new empty one if there is none yet."""
         return self.disk.logs.setdefault(TP, LogFile())
 
     @property
     def directory_id(self) -> str:
-        """Names the very disk."""
+        """Identifies the disk."""
         return self.disk.directory_id
 
     @property
     def incarnation_id(self) -> str:
-        """Names the very process."""
+        """Identifies the process."""
         return f"{self.name}-{self.life}"
 
 
 def _content(value: object) -> int:
-    """What represents a value's bytes in the hash of a log."""
+    """The representation of a value's bytes in the hash of a log."""
     return zlib.crc32(str(value).encode())
 
 
@@ -109,10 +109,10 @@ class Names:
 # ---- machine_at once
 # A machine of coordinators without a shard: what it decides is committed at once.
 #
-# Invariant: a coordinator that starts again knows what was decided, and nothing else.
+# Invariant: a coordinator that restarts knows only what was decided.
 
 GROUPS_TP = TopicPartition("00000000-0000-4000-8000-000000000002", 0)
-"""Where the offsets of all groups are."""
+"""The partition with the offsets of all groups."""
 SOURCE_ID = "00000000-0000-4000-8000-000000000003"
 """The topic that groups read."""
 SOURCE = "source"
@@ -171,7 +171,7 @@ class MachineAtOnce(Generic[M]):
         return machine
 
     def restart(self) -> None:
-        """Another coordinator begins, with what the log holds."""
+        """Begin another coordinator, with what the log holds."""
         self.machine = self._started()
 
     def _context(self, *, is_verified: bool) -> Context:
@@ -179,17 +179,17 @@ class MachineAtOnce(Generic[M]):
         return Context(now_ms, now_ms, self.epoch, _TOPICS, is_verified)
 
     def decide(self, request: object, *, is_verified: bool = False) -> Decision:
-        """What a request leads to; nothing is done yet."""
+        """Decide what a request leads to, without doing it yet."""
         return self.machine.decide(request, self._context(is_verified=is_verified))
 
     def write(self, record: Record) -> None:
-        """Take a record into the log and the machine."""
+        """Add a record to the log and the machine."""
         self._log.append(record)
         self.machine.apply(record)
         self._shown(record)
 
     def take(self, decision: Decision) -> Iterator[Effect]:
-        """Do what a decision says; what it wants of others."""
+        """Carry out a decision; returns what it asks of others."""
         assert decision.work is None, "a scenario has too few members for work beside the event loop"
         for record in (record for batch in decision.batches for record in batch):
             self.write(record)
@@ -202,11 +202,11 @@ class MachineAtOnce(Generic[M]):
             yield from self.machine.committed(decision.committed, self._context(is_verified=False))
 
     def tick(self) -> Iterator[Effect]:
-        """Do what has become due."""
+        """Do everything that has become due."""
         for decision in self.machine.tick(self._context(is_verified=False)):
             yield from self.take(decision)
 
     def heard(self, answer: object) -> Iterator[Effect]:
-        """An answer arrived that the machine waits for."""
+        """Take an answer for which the machine waits."""
         for decision in self.machine.heard(answer, self._context(is_verified=False)):
             yield from self.take(decision)

@@ -1,7 +1,7 @@
-"""How the effects of a data node's core come true in a scenario: messages wait on the wire, commits on the disk.
+"""Performs the effects of a data node's core in a scenario: messages wait on the wire, commits on the disk.
 
-Invariant: effects are performed in the order in which they were asked for; an answer with records reads the disk as
-it is at that moment, as the production performers do.
+Invariant: effects are performed in the order in which they were requested; an answer with records reads the disk at
+that moment, as the production performers do.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from strandline_sim.world.memory_logs import NoLooks, as_fetched
 
 
 class Played(Board):
-    """What the effects of nodes reach: clients, controller and coordinators."""
+    """The targets of nodes' effects: clients, controller and coordinators."""
 
     clients: Clients
     control: Control
 
     def consent(self, producer_id: int, producer_epoch: int, tp: TopicPartition) -> Refusal | None:
-        """What the coordinator of a producer says of a partition that it writes to first in its transaction."""
+        """The coordinator's answer about a partition to which a producer's transaction writes for the first time."""
         raise NotImplementedError
 
     def end_process(self, actor: Actor, *, keep_sent: bool = False) -> None:
-        """The process is gone."""
+        """End the process."""
         raise NotImplementedError
 
 
 def perform(stage: Played, actor: Actor, effect: want.Effect) -> list[events.Event]:
-    """Make an effect come true. Returns the events that answer it at once."""
+    """Perform an effect. Returns the events that answer it at once."""
     on_logs = actor.files.table.get(type(effect))
     if on_logs is None:
         return _PERFORM[type(effect)](stage, actor, effect)
@@ -52,7 +52,7 @@ def _nothing(stage: Played, actor: Actor, effect: want.Effect) -> list[events.Ev
 
 
 class TruthLooks(NoLooks):
-    """Looks whether a committed record is cut, before it is."""
+    """Checks before each cut whether it removes a committed record."""
 
     def __init__(self, stage: Played, actor: Actor) -> None:
         self._stage = stage
@@ -107,7 +107,7 @@ _Failure = events.FetchFailed | events.EpochEndsFailed | events.OffsetsFailed | 
 
 
 def _ask(stage: Played, actor: Actor, effect: _Question, failed: type[_Failure]) -> int:
-    """Note who asked whom. Returns the number under which it is served."""
+    """Note which node asked which. Returns the number under which the request is served."""
     request_id, life = stage.request_id(), actor.life
 
     def fail(reason: str) -> None:
@@ -149,7 +149,7 @@ def _answer_fetch(stage: Played, actor: Actor, effect: want.AnswerFetch) -> list
 
 
 def _given(received: messages.FetchedPartition, result: messages.FetchResult) -> messages.FetchedPartition:
-    """What a client keeps of an answer: of a log with transactions neither markers nor what was aborted (X14)."""
+    """The part of an answer that a client keeps: neither markers nor aborted records (X14)."""
     payloads: Any = received.payload
     kept = [
         (header, payload)
@@ -177,7 +177,7 @@ def _send_add(stage: Played, actor: Actor, effect: want.SendAddPartitions) -> li
         return [events.AddPartitionsAnswered(stage.now_ms, effect.correlation_id, refusal)]
 
     def arrive() -> None:
-        # A process that began meanwhile asked nothing.
+        # A process that began meanwhile has not asked.
         if actor.is_running and actor.core is core:
             stage.step(actor, events.AddPartitionsAnswered(stage.now_ms, effect.correlation_id, refusal))
 

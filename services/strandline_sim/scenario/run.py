@@ -1,4 +1,4 @@
-"""Whether a scenario came true: every command carried out, its output compared line by line.
+"""Runs a scenario: carries out every command and compares its output line by line.
 
 Invariant: a run depends on the file alone; the same file prints the same lines anywhere, at any time.
 """
@@ -23,16 +23,16 @@ from strandline_sim.scenario.stage import Stage
 from strandline_sim.scenario.verbs import clients, controllers, coordinators, expect, moves, nodes, scene, wire
 
 # ---- exporting
-# Where the state events of a scenario go: through the exporter of the services, with the scenario's clock.
+# Exports the state events of a scenario with the exporter of the services and the scenario's clock.
 #
-# A directory gets what nodes would write: for people ``PLACE/events.jsonl``, as in a data directory, and for analysis
+# The directory gets what nodes would write: for people ``PLACE/events.jsonl``, as in a data directory, and for analysis
 # the files of `export/layout.py` under ``scenario/v1``, as in an export directory.
 #
 # Invariant: one incarnation of a place is one emitter, numbered from 1; the same run writes the same files.
 
 
 class Exports:
-    """The sinks of a run, made when their first event comes."""
+    """The sinks of a run, each made at its first event."""
 
     def __init__(self, directory: Path, closing: ExitStack) -> None:
         self._directory = directory
@@ -41,7 +41,7 @@ class Exports:
         self._kind = ExportFormat.PARQUET if find_spec("pyarrow") else ExportFormat.JSONL
 
     def sink(self, stage: Stage, place: str, node_id: int | None) -> EventSink:
-        """The sink of a place's process as it is now."""
+        """The sink of a place's current process."""
         incarnation = _incarnation(stage, place)
         if (place, incarnation) not in self._sinks:
             folder = self._directory / place
@@ -60,7 +60,7 @@ class Exports:
 
 
 def _incarnation(stage: Stage, place: str) -> int:
-    """The controller's reign, or which process of a node this is."""
+    """The number of the controller's reign, or of a node's process."""
     if place == CONTROLLER:
         return stage.control.reign
     return stage.actors[place].life
@@ -76,7 +76,7 @@ VERBS: dict[str, Verb] = {
 
 @dataclass(slots=True)
 class Transcript:
-    """What a run printed, by the line of each command."""
+    """The output of a run, by the line of each command."""
 
     script: Script
     outputs: dict[int, list[str]] = field(default_factory=dict)
@@ -89,10 +89,10 @@ class Transcript:
 def run_text(
     text: str, name: str, *, compare: bool = True, observers: Observers | None = None, stage: Stage | None = None
 ) -> Transcript:
-    """Run a scenario. ``compare`` False takes the output as it comes; claims must hold all the same.
+    """Run a scenario. With ``compare`` False any output is accepted; claims must still hold.
 
     Raises:
-        NotReadable: it is no scenario, or has a verb that there is not; nothing was played.
+        NotReadable: it is not a scenario, or has an unknown verb; nothing was played.
         ScenarioFailed: with file, line, what was expected and what is.
     """
     script = read(text, name)
@@ -106,7 +106,7 @@ def run_text(
 
 
 def read(text: str, name: str) -> Script:
-    """Read a whole file before anything of it is played: its form, and whether there is each of its verbs.
+    """Read a whole file before any of it is played: check its form, and that each verb exists.
 
     Raises:
         NotReadable: it is no scenario of this language.
@@ -121,10 +121,10 @@ def read(text: str, name: str) -> Script:
 
 
 def carry_out(stage: Stage, script: Script, command: Command) -> list[str]:
-    """Do what one command says. Returns what it printed.
+    """Carry out one command. Returns what it printed.
 
     Raises:
-        ScenarioFailed: it cannot be done, or claims what does not hold.
+        ScenarioFailed: it cannot be done, or its claim does not hold.
     """
     stage.lines, stage.tells_messages = [], True
     try:
@@ -142,7 +142,7 @@ def carry_out(stage: Stage, script: Script, command: Command) -> list[str]:
 
 
 def _nearest(text: str) -> str:
-    """The verbs that begin alike, or all."""
+    """The verbs with the same beginning, or all."""
     alike = [name for name in VERBS if name.startswith(text[:1])]
     return ", ".join(alike or VERBS)
 
@@ -168,7 +168,7 @@ def _first_difference(one: str, other: str) -> int:
 def run_file(
     path: Path, *, rewrite: bool = False, export: Path | None = None, trace: Callable[[str], None] | None = None
 ) -> Transcript:
-    """Run a file; ``rewrite`` puts what it printed into it, ``export`` writes its state events, as nodes do.
+    """Run a file; ``rewrite`` puts the output into it, ``export`` writes its state events, as nodes do.
 
     Raises:
         ScenarioFailed: the scenario did not come true.
@@ -186,7 +186,7 @@ def run_file(
 
 
 def _sinks(export: Path | None, watched: list[Stage], closing: ExitStack) -> Callable[[str, int | None], Sink | None]:
-    """Where the events of a place go: to the exporter, or nowhere."""
+    """The sinks of events by place: the exporter, or none."""
     if export is None:
         return lambda place, node_id: None
     exports = Exports(export, closing)

@@ -1,7 +1,7 @@
-"""How the world of a scenario moves: one event at a time, into production cores, on a clock that stands still.
+"""Moves the world of a scenario: one event at a time, into production cores, on a clock that only `tick` moves.
 
-Invariant: nothing happens that no command asked for. Messages wait on the wire, commits (when held) on the disk, and
-time passes only by `tick`; so a file replays to the same lines for ever.
+Invariant: only what a command asked for happens. Messages wait on the wire, commits (when held) on the disk, and
+time passes only by `tick`; so a file always replays to the same lines.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from strandline_sim.scenario.performing import Played, TruthLooks, perform
 from strandline_sim.scenario.telling import Sight, change_text, emitted_text, sight_of
 
 TICK_MS = 100
-"""How finely `tick` moves the clock."""
+"""The steps in which `tick` moves the clock."""
 STEPS_WITHOUT_END = 20_000
-"""A `stabilize` that needs more messages than this has met a loop, which is a finding."""
+"""A `stabilize` that needs more messages than this is in a loop, which is a finding."""
 
 
 class Stage(Played):
@@ -44,7 +44,7 @@ class Stage(Played):
         self._sights: dict[str, Sight] = {}
 
     def step(self, actor: Actor, event: events.Event) -> None:
-        """One event for one node, and all that follows from it at once."""
+        """Step one node with an event, and with all that follows from it at once."""
         queue = deque([event])
         while queue and actor.core is not None:
             event = queue.popleft()
@@ -71,7 +71,7 @@ class Stage(Played):
         return follow
 
     def _observe(self, actor: Actor, asked: list[Effect]) -> None:
-        """Tell what a node decided, and what changed in it."""
+        """Print what a node decided, and what changed in it."""
         for effect in asked:
             if isinstance(effect, Emit) and (text := emitted_text(effect)):
                 self.tell(f"{actor.name}: {text}")
@@ -81,11 +81,11 @@ class Stage(Played):
             self.tell(f"{actor.name}: {text}")
 
     def check(self) -> None:
-        """Look whether anything happened that must never happen."""
+        """Check the safety properties."""
         self.truth.check(self.actors.values(), self.control.decided(), self.lines)
 
     def consent(self, producer_id: int, producer_epoch: int, tp: TopicPartition) -> Refusal | None:
-        """What the coordinator of a producer says of a partition that it writes to first in its transaction."""
+        """The coordinator's answer about a partition to which a producer's transaction writes for the first time."""
         producers = self.clients.producers
         if not producers.is_identified(producer_id):
             return producers.verdict(producer_id)
@@ -93,7 +93,7 @@ class Stage(Played):
         return self.transactions.verdict(producers.transactional_id_of(producer_id), identity, tp)
 
     def tick(self, ms: int, *, settle: bool = False) -> None:
-        """Let time pass; with ``settle`` everything that can arrive does so after every tick."""
+        """Let time pass; with ``settle`` everything that can arrive does so after each tick."""
         end_ms = self.now_ms + ms
         while self.now_ms < end_ms:
             self.now_ms = min(end_ms, self.now_ms + TICK_MS)
@@ -106,7 +106,7 @@ class Stage(Played):
                 self.settle()
 
     def add(self, name: str, timings: NodeTimings, *, observer: bool) -> Actor:
-        """A new node, without a process yet."""
+        """Add a node, without a process yet."""
         actor = Actor(
             name,
             self.names.add(name),
@@ -119,7 +119,7 @@ class Stage(Played):
         return actor
 
     def start(self, actor: Actor, *, unclean: bool | None = None) -> bool:
-        """Begin a process: recover, register, watch. ``unclean`` overrides what the disk says of itself (M58)."""
+        """Begin a process: recover, register, watch. ``unclean`` overrides the disk's own record (M58)."""
         disk = actor.disk
         disk.recover(trusts_only_clean_stops=self.rules.durability is Durability.PAGE_CACHE)
         if unclean is not None:
@@ -138,7 +138,7 @@ class Stage(Played):
         return True
 
     def end_process(self, actor: Actor, *, keep_sent: bool = False) -> None:
-        """The process is gone; what was under way to it is lost, and by default what it sent, too."""
+        """End the process; messages to it are lost, and by default those that it sent, too."""
         if actor.core is None:
             return
         actor.core = None
@@ -153,8 +153,8 @@ class Stage(Played):
         actor.log.flushing, actor.commit = None, None
 
     def _forget_requests(self, actor: Actor) -> None:
-        """Callers that wait for a dead process get a failure; a process that serves one learns that the caller went
-        away."""
+        """Callers that wait for a dead process get a failure; a process that serves a dead caller learns that it
+        is gone."""
         for request_id, asked in list(self.asked.items()):
             if asked.leader == actor.name:
                 del self.asked[request_id]
@@ -166,7 +166,7 @@ class Stage(Played):
                     self.step(leader, events.CallGone(self.now_ms, request_id))
 
     def complete_commit(self, actor: Actor) -> None:
-        """The commit under way on a disk is complete."""
+        """Complete the commit in progress on a disk."""
         commit = actor.commit
         assert commit is not None, "the caller must hold a commit in flight"
         actor.commit = None
@@ -174,7 +174,7 @@ class Stage(Played):
         self.step(actor, events.LogFlushed(self.now_ms, TP, commit.leo_at_issue))
 
     def deliver(self, envelope: Envelope) -> None:
-        """Let a message arrive, or be lost if its link is cut or no process is there."""
+        """Let a message arrive, or be lost if its link is cut or its target has no process."""
         if envelope.link in self.wire.cut or not self.is_there(envelope.link.target):
             self.lose(envelope)
             return
@@ -184,7 +184,7 @@ class Stage(Played):
         envelope.arrive()
 
     def lose(self, envelope: Envelope, *, silently: bool = False) -> None:
-        """Lose a message; its asker hears of it, unless ``silently``."""
+        """Lose a message; its sender is informed, unless ``silently``."""
         self.wire.take(envelope)
         if self.tells_messages:
             self.tell(f"{envelope.link} lost: {envelope.text}")
@@ -196,7 +196,7 @@ class Stage(Played):
         return self.control.core is not None if place == CONTROLLER else self.actors[place].is_running
 
     def settle(self) -> None:
-        """Deliver and commit until nothing is under way that may move."""
+        """Deliver and commit until nothing in transit can move."""
         for _ in range(STEPS_WITHOUT_END):
             committing = next((a for a in self.running() if a.commit is not None and not a.holds_commits), None)
             envelope = self.wire.next_free()

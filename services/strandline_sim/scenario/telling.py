@@ -1,7 +1,7 @@
-"""The words in which a run is printed: what lies on the wire, what changed in a node, what a caller was answered.
+"""Words the output of a run: messages on the wire, changes of a node, answers to callers.
 
 Invariant: stable output. A line depends on the protocol's state alone; a change of wording is a change of the
-language, which people's files are written in.
+language, in which people write files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def number(value: int | None) -> str:
 
 
 def fetch_text(part: messages.FetchPartition) -> str:
-    """What a fetch says of itself."""
+    """The text of a fetch."""
     words = [f"fetch offset={part.fetch_offset}"]
     if part.current_leader_epoch is not None:
         words.append(f"epoch={part.current_leader_epoch}")
@@ -34,7 +34,7 @@ def fetch_text(part: messages.FetchPartition) -> str:
 
 
 def fetched_text(answer: messages.FetchedPartition) -> str:
-    """What a fetch was answered."""
+    """The text of the answer to a fetch."""
     if answer.error is not None:
         return f"fetched {answer.error.code.name}"
     if answer.diverging is not None:
@@ -45,14 +45,14 @@ def fetched_text(answer: messages.FetchedPartition) -> str:
 
 
 def epoch_question_text(question: messages.EpochEndQuestion) -> str:
-    """The question where an epoch ended."""
+    """The text of a question for the end of an epoch."""
     current = question.current_leader_epoch
     asker = "" if current is None else f" epoch={current}"
     return f"end-of-epoch {number(question.leader_epoch)}?{asker}"
 
 
 def epoch_answer_text(answer: messages.EpochEndAnswer) -> str:
-    """The answer where an epoch ended."""
+    """The text of an answer with the end of an epoch."""
     if answer.refusal is not None:
         return f"end-of-epoch {answer.refusal.code.name}"
     if answer.end is None:
@@ -61,7 +61,7 @@ def epoch_answer_text(answer: messages.EpochEndAnswer) -> str:
 
 
 def alter_text(request: messages.AlterPartitionRequest, names: Names) -> str:
-    """What a leader proposes to the controller."""
+    """The text of a leader's proposal to the controller."""
     (proposal,) = request.partitions
     members = names.shown(member.node_id for member in proposal.new_isr)
     return (
@@ -71,7 +71,7 @@ def alter_text(request: messages.AlterPartitionRequest, names: Names) -> str:
 
 
 def altered_text(answer: messages.AlterPartitionAnswer, names: Names) -> str:
-    """What the controller said to that."""
+    """The text of the controller's answer to a proposal."""
     refusal = answer.refusal or (answer.partitions[0].refusal if answer.partitions else None)
     if refusal is not None:
         return f"altered {refusal.code.name}"
@@ -80,7 +80,7 @@ def altered_text(answer: messages.AlterPartitionAnswer, names: Names) -> str:
 
 
 def metadata_text(image: messages.MetadataImage, names: Names) -> str:
-    """What metadata says of the partition, and of the nodes it names."""
+    """The text of metadata about the partition and the nodes it names."""
     words = ["metadata"]
     partition = partition_in(image)
     if partition is not None:
@@ -116,7 +116,7 @@ def partition_text(partition: messages.PartitionImage, names: Names) -> str:
 
 
 def report_text(info: messages.ReplicaLogInfo) -> str:
-    """What a node reports to the controller of its log."""
+    """The text of a node's report to the controller about its log."""
     words = [f"reports leo {info.leo}, epoch {info.leader_epoch}, reconciled {number(info.reconciled_epoch)}"]
     if info.refused_cut_to is not None:
         words.append(f"refuses to cut to {info.refused_cut_to} below hw {info.high_watermark}")
@@ -124,7 +124,7 @@ def report_text(info: messages.ReplicaLogInfo) -> str:
 
 
 def partition_in(image: messages.MetadataImage) -> messages.PartitionImage | None:
-    """The scenario's partition in an image, if it is there."""
+    """The scenario's partition in an image, if it has one."""
     return next((p for topic in image.topics for p in topic.partitions if p.tp == TP), None)
 
 
@@ -149,7 +149,7 @@ def refused_text(refusal: Refusal) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What can be seen of one node's replica. ``role`` is empty while it has none."""
+    """The visible state of one node's replica. ``role`` is empty while it has none."""
 
     role: str = ""
     epoch: int | None = None
@@ -164,7 +164,7 @@ class Sight:
 
 
 def sight_of(core: NodeCore | None) -> Sight:
-    """Look at a node."""
+    """The current sight of a node."""
     if core is None:
         return Sight()
     leader, follower = core.state.leaders.get(TP), core.state.followers.get(TP)
@@ -190,7 +190,7 @@ def sight_of(core: NodeCore | None) -> Sight:
 
 
 def change_text(before: Sight, after: Sight, names: Names) -> str:
-    """What happened to a node, in one line; empty if nothing can be seen."""
+    """The visible changes of a node, in one line; empty if there are none."""
     if (before.role, before.epoch, before.leader) != (after.role, after.epoch, after.leader):
         return _new_role(after, names)
     moved = [

@@ -1,7 +1,7 @@
-"""Which transactions the producers of a scenario have begun: epochs, sequences, and what is consented to.
+"""The transactions that the producers of a scenario have begun: epochs, sequences, and consents.
 
-A producer that asked the scenario's coordinator for its identity is that one's, which decides about its transactions.
-To any other producer consent is given while it has begun one, and not else.
+The scenario's coordinator decides about the transactions of the producers that asked it for an identity.
+Any other producer is given consent exactly while it has begun a transaction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from strandline_sim.world.disk import LogFile
 
 NOT_BEGUN = Refusal(ErrorCode.INVALID_TXN_STATE, "the transaction was not begun", Outcome.NOT_APPENDED)
 _NO_COORDINATOR = "scenario"
-"""The transactional id of every producer that no coordinator knows."""
+"""The transactional id of all producers that no coordinator knows."""
 
 
 @dataclass(slots=True)
@@ -40,12 +40,12 @@ class Producers:
     epochs: dict[str, int] = field(default_factory=dict)
     """The newest epoch of each producer that began a transaction."""
     begun: set[int] = field(default_factory=set)
-    """The ids of those that have a transaction open."""
+    """The ids of the producers that have an open transaction."""
     held_back: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
-    """What lets the coordinator's late consents arrive, by producer id."""
+    """The functions that let the coordinator's late consents arrive, by producer id."""
 
     def id_of(self, name: str) -> int:
-        """The id behind a producer's name."""
+        """The id of the producer with this name."""
         return self._ids.setdefault(name, len(self._ids) + 1)
 
     def identify(self, name: str, producer_id: int, epoch: int, transactional_id: str) -> None:
@@ -62,37 +62,37 @@ class Producers:
         return self._transactional_ids.get(producer_id, _NO_COORDINATOR)
 
     def stamp(self, name: str, sequence: int, epoch: int | None = None) -> ProducerStamp:
-        """What a producer writes into a batch, in its newest epoch unless another is given."""
+        """The producer fields of a batch, in the newest epoch unless another is given."""
         return ProducerStamp(self.id_of(name), self.epochs.get(name, 0) if epoch is None else epoch, sequence)
 
     def attributes(self, name: str) -> int:
-        """The attributes of a producer's batches: once it has begun a transaction, all of them are of transactions."""
+        """The attributes of a producer's batches: once it has begun a transaction, all are transactional."""
         return TRANSACTIONAL_BIT if name in self.epochs else 0
 
     def begin(self, name: str, *, is_late: bool) -> None:
-        """A producer begins a transaction; ``is_late``: consents wait until they are let go."""
+        """A producer begins a transaction; ``is_late``: consents wait for `let_go`."""
         self.epochs.setdefault(name, 0)
         self.begun.add(self.id_of(name))
         if is_late:
             self.held_back.setdefault(self.id_of(name), [])
 
     def let_go(self, name: str) -> list[Callable[[], None]]:
-        """What lets the consents arrive that were held back, in the order in which they were given."""
+        """Take the functions that let the held consents arrive, in order."""
         return self.held_back.pop(self.id_of(name), [])
 
     def end(self, name: str, epoch: int) -> None:
-        """Its coordinator has decided; the next transaction is of this epoch, and begins at sequence 0."""
+        """The coordinator has decided; the next transaction has this epoch, and begins at sequence 0."""
         self.begun.discard(self.id_of(name))
         if epoch > self.epochs.get(name, -1):
             self.epochs[name], self.next_sequence[name] = epoch, 0
 
     def verdict(self, producer_id: int) -> Refusal | None:
-        """What is said of a partition that a producer without a coordinator writes to first."""
+        """The answer about a partition to which a producer without a coordinator writes for the first time."""
         return None if producer_id in self.begun else NOT_BEGUN
 
 
 # ---- records
-# What a scenario's records are made of, and how logs are written down.
+# The records of a scenario, and the notation of logs.
 #
 # A record is one word. ``m1@0`` is the record m1 written in leader epoch 0. A batch is a tuple of such words.
 
@@ -102,7 +102,7 @@ MARKER_BYTES = 78
 """Size of a marker."""
 
 MOST_RECORDS = 100_000
-"""What one word of a command may represent."""
+"""The most records that one word of a command may represent."""
 
 
 class LogRecord(NamedTuple):
@@ -117,7 +117,7 @@ class LogRecord(NamedTuple):
 
 
 def count_of(word: str) -> int:
-    """How many records `expand` makes of a word."""
+    """The number of records that `expand` makes of a word."""
     found = _RANGE.match(word)
     if found is None or found[1] != found[3] or int(found[4]) < int(found[2]):
         return 1
@@ -151,7 +151,7 @@ def marker(said: Marker, stamp: ProducerStamp) -> BatchHeader:
 
 
 def in_batches(values: list[str], size: int) -> Iterator[tuple[str, ...]]:
-    """Records, so many at a time."""
+    """Records in groups of a given size."""
     for start in range(0, len(values), size):
         yield tuple(values[start : start + size])
 

@@ -1,7 +1,7 @@
-"""Whether anything happened that must never happen: the safety properties, looked at after every step.
+"""Checks the safety properties of a scenario after every step.
 
 Invariant: a break is reported where it happens, once for each property and node, and never forgotten in the run.
-The properties are those of `docs/RELIABILITY.md` (I0 to I17, I25, I27), restated over the logs as they lie on disks.
+The properties are those of `docs/RELIABILITY.md` (I0 to I17, I25, I27), restated over the logs on disks.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ CHECKED = (
     "I25",
     "I27",
 )
-"""Properties that a scenario can ask about."""
+"""The properties that a scenario can ask about."""
 
 
 class _Replica(NamedTuple):
-    """One node's replica while it is looked at."""
+    """One node's replica during a check."""
 
     actor: Actor
     records: dict[int, Content]
@@ -60,14 +60,14 @@ class _Replica(NamedTuple):
 
 
 class Truth:
-    """What was committed and acknowledged so far, and what was broken."""
+    """What was committed and acknowledged so far, and which properties were broken."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
-        # Offset -> what was ever below any leader's HW there.
+        # Offset -> the record there that was ever below any leader's HW.
         self.committed: dict[int, Content] = {}
         self._acked: list[tuple[int, str]] = []
-        # Below it a deletion was answered as complete.
+        # The offset below which a deletion was answered as complete.
         self._deleted_below = 0
         self._reigns: dict[int, tuple[str, int]] = {}
         # Property -> the first sentence that says how it was broken.
@@ -89,7 +89,7 @@ class Truth:
         self._last = None
 
     def breaks(self, invariant: str, who: str, how: str, lines: list[str]) -> None:
-        """Note that a property does not hold, and tell it."""
+        """Note that a property does not hold, and print it."""
         if (invariant, who) in self._reported:
             return
         self._reported.add((invariant, who))
@@ -105,7 +105,7 @@ class Truth:
                 return
 
     def check(self, actors: Iterable[Actor], partition: PartitionImage | None, lines: list[str]) -> None:
-        """Look at everybody, if anything changed since the last look."""
+        """Check all replicas, if anything changed since the last check."""
         everybody = list(actors)
         signature = (partition, tuple(_signature(actor) for actor in everybody))
         if signature == self._last or partition is None:
@@ -119,7 +119,7 @@ class Truth:
                 self.breaks(invariant, who, how, lines)
 
     def _commit(self, leader: _Replica, lines: list[str]) -> None:
-        """I10: what is committed at an offset stays."""
+        """I10: a committed record stays at its offset."""
         for offset in range(leader.log_start, leader.hw):
             found = leader.records.get(offset)
             known = self.committed.setdefault(offset, found) if found else None
@@ -145,7 +145,7 @@ class Truth:
 
     def _weak_isr(self, replicas: list[_Replica], partition: PartitionImage) -> Iterator[tuple[str, str]]:
         for r in replicas:
-            # Of a member that the leader has not counted yet nothing is claimed (M64).
+            # Nothing is claimed about a member that the leader has not counted yet (M64).
             members = set(r.leader.isr.committed) - r.leader.isr.unproven if r.leader else set()
             yield from self._behind(r, [f for f in replicas if f.actor.node_id in members], f"the ISR of {r.name}")
 
@@ -163,7 +163,7 @@ class Truth:
                 yield f.name, f"{f.name}, in {where}, has {has} at offset {at}, below the hw of {leader.name}"
 
     def _complete(self, replicas: list[_Replica], partition: PartitionImage) -> Iterator[tuple[str, str]]:
-        # A member that is not proven leads only if it reports the most complete of enough logs: I8 looks at that.
+        # An unproven member leads only if it reports the most complete of enough logs: I8 checks that.
         electable = {*partition.isr, *partition.elr} - set(partition.unproven)
         for r in replicas:
             if r.actor.node_id not in electable or not r.actor.is_running:
