@@ -1,4 +1,4 @@
-"""`strandline scenario ...`: stories of replication, played by the production cores and compared line by line.
+"""`strandline scenario ...`: replication incidents, played by the production cores and compared line by line.
 
 Invariant: exit code 0 means that every file came true; 1 that one did not, and the line says where, what was
 expected and what is; 2 that a file cannot be read, as text or as a scenario, or written.
@@ -61,7 +61,7 @@ def run(
 
 
 def _folders(export: Path, files: list[Path]) -> list[Path]:
-    """A folder for each file, below ``export`` whatever the files are called; equal names are numbered."""
+    """A folder for each file, below ``export`` whatever the names of the files are; equal names are numbered."""
     if len(files) == 1:
         return [export]
     folders: list[Path] = []

@@ -1,4 +1,4 @@
-"""How a search of every order of steps in a small world is shown, and its exit code.
+"""Shows a search of every order of steps in a small world, and sets its exit code.
 
 Invariant: exit code 1 means that a rule does not hold, and then the steps to the world that breaks it are printed.
 """
@@ -33,7 +33,7 @@ def progress_of(title: str) -> Progress:
 
 
 def show(bounds: object, search: Callable[[Progress], Result[Any, Any]], shown: Callable[[Any], str] = str) -> None:
-    """Run ``search``, report on stderr how far it is, and print what it found, each step as ``shown``.
+    """Run ``search``, report its progress on stderr, and print its findings, each step as ``shown``.
 
     Raises:
         typer.Exit: with code 1, a rule does not hold.
@@ -231,7 +231,7 @@ def _chosen(names: list[str] | None, everything: bool, records: int | None, epoc
 
 
 def _searched(model: Model) -> tuple[Result[Any, Any], float]:
-    """What a search found, and how many seconds it took."""
+    """The result of a search, and its duration in seconds."""
     from strandline_sim.searches.exhaust.space import search
     from strandline_sim.searches.exhaust.variants import VARIANTS
 

@@ -63,7 +63,7 @@ def run(
 
 
 def _run(span: range, jobs: int, profile: str, budget_s: float | None) -> tuple[Campaign, float]:
-    """Every seed that there is time for, with a progress bar that shows the rate; and how long it took."""
+    """Run all seeds for which there is time, with a progress bar that shows the rate; also returns the duration."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from strandline.cli.output import console
@@ -79,7 +79,7 @@ def _run(span: range, jobs: int, profile: str, budget_s: float | None) -> tuple[
         for outcome in outcomes(seeds, profile, jobs):
             campaign.take(outcome)
             if outcome.violation is not None:
-                # At once: a long campaign that found something need not be waited for.
+                # At once, so that nobody has to wait for the end of a long campaign that found something.
                 progress.console.print(f"seed {outcome.seed}: {outcome.violation.name}", highlight=False)
             rate = campaign.events / max(0.001, time.monotonic() - began_s)
             progress.update(task, advance=1, rate=f"{rate:,.0f} events/s, {len(campaign.broken)} broken")

@@ -1,7 +1,7 @@
-"""Exhaustive search of rebalances: two members, three partitions, every order of what reaches whom (G17 to G19).
+"""Exhaustive search of rebalances: two members, three partitions, every order of arrivals (G17 to G19).
 
-The production core decides each heartbeat; heartbeats and answers are lost, repeated and late, members start again,
-and are removed after their rebalance time-out.
+The production core decides each heartbeat; heartbeats and answers may be lost, repeated or late; members restart, and
+are removed after their rebalance time-out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from strandline_sim.searches import breadth_first
 from strandline_sim.searches.breadth_first import Interned
 
 # ---- world
-# A group of two members as values: its rows at the coordinator, and what each client holds and has sent.
+# A group of two members as values: its rows at the coordinator, and what each client reads and has sent.
 #
 # Invariant: a world is hashable and complete; two worlds that are equal have the same future.
 
@@ -39,7 +39,7 @@ KEYS: tuple[Key, ...] = (
     records.TargetEpochKey(GROUP),
     *(kind(GROUP, member) for member in MEMBERS for kind in (records.MemberKey, records.TargetKey, records.CurrentKey)),
 )
-"""Every key that this group can have a row of."""
+"""All keys for which this group can have a row."""
 
 Rows = tuple[object | None, ...]
 """The value of each key, in the order of `KEYS`."""
@@ -54,18 +54,18 @@ class Sent(NamedTuple):
 
 
 class MemberClient(NamedTuple):
-    """What one member knows. It reads the partitions in ``reads``, and reports those of ``revoking`` until it is done
-    with them."""
+    """The state of one member. It reads the partitions in ``reads``, and reports those in ``revoking`` until it has
+    given them up."""
 
     epoch: int
     reads: Set
     revoking: Set = frozenset()
     out: Sent | None = None
-    """The heartbeat whose answer it waits for."""
+    """The heartbeat that awaits its answer."""
     is_taken: bool = False
-    """Whether a copy of that was decided, and its answer lost."""
+    """Whether a copy of that heartbeat was decided, and its answer lost."""
     late: Sent | None = None
-    """An earlier one that the network still holds; nothing sent after it was taken."""
+    """An earlier heartbeat that is still in the network; no later one was taken."""
 
 
 class RebalanceWorld(NamedTuple):
@@ -102,7 +102,7 @@ _CONTEXT = Context(0, 0, LeaderEpoch(0), OneTopic())
 
 
 def group_of(rows: Rows) -> Group:
-    """The group that these rows are. Raises an AssertionError that names I28 where they contradict each other."""
+    """The group of these rows. Raises an AssertionError that names I28 if they contradict each other."""
     group = Group(GROUP)
     for key, value in zip(KEYS, rows, strict=True):
         if value is not None:
@@ -122,7 +122,7 @@ def with_batch(rows: Rows, batch: Batch) -> Rows:
 
 @cache
 def decided(rows: Rows, member: str, sent: Sent) -> tuple[Rows, HeartbeatAnswered | Refusal]:
-    """What the coordinator makes of a heartbeat."""
+    """The coordinator's decision on a heartbeat."""
     joins = sent.epoch == 0
     request = ConsumerGroupHeartbeat(
         group_id=GROUP,
@@ -140,12 +140,12 @@ def decided(rows: Rows, member: str, sent: Sent) -> tuple[Rows, HeartbeatAnswere
 
 
 def changes_of(rows: Rows) -> Changes:
-    """Begin a change that no request led to."""
+    """Begin a change that no request caused."""
     return Changes(group_of(rows), 0)
 
 
 def start() -> RebalanceWorld:
-    """The first member has all partitions, the second has none."""
+    """The first world: the first member has all partitions, the second has none."""
     said = records.MemberValue(session_timeout_ms=45_000, rebalance_timeout_ms=1, topic_names=("t",))
     first = records.CurrentValue(
         1, 0, records.MemberState.STABLE, tuple(records.AssignedPartition(tp, 1) for tp in PARTITIONS)
@@ -160,13 +160,13 @@ def start() -> RebalanceWorld:
 
 
 # ---- symmetry
-# Partitions are alike: a world and the one in which they have exchanged their numbers have the same future.
+# Partitions are alike: a world and the one with exchanged partition numbers have the same future.
 
 Exchange = dict[TopicPartition, TopicPartition]
 
 
 def exchanges(moved: int) -> tuple[Exchange, ...]:
-    """All ways to exchange the first ``moved`` partitions; the first way leaves them."""
+    """All permutations of the first ``moved`` partitions; the first one changes nothing."""
     fixed = {tp: tp for tp in PARTITIONS[moved:]}
     return tuple(fixed | dict(zip(PARTITIONS, order, strict=False)) for order in permutations(PARTITIONS[:moved]))
 
@@ -215,9 +215,9 @@ class RebalanceBounds:
     epochs: int = 3
     """The highest group epoch."""
     restarts: int = 1
-    """How often a member starts again."""
+    """The number of restarts of members."""
     partitions: int = 3
-    """How many of the partitions targets move; the others stay with the first member."""
+    """The number of partitions that targets move; the others stay with the first member."""
 
 
 class RebalanceBroken(AssertionError):
@@ -233,7 +233,7 @@ def check(world: RebalanceWorld) -> None:
 
 
 def successors(world: RebalanceWorld, bounds: RebalanceBounds) -> Iterator[Step]:
-    """Every step that can follow, with the world after it."""
+    """Every possible step, with the world after it."""
     yield from _targets(world, bounds)
     for index, member in enumerate(MEMBERS):
         client = world.clients[index]
@@ -275,7 +275,7 @@ def _with(world: RebalanceWorld, index: int, client: MemberClient) -> RebalanceW
 
 
 def _delivered(world: RebalanceWorld, index: int, client: MemberClient) -> Iterator[Step]:
-    """The heartbeat arrives, and its answer does or is lost. A second copy is answered that it is late."""
+    """The heartbeat arrives, and its answer arrives or is lost. A second copy is refused as late."""
     assert client.out is not None
     member, named = MEMBERS[index], _named(client.out)
     if client.is_taken:
@@ -283,7 +283,7 @@ def _delivered(world: RebalanceWorld, index: int, client: MemberClient) -> Itera
         return
     rows, answer = decided(world.rows, member, client.out)
     after = world._replace(rows=rows)
-    # Whatever was sent before is late from here on.
+    # Everything sent before is late from here on.
     lost = client._replace(is_taken=True, late=None)
     yield f"{named} of {member} arrives, its answer is lost", _with(after, index, lost)
     answered = _answered(client._replace(out=None, late=None), answer)

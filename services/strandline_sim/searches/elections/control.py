@@ -1,8 +1,8 @@
-"""What the controller decides in the searched world, with the production code.
+"""The controller's decisions in the searched world, made by the production code.
 
 Invariant: each function is one step of the controller's core on a `ClusterState` made from the searched state, read
-back from its draft; nothing about elections, ISR, ELR, replicas or who is proven is decided here. The order of
-assignment is the search's free choice, so a decision has as many outcomes as the orders make.
+back from its draft; nothing about elections, ISR, ELR, replicas or proven members is decided here. The order of
+assignment is a free choice of the search, so a decision has an outcome for each order.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ROLES = frozenset({Role.LEADER, Role.FOLLOWER})
 _PRESENT, _EARLIER, _NEXT = "present", "earlier", "next"
 _PARTITION_EPOCH = 1
 _NEW_EPOCH = 100
-"""Above the node epochs of all that is there."""
+"""Higher than all existing node epochs."""
 
 Order = tuple[int, ...]
 _ORDERS: tuple[Order, ...] = tuple(permutations(world.NODES))
@@ -65,8 +65,8 @@ Reports = tuple[world.Report | None, ...]
 def returned(
     partition: world.Partition, statuses: Statuses, reports: Reports, node: int, *, is_known: bool, unclean: bool
 ) -> frozenset[world.Partition]:
-    """A new process of a node registers, and sends its first heartbeat. ``is_known``: to its directory is the process
-    that registered last."""
+    """A new process of a node registers, and sends its first heartbeat. ``is_known``: its directory knows
+    the process that registered last."""
     sessions = Sessions(9_000, 2_000)
     for each in world.NODES:
         if statuses[each] is not world.Status.GONE:
@@ -100,7 +100,7 @@ def returned(
 def ended(
     partition: world.Partition, statuses: Statuses, reports: Reports, due: tuple[int, ...]
 ) -> tuple[frozenset[world.Partition], frozenset[int]]:
-    """The sessions of these dead nodes are due: the partition then, and whose sessions ended."""
+    """The sessions of these dead nodes end: the partition then, and the nodes whose sessions ended."""
     silent = {NodeId(n) for n in world.NODES if statuses[n] is world.Status.DEAD}
     asked = _draft(partition, statuses, reports, world.NODES)
     ending = {NodeId(n) for n in due} - held_back(asked, {NodeId(n) for n in due}, silent)
@@ -115,7 +115,7 @@ def ended(
 def suspected(
     partition: world.Partition, statuses: Statuses, reports: Reports, node: int
 ) -> frozenset[world.Partition]:
-    """The session of a node that runs ends, and its next heartbeat begins another."""
+    """The session of a running node ends, and its next heartbeat begins another."""
 
     def decide(draft: Draft) -> None:
         fence(draft, [NodeId(node)], "session_timeout", {})
@@ -177,7 +177,7 @@ def altered(
 def reassigned(
     partition: world.Partition, statuses: Statuses, reports: Reports, target: frozenset[int] | None
 ) -> frozenset[world.Partition]:
-    """A reassignment is submitted, or the one that runs is cancelled; nothing if the controller refuses."""
+    """A reassignment is submitted, or the running one is cancelled; nothing if the controller refuses."""
     found = set()
     for order in _orders(target or partition.move.original, frozenset(world.NODES)):
         draft = _draft(partition, statuses, reports, order)
@@ -203,11 +203,11 @@ def configured(
 
 
 def is_counted(reign: world.LeaderMemory, node: int, leader_leo: int) -> bool:
-    """Whether a follower's present process was counted where it may join the ISR, or be proven in it (M44, M64)."""
+    """Whether a follower's current process was counted where it may join the ISR, or be proven in it (M44, M64)."""
     counted = reign.counted[node]
     if not counted.by_present_process:
         return False
-    # The model has no time: a replica that was counted kept pace.
+    # The model has no time: a counted replica counts as keeping pace.
     progress = FollowerProgress(NodeId(node), 0, Offset(0))
     progress.remote_leo = Offset(counted.leo)
     return may_join(
@@ -221,7 +221,7 @@ def is_counted(reign: world.LeaderMemory, node: int, leader_leo: int) -> bool:
 
 
 def forget() -> None:
-    """Drop what earlier searches learned: the core may have been patched since."""
+    """Drop the caches of earlier searches: the core may have been patched since."""
     for each in (returned, ended, suspected, reported, altered, reassigned, configured):
         each.cache_clear()
 
@@ -254,7 +254,7 @@ def _draft(partition: world.Partition, statuses: Statuses, reports: Reports, ord
 
 
 def _of_one_reign(cluster: ClusterState, reports: ReplicaReports) -> Draft:
-    """A step of the reign that made the partitions: their epochs rise by one (C37)."""
+    """A step of the reign that created the partitions: their epochs rise by one (C37)."""
     skips = EpochSkips()
     partitions = list(cluster.partitions())
     skips.follow(partitions, {partition.tp: None for partition in partitions})
@@ -374,6 +374,6 @@ def _moved(draft: Draft, after: messages.PartitionImage, was: world.Move, was_ca
         settled=settled,
         min_isr=after.min_isr,
         wanted_min_isr=wanted,
-        # States that differ in the numbers of nodes are one, so these are no part of one.
+        # States that differ in the numbers of nodes are one, so these numbers are no part of a state.
         fault=re.sub(r"\[.*?\]", "[...]", fault),
     )

@@ -44,7 +44,7 @@ Step = tuple[str, ElectionState]
 
 
 def successors(state: ElectionState, bounds: ElectionBounds) -> Iterator[Step]:
-    """Everything that can follow."""
+    """Every possible step."""
     for name, after in _leading(state, bounds):
         for each in copies(state, after):
             yield name, each
@@ -106,7 +106,7 @@ def _answering(state: ElectionState, reign: LeaderMemory, sent: Sent) -> Iterato
 
 
 def _reassigning(state: ElectionState, bounds: ElectionBounds) -> Iterator[Step]:
-    """Targets are submitted, a running one is cancelled, and once min.insync.replicas is raised."""
+    """Targets are submitted, a running reassignment is cancelled, and min.insync.replicas is raised once."""
     if bounds.move is None:
         return
     partition, known = state.partition, (_statuses(state), state.reports)
@@ -123,7 +123,7 @@ def _reassigning(state: ElectionState, bounds: ElectionBounds) -> Iterator[Step]
 
 
 def _proposals(partition: Partition, counted: list[int]) -> Iterator[tuple[int, ...]]:
-    """As it is, which proves who was counted; without one member; with one more."""
+    """Proposals of the ISR as it is, which proves the counted members; without one member; with one more."""
     isr = partition.isr
     yield isr
     for node in isr:
@@ -141,7 +141,7 @@ def _suspecting(state: ElectionState, node: int) -> Iterator[Step]:
 
 
 def _ending(state: ElectionState) -> Iterator[Step]:
-    """Sessions of dead nodes end, in any company."""
+    """Sessions of dead nodes end, in any combination."""
     dead = [n for n in NODES if state.replicas[n].status is Status.DEAD]
     for count in range(1, len(dead) + 1):
         for due in combinations(dead, count):
@@ -163,7 +163,7 @@ def _reporting(state: ElectionState, node: int) -> Iterator[Step]:
 
 
 def _returning(state: ElectionState, node: int) -> Iterator[Step]:
-    """A node starts again: with what it had, or once in a history with less, which it notices or not."""
+    """A node restarts with what it had, or once in a history with less, which it notices or not."""
     replica = state.replicas[node]
     if node not in state.partition.move.replicas:
         # What it had is a stray (C78).
@@ -175,7 +175,7 @@ def _returning(state: ElectionState, node: int) -> Iterator[Step]:
     for end in range(len(replica.log)):
         shorter = replica._replace(log=replica.log[:end])
         yield from _returned(losing, node, shorter, f", without what it had from offset {end} on")
-    # Who knows that it lost something is a member of nothing: what is left of its log no longer matters.
+    # A node that knows of its loss is a member of nothing: the rest of its log no longer matters.
     yield from _returned(losing, node, replica._replace(log=()), ", and knows that it lost records", unclean=True)
     if state.backup is not None and state.backup.node == node:
         _, log, reconciled, is_current = state.backup
@@ -216,8 +216,8 @@ def _each(name: str, state: ElectionState, outcomes: Iterable[Partition]) -> Ite
 
 
 def _decided(state: ElectionState, after: Partition) -> ElectionState:
-    """The controller's decision reaches everybody but a leader that waits for an answer; a new leader epoch ends a
-    reign and all reports."""
+    """The controller's decision reaches all but a leader that waits for an answer; a new leader epoch ends a reign and
+    all reports."""
     if not after.move.fault and too_few_copies(state, after):
         after = after._replace(move=after.move._replace(fault="too few replicas hold what was committed"))
     reign = state.reign
@@ -233,23 +233,23 @@ def _statuses(state: ElectionState) -> tuple[Status, ...]:
 
 
 # ---- search
-# The search of elections after losses: states are one up to the numbers of their replicas.
+# The search of elections after losses: states that differ only in the numbers of their replicas are one.
 
 
 @dataclass(frozen=True, slots=True)
 class ElectionBounds:
-    """How large the searched world is: three nodes and these."""
+    """The size of the searched world: three nodes and these bounds."""
 
     records: int = 2
     """Appends in all."""
     max_leader_epoch: int = 2
-    """Leader epochs 0..this one; an epoch without a leader is one, too."""
+    """Leader epochs 0 to this one; an epoch without a leader counts, too."""
     move: Move | None = None
-    """The replicas of the start, which reassignments change, without a loss; None: three, min ISR 2, and one loss."""
+    """The first replicas, which reassignments change, without a loss; None for three, min ISR 2, and one loss."""
     target_sizes: tuple[int, ...] = (2,)
-    """How many replicas a target may have."""
+    """The allowed numbers of replicas of a target."""
     raised_min_isr: int = 0
-    """What min.insync.replicas may become; 0: it stays."""
+    """The value to which min.insync.replicas may change; 0 for no change."""
     lost_answers: int = 0
     """How often the controller's answer to a proposal is lost, or the proposal late."""
 
@@ -285,13 +285,13 @@ Result = breadth_first.Result[ElectionState, tuple[str, ElectionState]]
 
 
 def search(bounds: ElectionBounds, **limits: Any) -> Result:
-    """Search until P1 is broken, all that are there cannot elect, or nothing is left (`breadth_first.search`)."""
+    """Search until P1 is broken, all nodes together cannot elect, or nothing is left (`breadth_first.search`)."""
     control.forget()
     return breadth_first.search(_Elections(bounds), **limits)
 
 
 class _Elections(breadth_first.Model[ElectionState, tuple[str, ElectionState], ElectionState]):
-    """States up to the numbers of the replicas."""
+    """The search of states up to the numbers of the replicas."""
 
     def __init__(self, bounds: ElectionBounds) -> None:
         self.bounds: ElectionBounds = bounds
@@ -311,7 +311,7 @@ class _Elections(breadth_first.Model[ElectionState, tuple[str, ElectionState], E
         return key
 
     def check(self, world: ElectionState) -> None:
-        """P1, I25, and that replicas that are all there can elect."""
+        """Check P1, I25, and that replicas that have all returned can elect."""
         assert not world.partition.move.fault, world.partition.move.fault
         assert not lost_committed(world), "the leader lacks a committed record"
         assert not is_stuck(world), "all replicas reported and none leads"

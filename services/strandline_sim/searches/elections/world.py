@@ -1,4 +1,4 @@
-"""What a state of the searched world is, and what every replica does between two decisions of the controller.
+"""The states of the searched world, and the steps of the replicas between two decisions of the controller.
 
 Invariant: a state is a value; names that do not matter for what can follow (partition epochs, node epochs, ids of
 processes) are not part of it, and replicas that only differ in their number are one (`canonical`). A record is named by
@@ -20,13 +20,13 @@ Log = tuple[int, ...]
 
 
 class Status(IntEnum):
-    """A node's process, and what the controller thinks of it."""
+    """A node's process, and its session at the controller."""
 
     ACTIVE = 0
     DEAD = 1
-    """It does not run, and its session has not ended yet."""
+    """Not running; its session has not ended yet."""
     GONE = 2
-    """It does not run, and has no session."""
+    """Not running, and without a session."""
 
 
 class Replica(NamedTuple):
@@ -39,24 +39,24 @@ class Replica(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Which nodes are replicas, and what a reassignment changes about that; orders are free, so these are sets."""
+    """The nodes that are replicas, and their changes by a reassignment; orders are free, so these are sets."""
 
     replicas: frozenset[int] = ALL
     adding: frozenset[int] = frozenset()
     removing: frozenset[int] = frozenset()
     original: frozenset[int] = frozenset()
-    """As it is stored; empty: no reassignment runs."""
+    """The original replicas as stored; empty while no reassignment runs."""
     settled: frozenset[int] = ALL
-    """The replicas when none ran last, remembered here and not by the controller."""
+    """The replicas when last no reassignment ran; remembered here, not by the controller."""
     min_isr: int = MIN_ISR
     wanted_min_isr: int = MIN_ISR
     """The topic's setting."""
     fault: str = ""
-    """What the decision that led here broke of I25."""
+    """The violation of I25 by the decision that led here."""
 
 
 class Partition(NamedTuple):
-    """What the controller has committed."""
+    """The partition as the controller has committed it."""
 
     leader: int
     leader_epoch: int
@@ -67,14 +67,14 @@ class Partition(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a leader has heard of one follower in its epoch."""
+    """A leader's knowledge of one follower in its epoch."""
 
     leo: int = NONE
     by_present_process: bool = False
 
 
 class Sent(NamedTuple):
-    """An ISR that was proposed while its sender hears nothing from the controller."""
+    """A proposed ISR whose sender has not received an answer from the controller."""
 
     members: tuple[int, ...]
     proven: frozenset[int]
@@ -87,7 +87,7 @@ class Sent(NamedTuple):
 
 
 class LeaderMemory(NamedTuple):
-    """What only the leader knows, and loses with its process."""
+    """The state that only the leader has, and loses with its process."""
 
     epoch_start: int
     high_watermark: int
@@ -95,12 +95,12 @@ class LeaderMemory(NamedTuple):
     sent: Sent | None = None
 
     def waited_for(self, isr: tuple[int, ...]) -> frozenset[int]:
-        """Whom the high watermark waits for: the ISR, or the maximal one while a proposal is unanswered (M16)."""
+        """The nodes for which the HW waits: the ISR, or the maximal ISR while a proposal is unanswered (M16)."""
         return frozenset(isr if self.sent is None else (*self.sent.believed, *self.sent.members))
 
 
 class Report(NamedTuple):
-    """A log as it was reported; ``is_current``: by the process that runs now."""
+    """A reported log; ``is_current``: by the process that runs now."""
 
     log: Log
     reconciled: int
@@ -108,13 +108,13 @@ class Report(NamedTuple):
 
 
 class Backup(NamedTuple):
-    """An earlier state of one directory; a copy that equals the directory is as good as none."""
+    """An earlier state of one directory; a copy that equals the directory counts as none."""
 
     node: int
     log: Log
     reconciled: int
     is_current: bool
-    """Whether the process that registered last is known to it (M67)."""
+    """Whether it knows the process that registered last (M67)."""
 
 
 class ElectionState(NamedTuple):
@@ -122,7 +122,7 @@ class ElectionState(NamedTuple):
 
     partition: Partition
     reign: LeaderMemory | None
-    """None: there is no leader, or it has not taken office, or its process ended."""
+    """None if there is no leader, it has not taken office, or its process has ended."""
     replicas: tuple[Replica, ...]
     reports: tuple[Report | None, ...]
     committed: Log
@@ -132,7 +132,7 @@ class ElectionState(NamedTuple):
     backup: Backup | None
     has_lost: bool
     lost_answers: int = 0
-    """Of the controller to proposals, so far."""
+    """Lost answers of the controller to proposals, so far."""
 
 
 NO_REPORTS: tuple[Report | None, ...] = tuple(None for _ in NODES)
@@ -167,7 +167,7 @@ def with_counted(reign: LeaderMemory, node: int, counted: Counted) -> LeaderMemo
 
 
 def took_office(state: ElectionState) -> ElectionState:
-    """The elected one begins to lead: its log is the epoch's from here on, which it writes down first (M66)."""
+    """The elected node begins to lead: its log is now that of the epoch, which it records first (M66)."""
     partition = state.partition
     leader = state.replicas[partition.leader]
     state = with_replica(state, partition.leader, leader._replace(reconciled=partition.leader_epoch))
@@ -183,7 +183,7 @@ def appended(state: ElectionState) -> ElectionState:
 
 
 def fetched(state: ElectionState, node: int) -> list[ElectionState]:
-    """What one fetch of a follower can lead to: cut, counted at its offset, and with any of the records there are."""
+    """The possible results of a follower's fetch: cut, counted at its offset, with any number of existing records."""
     assert state.reign is not None
     follower, leader = state.replicas[node], state.replicas[state.partition.leader]
     at = _agreement(follower.log, leader.log)
@@ -201,7 +201,7 @@ def _agreement(one: Log, other: Log) -> int:
 
 
 def raised(state: ElectionState) -> ElectionState:
-    """The leader's high watermark moves as far as its ISR was counted, and what is below it is committed (M18)."""
+    """The leader's high watermark moves as far as its ISR was counted, and everything below it is committed (M18)."""
     partition, reign = state.partition, state.reign
     if reign is None:
         return state
@@ -217,7 +217,7 @@ def raised(state: ElectionState) -> ElectionState:
 
 
 def copies(before: ElectionState, after: ElectionState, *, of_an_earlier_process: int = NONE) -> list[ElectionState]:
-    """``after``, and once more for each directory that it changed, with a copy of how that was ``before``.
+    """``after``, and a variant for each directory that it changed, with a copy of the directory ``before``.
 
     ``of_an_earlier_process`` is the node whose new process registered in this step.
     """
@@ -233,7 +233,7 @@ def copies(before: ElectionState, after: ElectionState, *, of_an_earlier_process
 
 
 def lost_committed(state: ElectionState) -> bool:
-    """Whether the leader, running, lacks a committed record (P1)."""
+    """Whether a running leader lacks a committed record (P1)."""
     leader = state.partition.leader
     if leader == NONE or state.replicas[leader].status is not Status.ACTIVE:
         return False
@@ -241,7 +241,7 @@ def lost_committed(state: ElectionState) -> bool:
 
 
 def is_stuck(state: ElectionState) -> bool:
-    """Whether all nodes are there and have reported, one of them is a member, and still none leads."""
+    """Whether all nodes run and have reported, one of them is a member, and still none leads."""
     partition = state.partition
     if partition.leader != NONE or not (partition.isr or partition.elr):
         return False
@@ -262,7 +262,7 @@ def too_few_copies(before: ElectionState, after: Partition) -> bool:
 
 
 def without_strays(before: ElectionState, after: ElectionState) -> ElectionState:
-    """A node that runs and is a replica no more drops its log; one that does not, when it returns (C78)."""
+    """A running node that is no longer a replica drops its log; a stopped one does so when it returns (C78)."""
     for node in before.partition.move.replicas - after.partition.move.replicas:
         if (replica := after.replicas[node]).status is Status.ACTIVE:
             after = with_replica(after, node, replica._replace(log=(), reconciled=0))
@@ -270,7 +270,7 @@ def without_strays(before: ElectionState, after: ElectionState) -> ElectionState
 
 
 def canonical(state: ElectionState) -> ElectionState:
-    """The state that represents all that differ from it in the numbers of replicas, or in what can no longer matter.
+    """The state that represents all that differ from it only in the numbers of replicas, or in irrelevant parts.
 
     Every mention of a replica is a fact about that replica alone, so sorting them by all these facts merges exactly
     the states that a change of numbers makes equal.

@@ -1,6 +1,6 @@
-"""What one node, or two in a round trip, can do next, decided by the production core and remembered by state.
+"""Finds what one node, or two in a round trip, can do next: decided by the production core, and cached by state.
 
-Invariant: every function here depends on `Local` values alone, so each pair (where a node stands, what comes) is
+Invariant: every function here depends on `Local` values alone, so each pair (state of a node, event) is
 stepped once, however many states of the whole it is part of. That is what makes a search with the real core fast.
 """
 
@@ -20,13 +20,13 @@ from strandline_sim.searches.exhaust.settling import PartitionController
 
 NEVER_MS = 1 << 62
 LOST = -1
-"""Instead of a number of records: the answer never arrived."""
+"""Stands for a number of records: the answer never arrived."""
 
 Answer = TypeVar("Answer", AnswerFetch, AnswerEpochEnds, AnswerOffsets)
 
 
 class Trip(NamedTuple):
-    """The outcome of a question: both nodes then, and how many records came with the answer (or `LOST`)."""
+    """The outcome of a question: both nodes afterwards, and the number of records in the answer (or `LOST`)."""
 
     asker: Local
     leader: Local
@@ -38,7 +38,7 @@ class AssertionBroken(Exception):
 
 
 class Actions:
-    """Everything nodes can do."""
+    """Everything that nodes can do."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -59,7 +59,7 @@ class Actions:
         return self._take(local, log_events.ProduceArrived(NOW_MS, 1, Acks.NONE, 0, (part,)))
 
     def shrink(self, local: Local, late: int) -> Local:
-        """The leader finds that follower ``late`` has lagged for too long, and no other has."""
+        """The leader finds that only follower ``late`` has lagged for too long."""
         core = self._bench.core(local)
         for follower in core.state.leaders[TP].progress.values():
             follower.last_caught_up_ms = None if follower.node_id == late else NOW_MS
@@ -76,7 +76,7 @@ class Actions:
             raise AssertionBroken(str(error)) from error
 
     def trips(self, asker: Local, asked: Local) -> list[Trip]:
-        """The follower's next question reaches the node it follows, and the answer comes or does not."""
+        """The follower's next question reaches the node it follows, and the answer arrives or is lost."""
         question = self._question(asker)
         if question is None:
             return []
@@ -85,7 +85,7 @@ class Actions:
             return [Trip(self._answered(asker, answer), after, 0)]
         trips = [] if after == asked else [Trip(asker, after, LOST)]
         start, end = (answer.read.start, answer.read.end) if answer.read is not None else (0, 0)
-        # At least one batch is given, and as many more as fit: the model leaves open how many do.
+        # At least one batch is given, and as many more as fit: the model leaves their number open.
         for count in range(min(1, end - start), end - start + 1):
             received = _received(answer, after.log[start : start + count], start)
             fetched = log_events.FetchAnswered(NOW_MS, question.leader, 0, (received,))
@@ -98,7 +98,7 @@ class Actions:
         return self._questions[asker]
 
     def _serve(self, asker: Local, asked: Local, question: Question) -> tuple[Local, FetchResult | log_events.Event]:
-        """What the asked node answers, and where it stands then."""
+        """The answer of the asked node, and its state afterwards."""
         key = (asked, asker.node_id, question)
         known = self._served.get(key)
         if known is None:
@@ -133,7 +133,7 @@ class Actions:
         return known
 
     def propose(self, local: Local, now: Image) -> tuple[Image, Local]:
-        """The leader's proposal reaches the controller: the state then, and the leader that got the answer."""
+        """The leader's proposal reaches the controller: the state afterwards, and the leader with the answer."""
         known = self._proposed.get((local, now))
         if known is None:
             known = self._proposed[local, now] = self._propose(local, now)
@@ -150,7 +150,7 @@ class Actions:
         return self._run(core, local, log_events.AlterPartitionAnswered(NOW_MS, sequence, answer))[0]
 
     def control(self, now: Image) -> list[tuple[str, int, Image]]:
-        """What the controller can do on its own: elect or fence, whom, and its state then."""
+        """What the controller can do on its own: elect or fence a node, and its state afterwards."""
         known = self._controlled.get(now)
         if known is None:
             known = [("elect", n, image) for n, image in self._controller.elections(now)]
@@ -167,7 +167,7 @@ class Actions:
 
 
 def can_ask(local: Local) -> bool:
-    """Whether a follower has a question under way."""
+    """Whether a follower has a question in flight."""
     part = local.part
     return (
         local.follows is not None

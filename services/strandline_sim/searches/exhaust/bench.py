@@ -37,18 +37,18 @@ from strandline_sim.searches.exhaust.variants import Variant
 # ---- record logs
 # The one log of a searched state: its records, each named by its epoch and its writer.
 #
-# Whatever a state of the model does not hold (checkpoints, producers, metadata) is not kept here either.
+# Anything that a state of the model lacks (checkpoints, producers, metadata) is not kept here either.
 
 
 class RecordLogs:
-    """What the performers of effects on logs need of `runtime.ports.Logs`; ``records`` are those of ``node_id``."""
+    """The part of `runtime.ports.Logs` that performers of effects on logs use; ``records`` are those of a node."""
 
     def __init__(self) -> None:
         self.node_id = NodeId(0)
         self.records: list[Rec] = []
 
     def open(self, tp: TopicPartition, topic: str) -> Opened:
-        """A new log: a state that has one brings it along."""
+        """Open a new log; a state that has a log brings its own."""
         return Opened(Offset(0), Offset(0), Offset(0), (), ())
 
     def append(self, effect: effects.Append) -> bool:
@@ -70,7 +70,7 @@ class RecordLogs:
     def restart(
         self, tp: TopicPartition, offset: Offset, producers: Sequence[ProducerBatch], transactions: TransactionState
     ) -> None:
-        """Throw the records away; producers are not modelled."""
+        """Drop the records; producers are not modelled."""
         self.records.clear()
 
     def _kept_nowhere(self, *_: object, **__: object) -> None:
@@ -84,11 +84,11 @@ TP = TopicPartition("00000000-0000-4000-8000-000000000001", 0)
 TOPIC = "searched"
 CLUSTER = "exhaust"
 NOW_MS = 0
-"""Time stands still: what it may cause (a lag, a retry) is an action of the model instead."""
+"""Time does not pass: its effects (a lag, a retry) are actions of the model instead."""
 
 FIRST_NODE_EPOCH = 1
 TIMINGS = NodeTimings(replica_fetch_wait_max_ms=0)
-"""Nothing is parked: an empty fetch is answered empty at once."""
+"""Nothing is parked: a fetch without records is answered at once."""
 
 Question = effects.SendFetch | effects.SendEpochEnds | effects.SendListOffsets
 
@@ -119,7 +119,7 @@ class Bench:
         }
 
     def core(self, local: Local) -> NodeCore:
-        """The production core that stands where ``local`` says."""
+        """The production core in the state ``local``."""
         core = NodeCore(node_id=NodeId(local.node_id), rules=self.variant.rules, timings=TIMINGS)
         core.step(Registered(NOW_MS, CLUSTER, node_epoch(local.node_id), 1))
         state = core.state
@@ -157,7 +157,7 @@ class Bench:
         leader.epoch_start_offset = Offset(part.epoch_start_offset)
         for follower in leader.progress.values():
             follower.last_caught_up_ms = None
-            # The model carries no limit of its own: who is honest is decided by what its followers may do.
+            # The model carries no limit of its own: what its followers may do decides which of them are honest.
             follower.claim_limit = log.leo
             if follower.node_id in part.agreed:
                 follower.reconciled_by = node_epoch(follower.node_id)
@@ -180,7 +180,7 @@ class Bench:
         )
 
     def partition_image(self, image: Image) -> messages.PartitionImage:
-        """An `Image` in the words of the protocol."""
+        """An `Image` as a message of the protocol."""
         return messages.PartitionImage(
             tp=TP,
             replicas=self.replicas,
@@ -206,7 +206,7 @@ class Bench:
         return MetadataArrived(NOW_MS, reported)
 
     def run(self, core: NodeCore, local: Local, *events: Event) -> tuple[Local, list[effects.Effect]]:
-        """Step ``core`` (which stands at ``local``) through events; where it stands then, and what it asked for."""
+        """Step ``core`` (in the state ``local``) through events; returns its state then, and what it asked for."""
         logs, wanted, queue = self._logs, list[effects.Effect](), list(events)
         logs.node_id, logs.records = core.state.node_id, list(local.log)
         while queue:
@@ -221,7 +221,7 @@ class Bench:
         return self.read(core, tuple(logs.records)), wanted
 
     def question(self, core: NodeCore) -> Question | None:
-        """What a follower has to ask next, made by its own core; it then waits for the answer."""
+        """The next question of a follower, made by its own core; it then waits for the answer."""
         out: list[effects.Effect] = []
         core._fetcher.consider(TP)
         core._fetcher.ask(NOW_MS, out)
@@ -236,7 +236,7 @@ class Bench:
         return next((e.request for e in out if isinstance(e, effects.SendAlterPartition)), None)
 
     def read(self, core: NodeCore, disk: tuple[Rec, ...]) -> Local:
-        """Where ``core`` stands, with the records its log holds."""
+        """The state of ``core``, with the records in its log."""
         state = core.state
         log, image = state.logs.get(TP), state.images.get(TP)
         if log is None or image is None:

@@ -1,4 +1,4 @@
-"""What one node is, as a value: everything in a `NodeCore` on which its future depends, and nothing else.
+"""One node as a value: exactly the parts of a `NodeCore` on which its future depends.
 
 Invariant: two cores with equal `Local` take every further event alike. What is left out is time (see
 `strandline_sim.searches.exhaust`), counters that only tell questions apart, and what can no longer be read.
@@ -38,7 +38,7 @@ class Leading(NamedTuple):
     """The part of a node that leads."""
 
     epoch_start_offset: int
-    """LESO while it is above the HW; 0 once the HW passed it, for then it decides nothing any more."""
+    """LESO while it is above the HW; 0 once the HW has passed it, because then it decides nothing any more."""
     isr: tuple[int, ...]
     proposed: tuple[int, ...] | None
     """The ISR of a pending change."""
@@ -47,7 +47,7 @@ class Leading(NamedTuple):
     asking: bool
     """Whether the proposal is still being sent, or was refused for good and only pins the maximal ISR."""
     remote_leos: tuple[int | None, ...]
-    """By node id; None for one that has not been counted in this epoch, and for itself."""
+    """By node id; None for a node that has not been counted in this epoch, and for the leader itself."""
     agreed: tuple[int, ...] = ()
     """Nodes that are not counted yet, and whose next fetch that passes the divergence check is (M66)."""
 
@@ -63,7 +63,7 @@ class Local(NamedTuple):
 
     node_id: int
     image: Image | None
-    """Newest metadata believed. A follower's keeps leader and leader epoch; the rest decides nothing for it."""
+    """Newest metadata believed. A follower keeps only leader and leader epoch; the rest decides nothing for it."""
     log: tuple[Rec, ...]
     hw: int
     epochs: tuple[tuple[int, int], ...]
@@ -76,7 +76,7 @@ class Local(NamedTuple):
 
     @property
     def follows(self) -> int | None:
-        """Whom it follows."""
+        """The node that it follows."""
         return self.image.leader if self.image is not None and isinstance(self.part, Following) else None
 
     @property
@@ -95,12 +95,12 @@ class Data(NamedTuple):
 
 
 def newborn(node_id: int) -> Local:
-    """A node that registered and has heard nothing yet."""
+    """A node that has registered and received no metadata yet."""
     return Local(node_id, None, (), 0, (), None)
 
 
 def rebased(local: Local, ranks: dict[int, int]) -> Local:
-    """The same node with its partition epochs renumbered; only their order means anything."""
+    """The same node with its partition epochs renumbered; only their order matters."""
     part = local.part
     if local.image is None or not isinstance(part, Leading):
         return local
@@ -111,7 +111,7 @@ def rebased(local: Local, ranks: dict[int, int]) -> Local:
 
 
 def partition_epochs(local: Local) -> tuple[int, ...]:
-    """The partition epochs that decide something in this node."""
+    """The partition epochs that matter to this node."""
     part = local.part
     if local.image is None or not isinstance(part, Leading):
         return ()
@@ -121,16 +121,16 @@ def partition_epochs(local: Local) -> tuple[int, ...]:
 
 
 # ---- properties
-# What must hold in every state, and what it is called (RELIABILITY.md#invariants).
+# The properties of every state, and their names (RELIABILITY.md#invariants).
 #
 # Invariant: each property is a function of the state alone; ``committed`` is the history variable C.
 
 
 class Property(StrEnum):
-    """A name for each."""
+    """The names of the properties."""
 
     WEAK_ISR = "WeakIsr"
-    """I3: below its own HW a leader agrees with everybody it believes in sync."""
+    """I3: below its own HW a leader agrees with every node it believes in sync."""
     STRONG_ISR = "StrongIsr"
     """I4: what any leader exposed is on every member of the controller's ISR."""
     LOST = "committed record lost"
@@ -138,9 +138,9 @@ class Property(StrEnum):
     DIVERGED = "divergence in one epoch"
     """I2: a follower that finished truncating agrees with its leader of the same epoch wherever both have records."""
     CANDIDATES = "candidates complete"
-    """I5: everybody who can be elected has all that was ever below the HW of any leader."""
+    """I5: every electable node has all that was ever below the HW of any leader."""
     ASSERTION = "assertion of the core"
-    """I0, I7, I11 and their like, asserted in production."""
+    """I0, I7, I11 and similar ones, asserted in production."""
 
 
 def broken(locals_: Sequence[Local], now: Image, committed: tuple[Rec, ...], *, asks: bool) -> set[Property]:
@@ -177,6 +177,6 @@ def _diverged(leader: Local, part: Leading, follower: Local, asks: bool) -> bool
     if follower.part.state is not FetchState.FETCHING:
         return False
     if not asks and part.remote_leos[follower.node_id] is None:
-        return False  # its first Fetch of this epoch is what will compare the logs
+        return False  # its first Fetch of this epoch will compare the logs
     shared = min(len(leader.log), len(follower.log))
     return leader.log[:shared] != follower.log[:shared]

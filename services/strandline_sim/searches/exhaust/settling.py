@@ -1,4 +1,4 @@
-"""Which states are the same although they look different: old metadata, and numbers of partition epochs.
+"""Merges states that differ only in irrelevant ways: in old metadata, or in the numbers of partition epochs.
 
 Invariant: nothing a node or the controller can do distinguishes two states that settle to one. Metadata that no node
 would take is dropped, metadata that only followers would take keeps the leader and its epoch alone, and partition
@@ -35,17 +35,17 @@ class ControllerSide(NamedTuple):
     now: Image
     """Its committed state."""
     published: tuple[Image, ...]
-    """What it ever sent and some node can still receive, oldest first: it may be late, and nodes may skip it."""
+    """The metadata that some node can still receive, oldest first: it may be late, and nodes may skip it."""
 
 
 class Standing(NamedTuple):
-    """What of a node decides which metadata it would take."""
+    """The part of a node that decides which metadata it would take."""
 
     leader_epoch: int
     leader: int | None
     leads: bool
     known_at: int
-    """Partition epoch it knows; for a follower 0, for nothing depends on it."""
+    """The partition epoch it knows; 0 for a follower, because nothing depends on it."""
     partition_epochs: tuple[int, ...]
 
 
@@ -62,13 +62,13 @@ class Settling:
         self._rebased: dict[tuple[int, Ranks], int] = {}
 
     def exposed(self, up_to: int) -> list[int]:
-        """By local: how far consumers can read at a node because it leads; 0 for followers. Reaches to ``up_to``."""
+        """By local: how far consumers can read at a leader; 0 for followers. Reaches to ``up_to``."""
         if up_to >= len(self._exposed):
             self._describe()
         return self._exposed
 
     def settle(self, cluster: int, data: int, nodes: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
-        """The state that represents this one and all its like; ``data`` is handed through."""
+        """The state that represents this one and all equivalent ones; ``data`` is passed through."""
         if max(nodes) >= len(self._standing_of):
             self._describe()
         standing_of = self._standing_of
@@ -113,7 +113,7 @@ class Settling:
 
 
 def is_news(image: Image, local: Local) -> bool:
-    """Whether this node would take ``image``, and would be another for it."""
+    """Whether this node would take ``image``, and would change by it."""
     return _takes(image, _standing(local))
 
 
@@ -161,11 +161,11 @@ class PartitionController:
         self._bench = bench
 
     def first(self) -> Image:
-        """Before any election: all replicas in the ISR, no leader, no leader epoch yet."""
+        """The state before any election: all replicas in the ISR, no leader, no leader epoch yet."""
         return Image(None, -1, self._bench.replicas, (), 0)
 
     def elections(self, now: Image) -> Iterator[tuple[int, Image]]:
-        """Every member of the ISR (the ELR, if there is none) that could be made leader: who, and the state then."""
+        """Every member of the ISR (of the ELR, if the ISR is empty) that could become leader, with the state then."""
         for node_id in now.isr or now.elr:
             if node_id != now.leader:
                 draft = self._draft(now)
@@ -176,9 +176,9 @@ class PartitionController:
                 yield node_id, _image(draft)
 
     def fencings(self, now: Image) -> Iterator[tuple[int, Image]]:
-        """A member is fenced, leaves the ISR, and returns at once: who, and the state then.
+        """A member is fenced, leaves the ISR, and returns at once: the member, and the state then.
 
-        Who is elected in place of a fenced leader depends on the order of assignment, which the model leaves open.
+        The successor of a fenced leader depends on the order of assignment, which the model leaves open.
         """
         for node_id in now.isr:
             seen: set[Image] = set()
@@ -212,7 +212,7 @@ class PartitionController:
             topics={TP.topic_id: TopicImage(name=TOPIC, topic_id=TP.topic_id, partitions=(partition,))},
         )
         skips = EpochSkips()
-        # The model is one reign that has made the partition: its epochs rise by one.
+        # The model is one reign, which created the partition: its epochs rise by one.
         skips.follow([partition], {TP: None})
         return Draft(state, skips=skips)
 
@@ -230,7 +230,7 @@ def _image(draft: Draft) -> Image:
 
 
 # ---- symmetry
-# Which states differ in nothing but the names of the replicas, and which of them represents all.
+# Finds the states that differ only in the names of the replicas, and the one that represents them.
 #
 # Invariant: the rules treat all replicas alike (the order of assignment, which does not, is left open by `control`), so
 # what can follow from a state is what can follow from it with the names exchanged, with the names exchanged.
@@ -266,7 +266,7 @@ class Symmetry:
         self._tables: dict[Names, _Renamed] = {}
 
     def representative(self, state: State) -> State:
-        """The one state of its kind that is searched: nodes in order of their looks, and the least of those."""
+        """The state that is searched for all of its kind: nodes in the order of their looks, the least such state."""
         nodes = state[2:]
         if max(nodes) >= len(self._look_of):
             self._describe()
@@ -294,7 +294,7 @@ class Symmetry:
         return tuple(out)
 
     def _rename(self, state: State, names: Names, table: _Renamed) -> None:
-        """Fill in what the table lacks for this state."""
+        """Fill in the missing entries of the table for this state."""
         if state[0] not in table.clusters:
             now, published = self._clusters.values[state[0]]
             renamed = ControllerSide(
@@ -327,7 +327,7 @@ def _orders(looks: tuple[int, ...]) -> tuple[Names, ...]:
 
 
 def _look(local: Local) -> tuple[object, ...]:
-    """What of a node is the same whatever the replicas are called."""
+    """The part of a node that does not depend on the names of the replicas."""
     part = local.part
     epochs = tuple(record.epoch for record in local.log)
     if isinstance(part, Leading):

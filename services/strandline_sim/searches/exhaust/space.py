@@ -1,8 +1,8 @@
-"""The states of the whole and what leads from one to the next: the abstract network, controller and clients included.
+"""The states of the whole and the steps between them, including the abstract network, controller and clients.
 
 Invariant: a state is (what the controller committed and published, what clients wrote and what was committed, node 0,
-node 1, ...), each of it interned, so equal states are equal small tuples, and whatever depends on some of them only is
-worked out once. Partition epochs are renumbered by rank after every change (`settling`).
+node 1, ...), each part interned, so equal states are equal small tuples, and a result that depends on some parts is
+computed once. Partition epochs are renumbered by rank after every change (`settling`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Successors = list[tuple["Step", State]]
 
 
 class Step(NamedTuple):
-    """One action: its kind, the nodes concerned, and what else distinguishes it from similar ones."""
+    """One action: its kind, the nodes concerned, and anything else that distinguishes it from similar ones."""
 
     kind: str
     node: int = -1
     other: int = -1
     detail: int = 0
     applied: bool = False
-    """An ISR change proposed in this step reached the controller, and its answer the leader, at once."""
+    """Whether an ISR change proposed in this step reached the controller at once, and the answer reached the leader."""
 
 
 class View(NamedTuple):
@@ -64,10 +64,10 @@ class Space:
         self._trips: dict[tuple[int, int], list[tuple[Step, int, int, bool]]] = {}
         self._proposed: dict[tuple[int, int], tuple[int, int]] = {}
         self.assertions: dict[str, Step] = {}
-        """The first step that broke each assertion of the core; such a step leads nowhere, the process ends."""
+        """The first step that broke each assertion of the core; such a step leads to no state, as the process ends."""
 
     def start(self) -> State:
-        """No node leads, and no node knows anything."""
+        """The first state: no node leads, and no node knows anything."""
         cluster = ControllerSide(self._actions.first(), ())
         nodes = (newborn(n) for n in range(self._bounds.replicas))
         return (self.clusters.id_of(cluster), self.data.id_of(Data(0, ())), *(self.locals.id_of(n) for n in nodes))
@@ -78,7 +78,7 @@ class Space:
         return View(self.clusters.values[state[0]], self.data.values[state[1]], nodes)
 
     def successors(self, state: State) -> Successors:
-        """Every step that can be taken, and the state after it."""
+        """Every possible step, and the state after it."""
         out: Successors = []
         cluster, data, nodes = state[0], state[1], state[2:]
         for step, after in self._controls(cluster):
@@ -112,7 +112,7 @@ class Space:
             after = (*nodes[:n], learned, *nodes[n + 1 :])
             out.append((step, self._settled(cluster, data, after)))
             if asks:
-                # Hearing of a leader and the first question to it, as one step: so the published lengths count it.
+                # Learning of a leader and the first question to it are one step, as the published lengths count it.
                 self._ask(cluster, data, after, n, step.other, step, out)
 
     def _lessons(self, cluster_id: int, local_id: int) -> list[tuple[Step, int, bool]]:
@@ -178,7 +178,7 @@ class Space:
     def _reported(
         self, cluster: int, data: int, nodes: State, n: int, proposes: bool, step: Step, out: Successors
     ) -> None:
-        """A step of leader ``n``; if it proposes an ISR, also with the controller's answer at once."""
+        """A step of leader ``n``; if it proposes an ISR, also the variant with the controller's answer at once."""
         if self._bounds.slow_isr or not proposes:
             out.append((step, self._state(cluster, data, nodes)))
         if proposes:
@@ -238,7 +238,7 @@ class Space:
         return known
 
     def _settled(self, cluster: int, data: int, nodes: State) -> State:
-        """A state after metadata or the controller moved."""
+        """The state after metadata or the controller moved."""
         return self._state(*self._settling.settle(cluster, data, nodes))
 
     def _state(self, cluster: int, data: int, nodes: State) -> State:
@@ -246,7 +246,7 @@ class Space:
         reach = max([exposed[n] for n in nodes])
         written, committed = self.data.values[data]
         if reach > len(committed):
-            # Of leaders that went equally far the first is believed; if they differ, StrongIsr is broken here.
+            # Among leaders that went equally far the first is believed; if they differ, StrongIsr is broken here.
             log = next(self.locals.values[n].log for n in nodes if exposed[n] == reach)
             data = self.data.id_of(Data(written, committed + log[len(committed) : reach]))
         return (cluster, data, *nodes)
@@ -272,7 +272,7 @@ def _asks_first(local: Local) -> bool:
 
 
 def _as_reported(image: Image, local: Local) -> Image:
-    """Metadata as it comes: what was forgotten of it because it decides nothing for followers is made up again."""
+    """Metadata as it arrives: the parts that were dropped, because they decide nothing for followers, are filled in."""
     if image.partition_epoch != FOLLOWERS_ONLY:
         return image
     own = 0 if local.image is None else local.image.partition_epoch
@@ -299,7 +299,7 @@ def search(variant: Variant, bounds: Bounds, wanted: Iterable[Property] = tuple(
 
 @dataclass
 class _Ends(Exception):
-    """A step breaks an assertion of the core: the process ends, and the step leads nowhere."""
+    """A step broke an assertion of the core: the process ends, and the step leads to no state."""
 
     note: str
     steps: tuple[Step]
@@ -309,7 +309,7 @@ class _Ends(Exception):
 
 
 class Exhaust(breadth_first.Model[State, Step, State]):
-    """States up to the names of the replicas."""
+    """The search of states up to the names of the replicas."""
 
     failure = _Ends
 

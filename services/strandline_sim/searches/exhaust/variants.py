@@ -1,7 +1,7 @@
-"""Which rules a search runs under: the core's own, or the core with one of its decisions taken away.
+"""The rules under which a search runs: the core's own, or the core without one of its decisions.
 
 Invariant: a variant of history that has a value of the setting ``truncation`` is that value and nothing else. The
-others never were a release; each overrides one decision of one part of the core, named in its class below, and the
+others were never released; each overrides one decision of one part of the core, named in its class below, and the
 rest of the core stays as it is.
 """
 
@@ -26,7 +26,7 @@ Arm = Callable[[NodeCore, TopicPartition], None]
 
 
 def _rules(truncation: Truncation) -> Rules:
-    # A follower that keeps pace is a matter of time, which the model does not have: `hw` allows what either allows.
+    # Whether a follower keeps pace depends on time, which the model does not have: `hw` allows what either rule allows.
     return Rules(truncation=truncation, isr_join=IsrJoin.HW)
 
 
@@ -38,9 +38,9 @@ class Variant:
     sentence: str
     rules: Rules
     overrides: tuple[Arm, ...] = ()
-    """What is changed in a core after it was built."""
+    """Changes a core after it was built."""
     safe: bool = False
-    """Whether the published result is that it holds."""
+    """Whether the published result is that the rules are safe."""
     fences_logs: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class Variant:
         object.__setattr__(self, "fences_logs", fenced)
 
     def arm(self, core: NodeCore, tp: TopicPartition) -> None:
-        """Take away from ``core`` what this variant lacks."""
+        """Remove from ``core`` what this variant lacks."""
         for override in self.overrides:
             override(core, tp)
 
@@ -79,7 +79,7 @@ class ServesAnyEpoch(FetchOfAnyEpoch):
 
 
 class CountsAnyEpoch(FetchServing):
-    """Refuses a Fetch of another leader epoch, but takes its offset for the follower's LEO all the same."""
+    """Refuses a Fetch of another leader epoch, but still takes its offset as the follower's LEO."""
 
     def _receive(
         self, part: FetchPartition, request: FetchRequest, at_follower: bool, now_ms: int, counted: list[Counted]
@@ -96,7 +96,7 @@ class CountsAnyEpoch(FetchServing):
 
 
 class AnswersAnyEpoch(OffsetServing):
-    """Answers OffsetForLeaderEpoch whatever leader epoch the asker lives in."""
+    """Answers OffsetForLeaderEpoch whatever the asker's leader epoch is."""
 
     def _leader(self, tp: TopicPartition, current: LeaderEpoch | None, *, by_replica: bool) -> LeaderReplica | Refusal:
         return super()._leader(tp, None if by_replica else current, by_replica=by_replica)
@@ -194,20 +194,20 @@ VARIANTS = {
 
 
 # ---- models
-# Which searches there are: a variant of the rules, the bounds, and what was published about it.
+# The searches: each has a variant of the rules, bounds, and the published result.
 #
-# Invariant: a published violation must be found, whatever its length here; under rules that are safe nothing may be
+# Invariant: a published violation must be found, whatever its length here; under safe rules nothing may be
 # found. Where a length differs from the published one, the row says why, and docs/RELIABILITY.md shows it by the
 # traces.
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How large the searched world is."""
+    """The size of the searched world."""
 
     replicas: int
     records: int
-    """Records written in all, by whomever."""
+    """Records written in all, by any leader."""
     max_leader_epoch: int
     min_isr: int = 1
     slow_isr: bool = True
@@ -220,13 +220,13 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One search, and what is expected of it."""
+    """One search and its expected result."""
 
     name: str
     variant: str
     bounds: Bounds
     published: Mapping[Property, int | None]
-    """Steps of the shortest published trace by property; None where it is published that the property holds."""
+    """Steps of the shortest published trace by property; None where the property is published to hold."""
 
     def is_as_published(self, found: Mapping[Property, int]) -> bool:
         """Whether every published violation was found."""

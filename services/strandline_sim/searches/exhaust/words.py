@@ -1,6 +1,6 @@
 """Tells a trace in words: who did what, and what that changed. A record is mK/eE, the K-th written, in leader epoch E.
 
-Invariant: nothing is decided here; what is said of a step is the difference between the states before and after it.
+Invariant: nothing is decided here; a step is described by the difference between the states before and after it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from strandline_sim.searches.exhaust.space import Found, Space, Step, View
 
 
 def tell(found: Found, space: Space) -> list[str]:
-    """One line for each step, then what is broken."""
+    """One line for each step, then the broken property."""
     teller = _Teller()
     views = [space.view(state) for state in found.states]
     lines = [teller.line(*each) for each in zip(found.steps, views, views[1:], strict=False)]
@@ -35,7 +35,7 @@ class _Teller:
         return "; ".join([self._sentence(step, before, after), *self._changes(before, after)])
 
     def standing(self, view: View) -> str:
-        """The ISR, and role and log of every node."""
+        """The ISR, and the role and log of every node."""
         nodes = ", ".join(self._node(local) for local in view.nodes)
         return f"ISR {_names(view.cluster.now.isr)}; {nodes}"
 

@@ -1,7 +1,7 @@
-"""The transactional id as a value, and what the production machine of its coordinator makes of a request.
+"""The transactional id as a value, and the steps of its coordinator's production machine.
 
-Invariant: every decision is the machine's. What it decides is committed at once, so a coordinator that starts again
-lacks only what no log keeps: which partitions have answered.
+Invariant: every decision is the machine's. Its decisions are committed at once, so a coordinator that restarts lacks
+only what no log keeps: which partitions have answered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SETTINGS = records.TransactionSettings(timeout_check_ms=1)
 
 
 class Coordinator(NamedTuple):
-    """What the coordinator knows of the transactional id, in one leader epoch of its partition."""
+    """The coordinator's state of the transactional id, in one leader epoch of its partition."""
 
     row: records.TransactionalId
     epoch: int = 1
@@ -34,24 +34,24 @@ class Coordinator(NamedTuple):
 
     @property
     def is_ending(self) -> bool:
-        """Whether a transaction is decided and markers are on their way."""
+        """Whether a transaction is decided and markers are in transit."""
         return self.row.state in records.PREPARED
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """The partitions to which markers are on their way."""
+        """The partitions to which markers are in transit."""
         if not self.is_ending:
             return ()
         return tuple(tp.partition for tp in self.row.partitions if tp.partition not in self.done)
 
     @property
     def marker(self) -> Entry:
-        """What is written into them."""
+        """The marker that is written into them."""
         return Entry(self.row.identity.producer_epoch, self.row.commits, self.epoch)
 
 
 class _Topics:
-    """The one topic there is."""
+    """The only topic."""
 
     version = 1
     _entry = TopicEntry(TOPIC_ID, "t", (frozenset(), frozenset()))
@@ -73,7 +73,7 @@ class _NoMoreIds:
     """No epoch comes near its end, so no second producer id is needed."""
 
     def next_id(self) -> int | None:
-        """None is left."""
+        """Never gives an id."""
         return None
 
     def take(self, producer_id: int) -> None:
@@ -93,14 +93,14 @@ def started() -> Coordinator:
 
 @cache
 def asked(coordinator: Coordinator, request: object) -> tuple[Coordinator, object]:
-    """A request arrives; its answer."""
+    """A request arrives; returns its answer."""
     decision = _machine(coordinator).decide(request, _context(coordinator))
     return _after(coordinator, decision), decision.answer
 
 
 @cache
 def timed_out(coordinator: Coordinator) -> Coordinator:
-    """The time of the open transaction is over."""
+    """The open transaction times out."""
     assert coordinator.row.state is records.TxnState.ONGOING, "no transaction is open"
     for decision in _machine(coordinator).tick(_context(coordinator, _TIMEOUT_MS + 1)):
         coordinator = _after(coordinator, decision)
@@ -114,7 +114,7 @@ def heard(coordinator: Coordinator, partition: int, marker: Entry, refusal: Refu
     machine = _machine(coordinator)
     sent = TxnMarker(ID, ProducerIdentity(PRODUCER, marker.epoch), marker.commits, TPS[partition])
     if marker.coordinator_epoch != coordinator.epoch:
-        # Asked by a coordinator that is no more.
+        # Sent by a coordinator that no longer exists.
         return coordinator
     is_awaited = marker == coordinator.marker and coordinator.is_ending
     decisions = machine.heard(TxnMarkerAnswer(sent, refusal), _context(coordinator))
@@ -126,7 +126,7 @@ def heard(coordinator: Coordinator, partition: int, marker: Entry, refusal: Refu
 
 
 def started_again(coordinator: Coordinator) -> Coordinator:
-    """Another node coordinates; it has what was written."""
+    """Another node coordinates, with everything that was written."""
     return coordinator._replace(epoch=coordinator.epoch + 1, done=frozenset())
 
 

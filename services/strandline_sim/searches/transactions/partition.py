@@ -1,7 +1,7 @@
-"""One partition as a value, and what the production `NodeCore` that leads it makes of a request.
+"""One partition as a value, and the steps of the production `NodeCore` that leads it.
 
-Invariant: every decision is the core's; this file carries state in and out of it. What was appended is committed by a
-step of its own (`committed`), so that an answer which does not wait for it is found.
+Invariant: every decision is the core's; this file carries state in and out of it. Appended batches are committed
+in a separate step (`committed`), so that an answer which does not wait for it is found.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 
     epoch: int
     commits: bool | None = None
-    """None: a record. Else what the marker says."""
+    """None for a record, else the outcome in the marker."""
     coordinator_epoch: int = 0
     """0 in a record."""
 
@@ -69,33 +69,33 @@ class Request(NamedTuple):
 
     entry: Entry
     end: int | None
-    """It is answered when everything below is committed; None: it waits for the coordinator's consent (X9)."""
+    """Answered once everything below this is committed; None while it waits for the coordinator's consent (X9)."""
     is_heard: bool
     """Whether a caller still waits for the answer."""
 
 
 class Question(NamedTuple):
-    """What the leader asked the coordinator, and what that answered."""
+    """A question of the leader to the coordinator, and the answer."""
 
     epoch: int
     answer: ErrorCode | None = None
-    """NONE: it agreed. None: no answer is there yet."""
+    """NONE if the coordinator agreed; None while there is no answer."""
     is_awaited: bool = True
-    """Whether the batch that was asked about still waits."""
+    """Whether the batch of the question still waits."""
 
 
 class PartitionLog(NamedTuple):
-    """One partition, as the leader has it."""
+    """One partition, as its leader holds it."""
 
     log: tuple[Entry, ...] = ()
     hw: int = 0
     question: Question | None = None
     requests: tuple[Request, ...] = ()
-    """In the order in which they came."""
+    """Requests in the order of their arrival."""
 
 
 Answer = tuple[Entry, ErrorCode]
-"""What was heard of a request: NONE if its batch is committed."""
+"""The answer to a request: NONE if its batch is committed."""
 After = tuple[PartitionLog, tuple[Answer, ...]]
 
 
@@ -132,7 +132,7 @@ def committed(partition: PartitionLog) -> After:
 
 @cache
 def expired(partition: PartitionLog) -> After:
-    """The deadline of everything that waits has come."""
+    """The deadline of everything that waits has passed."""
     bench = _Bench(partition)
     bench.step(events.Ticked(_NOW_MS + _TIMEOUT_MS, _NOW_MS + _TIMEOUT_MS))
     return bench.after()
@@ -146,7 +146,7 @@ def last_stable_offset(partition: PartitionLog) -> int:
 
 @cache
 def given(partition: PartitionLog, offset: int) -> tuple[Entry, ...]:
-    """What a reader of committed records is given from an offset on."""
+    """The records that a reader of committed records is given from an offset on."""
     bench = _Bench(partition)
     part = FetchPartition(_TP, Offset(offset))
     request = FetchRequest((part,), None, max_wait_ms=0, min_bytes=0, read_committed=True)
@@ -167,7 +167,7 @@ def given(partition: PartitionLog, offset: int) -> tuple[Entry, ...]:
 
 
 def left_by_leader(partition: PartitionLog) -> PartitionLog:
-    """The leader dies; the next one has what was committed, and no requests."""
+    """The leader dies; the next one has the committed batches, and no requests."""
     return PartitionLog(log=partition.log[: partition.hw], hw=partition.hw)
 
 
@@ -192,7 +192,7 @@ def _header(entry: Entry, offset: int = 0) -> BatchHeader:
 
 
 class _Bench:
-    """A core that stands where a partition does."""
+    """A core in the state of a partition."""
 
     def __init__(self, partition: PartitionLog) -> None:
         self._core = NodeCore(node_id=_NODE, rules=_RULES, timings=_TIMINGS)
@@ -253,12 +253,12 @@ class _Bench:
         state.leaders[_TP] = leader
 
     def _leave_behind(self, entry: Entry) -> None:
-        """The batch that was asked about was answered by its deadline."""
+        """Make the deadline answer the batch of the question."""
         gone = UnverifiedBatch(ParkedProduce(0, Acks.ALL, _NOW_MS, ID), 0, ProducePartition(_TP, _header(entry), b""))
         self._core._produce._verification.wait(_TP, PRODUCER, gone)
 
     def _wait(self, request: Request) -> None:
-        """Let a request wait as it did."""
+        """Let a request wait as before."""
         number = _FIRST_REQUEST + len(self._requests)
         self._requests[number] = request
         call = ParkedProduce(number, Acks.ALL, _NOW_MS + _TIMEOUT_MS, ID)
@@ -307,7 +307,7 @@ class _Bench:
                 self._answers.append((request.entry, ErrorCode.NONE if refusal is None else refusal.code))
 
     def after(self) -> After:
-        """Where the core stands now, and what was answered."""
+        """The state of the core now, and the answers."""
         requests = {self._now(number, request): None for number, request in self._requests.items()}
         return PartitionLog(tuple(self._entries), self.log.hw, self._asking(), tuple(requests)), tuple(self._answers)
 

@@ -36,11 +36,11 @@ Step = tuple[str, TransactionWorld]
 _SENT_AGAIN = frozenset(
     {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 )
-"""What a producer's batch is sent again for."""
+"""Errors after which a producer's batch is sent again."""
 
 
 def successors(world: TransactionWorld, bounds: TransactionBounds) -> Iterator[Step]:
-    """Every step that can follow, with the world after it; those that change nothing are left out."""
+    """Every possible step that changes something, with the world after it."""
     for name, after in _all(world, bounds):
         if after != world:
             yield name, after
@@ -60,7 +60,7 @@ def _all(world: TransactionWorld, bounds: TransactionBounds) -> Iterator[Step]:
 
 
 def _of_partition(world: TransactionWorld, p: int) -> Iterator[Step]:
-    """What a partition does by itself, and what passes between it and the coordinator."""
+    """The steps of a partition itself, and the messages between it and the coordinator."""
     partition, coordinator = world.partitions[p], world.coordinator
     if partition.hw < len(partition.log):
         yield f"everything in p{p} is committed", _with(world, p, leading.committed(partition))
@@ -84,7 +84,7 @@ def _added(coordinator: Coordinator, p: int, epoch: int) -> tuple[Coordinator, E
 
 
 def _of_batch(world: TransactionWorld, p: int, bounds: TransactionBounds) -> Iterator[Step]:
-    """The producer's batch for one partition."""
+    """The steps of the producer's batch for one partition."""
     client = world.client
     if client.transaction > bounds.transactions:
         return
@@ -95,7 +95,7 @@ def _of_batch(world: TransactionWorld, p: int, bounds: TransactionBounds) -> Ite
 
 
 def _of_client(world: TransactionWorld, bounds: TransactionBounds) -> Iterator[Step]:
-    """The end of a transaction, as the producer wants it."""
+    """The steps by which the producer ends a transaction."""
     client = world.client
     if client.transaction > bounds.transactions:
         return
@@ -136,7 +136,7 @@ def _next_transaction(world: TransactionWorld, end: LateEnd, answer: TxnEnded) -
 
 
 def _mishaps(world: TransactionWorld) -> Iterator[Step]:
-    """What goes wrong; a producer and a coordinator alone would never see it."""
+    """The mishaps, which a producer and a coordinator alone would never see."""
     for p, partition in enumerate(world.partitions):
         if any(request.end is None for request in partition.requests):
             yield f"what waits in p{p} waited too long", _with(world, p, leading.expired(partition))
@@ -182,7 +182,7 @@ def _sending(client: ProducerClient, p: int, state: Sending) -> ProducerClient:
 
 
 def _coordinated(world: TransactionWorld, after: Coordinator) -> TransactionWorld:
-    """The coordinator went on; what it decides is decided."""
+    """The world after a step of the coordinator, with its decision."""
     before = world.coordinator
     world = world._replace(coordinator=after)
     if after.row.identity == before.row.identity:
@@ -194,7 +194,7 @@ def _coordinated(world: TransactionWorld, after: Coordinator) -> TransactionWorl
 
 
 def _with(world: TransactionWorld, p: int, after: After) -> TransactionWorld:
-    """A partition went on; who waits hears its answers."""
+    """The world after a step of a partition, whose answers reach their callers."""
     partition, answers = after
     first, second = world.partitions
     world = world._replace(partitions=(partition, second) if p == 0 else (first, partition))
@@ -216,7 +216,7 @@ def _told(world: TransactionWorld, p: int, entry: Entry, code: ErrorCode) -> Tra
 
 
 def _orphaned(partition: PartitionLog) -> After:
-    """A partition with another leader; a caller that waits for an answer is refused."""
+    """The world with another leader of a partition; a caller that waits for an answer is refused."""
     gone = [request.entry for request in partition.requests if request.is_heard]
     return leading.left_by_leader(partition), tuple((entry, ErrorCode.NOT_LEADER_OR_FOLLOWER) for entry in gone)
 
@@ -236,7 +236,7 @@ _BITS = 20
 def search(bounds: TransactionBounds, *, begin: TransactionWorld | None = None, **limits: Any) -> Result:
     """Search until a rule is broken, or nothing is left (`breadth_first.search`).
 
-    ``begin``: the world to begin with; None: nothing was sent.
+    ``begin``: the world to begin with; None for the one in which nothing was sent.
     """
     return breadth_first.search(_Transactions(bounds, begin or start()), **limits)
 
@@ -285,5 +285,5 @@ class _Transactions(breadth_first.Model[TransactionWorld, str, int]):
         return map(self.key, found)
 
     def check(self, world: TransactionWorld) -> None:
-        """I36 to I38 in one world."""
+        """Check I36 to I38 in one world."""
         check(world)

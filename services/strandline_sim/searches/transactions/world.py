@@ -1,4 +1,4 @@
-"""A producer, its coordinator and two partitions as one value, with what is under way between them.
+"""A producer, its coordinator and two partitions as one value, with the messages between them.
 
 Invariant: a world is hashable and complete; two worlds that are equal have the same future.
 """
@@ -18,29 +18,29 @@ from strandline_sim.searches.transactions.partition import TPS, Entry, Partition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionBounds:
-    """How far a search goes."""
+    """The size of a search."""
 
     transactions: int = 2
-    """How many the producer begins."""
+    """Transactions that the producer begins."""
     mishaps: int = 2
-    """How much goes wrong: a copy stays behind, a deadline comes, a leader dies, the coordinator starts again."""
+    """Number of mishaps: a copy stays behind, a deadline passes, a leader dies, the coordinator restarts."""
 
 
 class Sending(StrEnum):
-    """How far the producer has come with its batch for one partition."""
+    """The progress of the producer's batch for one partition."""
 
     NOT_SENT = "not sent"
     OUT = "out"
-    """On its way, perhaps again."""
+    """In transit, perhaps again."""
     WAITS = "waits"
-    """It has arrived, and there is no answer."""
+    """Arrived, but not answered."""
     DONE = "done"
     REFUSED = "refused"
-    """For good: the transaction can only be aborted."""
+    """Refused permanently: the transaction can only be aborted."""
 
 
 class ProducerClient(NamedTuple):
-    """What the producer knows."""
+    """The knowledge of the producer."""
 
     transaction: int = 1
     """The number of its transaction; above the last one it has finished."""
@@ -86,7 +86,7 @@ Late = LateBatch | LateMarker | LateQuestion | LateEnd
 
 
 class TransactionWorld(NamedTuple):
-    """Everything."""
+    """The whole world."""
 
     coordinator: Coordinator
     partitions: tuple[PartitionLog, PartitionLog]
@@ -98,12 +98,12 @@ class TransactionWorld(NamedTuple):
 
 
 def start() -> TransactionWorld:
-    """Nothing was sent."""
+    """The first world: nothing was sent."""
     return TransactionWorld(started(), (PartitionLog(), PartitionLog()), ProducerClient())
 
 
 # ---- symmetry
-# The partitions are alike: a world and the one in which they have exchanged their numbers have the same future.
+# The partitions are alike: a world and the one with exchanged partition numbers have the same future.
 
 
 def exchanged(world: TransactionWorld) -> TransactionWorld:
@@ -133,15 +133,15 @@ def _late(late: frozenset[Late]) -> frozenset[Late]:
 
 
 # ---- rules
-# What must hold in every world of transactions, seen from outside of the rules that lead there.
+# The invariants of every world of transactions, checked independently of the rules that lead there.
 
 
 class TransactionBroken(AssertionError):
-    """A world that must not be."""
+    """A world that must not occur."""
 
 
 def check(world: TransactionWorld) -> None:
-    """I36 to I38 in one world.
+    """Check I36 to I38 in one world.
 
     Raises:
         Broken: under the number of the invariant.
@@ -161,7 +161,7 @@ def _check(partition: PartitionLog, decided: tuple[bool, ...], ended_below: int)
 
 
 def check_step(before: TransactionWorld, after: TransactionWorld) -> None:
-    """I36 between two worlds: the LSO goes back only with the leader.
+    """Check I36 between two worlds: the LSO goes back only with a change of the leader.
 
     Raises:
         Broken: I36.
@@ -174,7 +174,7 @@ def check_step(before: TransactionWorld, after: TransactionWorld) -> None:
 
 
 def check_end(world: TransactionWorld, bounds: TransactionBounds) -> None:
-    """L13 where nothing can happen any more: every transaction is ended everywhere.
+    """Check L13 in a world where nothing more can happen: every transaction is ended everywhere.
 
     Raises:
         Broken: L13.
@@ -189,7 +189,7 @@ def check_end(world: TransactionWorld, bounds: TransactionBounds) -> None:
 
 
 def _own_marker(partition: PartitionLog, offset: int) -> int | None:
-    """Where the transaction of a record is ended; the first marker behind a record ends it."""
+    """The marker that ends the transaction of a record: the first marker after the record."""
     epoch = partition.log[offset].epoch
     for at in range(offset + 1, len(partition.log)):
         entry = partition.log[at]
@@ -201,7 +201,7 @@ def _own_marker(partition: PartitionLog, offset: int) -> int | None:
 
 
 def _markers(partition: PartitionLog, decided: tuple[bool, ...]) -> None:
-    """I38: a marker says what was decided, and ends its own transaction only."""
+    """I38: a marker has the decided outcome, and ends only its own transaction."""
     for offset, entry in enumerate(partition.log):
         if entry.commits is None:
             _own_marker(partition, offset)
@@ -220,7 +220,7 @@ def _stable(partition: PartitionLog) -> None:
 
 
 def _given(partition: PartitionLog, decided: tuple[bool, ...]) -> None:
-    """I37: what a reader gets from any offset on is what was committed, whole and in order."""
+    """I37: a reader gets from any offset on exactly what was committed, whole and in order."""
     lso = leading.last_stable_offset(partition)
     for start in range(lso):
         wanted = tuple(
@@ -232,7 +232,7 @@ def _given(partition: PartitionLog, decided: tuple[bool, ...]) -> None:
 
 
 def _ended(partition: PartitionLog, ended_below: int) -> None:
-    """I38: where the coordinator counts a transaction as ended, it is ended, and nothing can undo that."""
+    """I38: in a partition where the coordinator counts a transaction as ended, it is ended irrevocably."""
     for offset, entry in enumerate(partition.log):
         if entry.commits is None and entry.epoch < ended_below and not _is_ended(partition, offset):
             raise TransactionBroken(f"I38: epoch {entry.epoch} counts as ended, its record at {offset} is not")
@@ -245,4 +245,4 @@ def _is_ended(partition: PartitionLog, offset: int) -> bool:
 
 
 CACHED: tuple[Callable[[], None], ...] = (_check.cache_clear,)
-"""Forget what was looked at; a test that changes a rule calls it."""
+"""The functions with a cache; a test that changes a rule clears it."""
