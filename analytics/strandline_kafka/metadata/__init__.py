@@ -1,1 +1,1 @@
-"""The history that an Apache Kafka cluster (KRaft) left in its metadata log, as state events."""
+"""The history in the metadata log of an Apache Kafka cluster (KRaft), as state events."""

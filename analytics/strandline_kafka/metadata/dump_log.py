@@ -1,11 +1,11 @@
-"""The text that `kafka-dump-log --cluster-metadata-decoder` prints of a metadata log, as batches of records.
+"""Reads the text that `kafka-dump-log --cluster-metadata-decoder` prints of a metadata log, as batches of records.
 
-For those who have the text and not the files. It carries no bytes, so its CRCs check nothing here, and it names no
-node, so that it proves nothing: what is committed of it is not known, but for a quorum of one voter. The tool of
-every release since 3.3 is read; before 4.1 it prints that a controller was elected, and not which one.
+For those who have the text and not the files. It has no bytes, so its CRCs cannot be checked, and it names no node, so
+that it proves nothing: what is committed is unknown, except with a quorum of one voter. The output of every release
+since 3.3 is read; before 4.1 the tool prints that a controller was elected, but not which one.
 
-Invariant: a line becomes records as the file would have become, or an `Unreadable` with file and line; memory is that
-of one batch. A line that is none of the tool's is counted.
+Invariant: a line becomes the same records as the file, or an `Unreadable` with file and line; memory is bounded by
+one batch. A line that the tool did not print is counted.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from strandline_kafka.metadata.records import MetadataRecord, check_moment, is_k
 from strandline_kafka.metadata.wire import Message, Unreadable, layout_of, uuid_text
 
 # ---- dump_records
-# What is in one line of `kafka-dump-log --cluster-metadata-decoder` behind a record's offset and sizes.
+# Reads the rest of a line of `kafka-dump-log --cluster-metadata-decoder` after a record's offset and sizes.
 #
-# Invariant: what is read is what the record's bytes would have become.
+# Invariant: the result is the same as that of the record's bytes.
 
 _BASE64 = frozenset(
     {"topic_id", "incarnation_id", "directories", "log_dirs", "cordoned_log_dirs", "voter_directory_id"}
@@ -37,17 +37,17 @@ _BASE64 = frozenset(
 _BY_NAME = {kind.name.lower(): number for number, kind in RECORDS.items()}
 _CONTROL_BY_NAME = {kind.name.lower(): number for number, kind in CONTROL_RECORDS.items()}
 _RENAMED = {"id": "broker_id", "epoch": "broker_epoch"}
-"""Two kinds of records name these fields otherwise than the others."""
+"""Fields that two kinds of records name differently from the others."""
 
 Content = tuple[str | None, Message, int, int]
 """Kind, fields, number, version."""
 
 
 def content_of(text: str) -> Content | None:
-    """What a record holds; None for what the tool prints of no metadata log.
+    """The content of a record; None for a line that the tool never prints for a metadata log.
 
     Raises:
-        Unreadable: the record is of a version that is not read, or the tool could not read it.
+        Unreadable: the record has an unsupported version, or the tool could not read it.
         ValueError, TypeError, KeyError, AttributeError, RecursionError: it is not JSON of a record.
     """
     for expression, read in _CONTENTS:
@@ -112,7 +112,7 @@ def _fields(kind: RecordKind | None, data: dict[str, Any], version: int) -> tupl
 
 
 def _ours(name: str, value: Any) -> Any:
-    """A value in our names; Kafka prints a UUID as 22 characters of base64, and here it is hex."""
+    """A value with our names; a UUID, which Kafka prints as 22 characters of base64, becomes hex."""
     if isinstance(value, list):
         return tuple(_ours(name, each) for each in value)
     if isinstance(value, dict):
@@ -132,7 +132,7 @@ _BATCH = re.compile(
 )
 _RECORD = re.compile(r"\|?(?: offset: (\d{1,19}) \w+: (-?\d{1,15}) keySize: .*? headerKeys: \[[^]]*\])? ?(.*)")
 _RECORD_BEGINS = ("|", " payload: ")
-"""The second with --skip-record-metadata before 4.0."""
+"""Starts of a record's line; the second one with --skip-record-metadata before 4.0."""
 _FILE = re.compile(r"Dumping (?P<path>.*)")
 _SNAPSHOT = re.compile(r"Snapshot end offset: (\d{1,19}), epoch: \d+")
 _CUT_OFF = re.compile(r"Found (\d{1,19}) invalid bytes at the end of ")
@@ -140,12 +140,12 @@ _CHATTER = re.compile(
     r"Log starting offset: |KRaft bootstrap snapshot|Non-consecutive offsets in |Mismatches in :|  "
     r"|SLF4J|log4j:|WARNING: |OpenJDK |Java HotSpot|Picked up |$"
 )
-"""Other lines of the tool, and what a JVM says at its start where both outputs are redirected."""
+"""Other lines of the tool, and messages of a JVM at its start if both outputs are redirected."""
 _LEADER_CHANGE = 2
 
 
 class _Section(NamedTuple):
-    """What a text has of one file."""
+    """The part of a text that is about one file."""
 
     path: Path
     begin: int
@@ -158,7 +158,7 @@ class _Section(NamedTuple):
 
 @dataclass(slots=True)
 class DumpedCopy(Copy):
-    """A copy of which there is the printed text alone."""
+    """A copy of which only the printed text exists."""
 
     sections: list[_Section] = field(default_factory=list)
 
@@ -180,10 +180,10 @@ class DumpedCopy(Copy):
 
 
 def open_dump(paths: list[Path]) -> DumpedCopy:
-    """What was printed of one node's log, the texts of its segments and snapshots in order, one or several to a file.
+    """Open the printed text of one node's log: segments and snapshots in order, one or several per file.
 
     Raises:
-        Unreadable: a line is too long, or a file is packed in a way that is not read.
+        Unreadable: a line is too long, or a file has an unsupported compression.
     """
     sections = [section for path in paths for section in _sections(path)]
     snapshots = [
@@ -220,7 +220,7 @@ class _Reader:
         self._text: list[str] = []
         self._records: list[MetadataRecord] = []
         self._displaced: Unreadable | None = None
-        """The first record of the batch in hand that is not at its offset; with too few records that is said."""
+        """The first record of the current batch that is not at its offset, which is reported if records are missing."""
         self._blank = 0
         self._epoch = -1
         self.tail_bytes = 0
@@ -283,7 +283,7 @@ class _Reader:
         if header is not None:
             is_control = bool(header.attributes & CONTROL_BIT)
             if is_control and not records and blank == header.record_count:
-                # With --skip-record-metadata, the tool ends the line of a control record without a word.
+                # With --skip-record-metadata, the tool ends the line of a control record without any content.
                 kind = "LeaderChange" if header.stamped_epoch > self._epoch else None
                 at = header.base_offset, header.max_timestamp_ms, header.stamped_epoch
                 records = [MetadataRecord(at[0] + n, *at[1:], kind, {}, _LEADER_CHANGE, 0) for n in range(blank)]

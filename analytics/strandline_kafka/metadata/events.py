@@ -1,7 +1,7 @@
-"""Facts of the metadata log as state events, in the names and meanings of `export/schema.py` (A.3, A.5b).
+"""Turns facts of the metadata log into state events with the names and meanings of `export/schema.py` (A.3, A.5b).
 
-What Kafka does not write down is null here: a leader's view, positions of replicas, times of heartbeats. Nothing of it
-is put together from other facts.
+What Kafka does not record is null: a leader's view, positions of replicas, times of heartbeats. None of these is
+derived from other facts.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from strandline.core.types import NodeId, TopicPartition
 from strandline_kafka.metadata import state
 
 # ---- causes
-# Why a partition changed, as far as the order of records in a batch tells it exactly.
+# The causes of partition changes, as far as the order of records in a batch shows them exactly.
 #
-# A batch is not a decision: the controller joins operations. What a fence changed stands before the registration change
-# that fences; what a controlled shutdown changed stands behind the one that begins it. The rest are proposals of
+# A batch is not a decision: the controller joins operations. The changes by a fence come before the registration change
+# that fences; those by a controlled shutdown come after the one that begins it. The rest are proposals of
 # leaders, and elections.
 #
-# Invariant: a cause that the log does not show is None, never a guess; one that could be another too is ``ambiguous``.
+# Invariant: a cause that the log does not show is None, never a guess; one that may also be another is ``ambiguous``.
 
 CONTROLLER, LEADER = "controller", "leader"
 
 
 class Why(NamedTuple):
-    """The cause of a change of a partition, and who asked for it."""
+    """The cause of a change of a partition, and its requester."""
 
     cause: str | None
     initiator: str
     subject: NodeId | None = None
-    """The broker whose going caused it: it may not be elected any more, whatever its registration said by then."""
+    """The broker whose leaving caused it: it can no longer be elected, whatever its registration was by then."""
     ambiguous: bool = False
 
 
 def causes_of(facts: Sequence[state.Fact]) -> dict[int, Why]:
-    """Why each `Changed` among the facts of one batch happened, by its place."""
+    """The cause of each `Changed` among the facts of one batch, by its index."""
     found: dict[int, Why] = {}
     for place, fact in enumerate(facts):
         if isinstance(fact, state.ShutdownBegan):
@@ -91,7 +91,7 @@ def _run_before(facts: Sequence[state.Fact], place: int, broker_id: NodeId, caus
 
 
 def _takes_away(fact: state.Changed, broker_id: NodeId) -> bool:
-    """Whether a broker leaves the ISR, or leads no more; the ISR may keep it as its last member."""
+    """Whether a broker leaves the ISR, or no longer leads; the ISR may keep it as its last member."""
     led_before = fact.before.leader == broker_id
     return broker_id in _removed(fact) or (led_before and fact.names_leader and fact.after.leader != broker_id)
 
@@ -123,39 +123,39 @@ def _by_itself(fact: state.Changed) -> Why:
 
 
 NOT_RECORDED = ""
-"""A cause that Kafka does not write down; its column stays null."""
+"""A cause that Kafka does not record; its column stays null."""
 UNKNOWN_MIN_ISR = Number(-1)
 """A minimum that the log does not contain; its column is null."""
 UNKNOWN_OFFSET = -1
-"""An offset that no line says; its column is null."""
+"""An offset that is in no line; its column is null."""
 NOT_KNOWN: tuple[tuple[str, object], ...] = (
     ("cause", NOT_RECORDED),
     ("reason", NOT_RECORDED),
     ("min_isr", UNKNOWN_MIN_ISR),
     ("from_leo", UNKNOWN_OFFSET),
 )
-"""Columns whose events have no other way to say that something is not known, and the values that say it."""
+"""Columns that can mark a value as unknown only by a special value, with those values."""
 _CREATED = "created"
 _NOT_TOLD = Why(None, CONTROLLER)
 
 
 class HistoryEvent(NamedTuple):
-    """One event, the partition that it is about, and what has no column of its own."""
+    """One event, its partition, and the values without a column."""
 
     tp: TopicPartition | None
     event: StateEvent
     ext: dict[str, str] = {}  # noqa: RUF012 - never changed
     topic: str | None = None
-    """The name of a topic that is gone."""
+    """The name of a topic that was deleted."""
 
 
 def events_of(
     fact: state.Fact, why: Why | None, meta_offset: int, lag_time_max_ms: int | None
 ) -> Iterator[HistoryEvent]:
-    """The events of one fact; none for what nothing is exported of.
+    """The events of one fact; none if nothing of it is exported.
 
     Args:
-        why: of a change of a partition, by `causes_of`.
+        why: the cause of a change of a partition, by `causes_of`.
         lag_time_max_ms: replica.lag.time.max.ms, if it is known.
     """
     match fact:
@@ -256,7 +256,7 @@ def _changed(fact: state.Changed, why: Why, meta_offset: int) -> Iterator[Histor
         yield HistoryEvent(after.tp, _config(after, fact.min_isr, meta_offset))
     if fact.names_leader and after.leader == before.leader:
         # The same leader in a new epoch. It is reported as a state, because a LEADER_CHANGE would be counted as a
-        # change of leader. Until metadata version 3.6 every shrink was one (KAFKA-15021).
+        # change of leader. Until metadata version 3.6 every shrink was such a change (KAFKA-15021).
         yield snapshot(after, fact.min_isr, meta_offset)
 
 
@@ -282,7 +282,7 @@ def _leader_change(fact: state.Changed, why: Why, meta_offset: int) -> LeaderCha
 
 
 def _election_type(fact: state.Changed, why: Why) -> str | None:
-    """Where the new leader came from, which the states before and after tell."""
+    """The type of an election, by the states before and after it."""
     leader: NodeId | None = fact.after.leader
     if leader is None:
         return None

@@ -1,7 +1,7 @@
-"""From the metadata logs of a Kafka cluster to an export, in the order of offsets, with what was left out and why.
+"""Imports the metadata logs of a Kafka cluster into an export in offset order, and notes what was left out and why.
 
-Invariant: only what is proved to be committed becomes an event, and a state that was replayed equals every
-snapshot on its way, or the import fails. Nothing is written before the logs were read once, whole.
+Invariant: only what is proved to be committed becomes an event, and the replayed state equals every
+snapshot that it passes, or the import fails. Nothing is written before the logs were read completely once.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Assumed:
     lag_time_max_ms: int | None = None
 
     def said(self) -> dict[str, int | None]:
-        """The settings as an export says them."""
+        """The settings as described in an export."""
         return {"min.insync.replicas": self.min_isr, "replica.lag.time.max.ms": self.lag_time_max_ms}
 
 
 @dataclass(slots=True)
 class Imported:
-    """What was read, and what became of it."""
+    """The result of an import: what was read, and what became of it."""
 
     cluster_id: str
     proof: Proof
@@ -61,7 +61,7 @@ class Imported:
     unknown: Counter[str] = field(default_factory=Counter)
     repeated_registrations: int = 0
     unnamed_controllers: int = 0
-    """Elections of which the text does not say who was elected."""
+    """Elections whose winner is not named in the text."""
     silences: int = 0
     snapshots_equal: int = 0
     dropped_of_transaction: int = 0
@@ -72,26 +72,26 @@ class Imported:
     files: int = 0
     last_seqs: dict[int, int] = field(default_factory=dict)
     end_crc: int = 0
-    """CRC of the last batch, by which a later import knows its place again."""
+    """CRC of the last batch, by which a later import finds its place again."""
     learnt: Learnt | None = None
     log_rows: dict[int, int] = field(default_factory=dict)
     """Events of each broker's logs."""
     findings: list[str] = field(default_factory=list)
-    """What brokers' checkpoint files contradict, as sentences."""
+    """Contradictions with the brokers' checkpoint files, as sentences."""
     left_out: dict[int, dict[str, LeftOut]] = field(default_factory=dict)
-    """Lines that no decision of the metadata log could be found for, by node and form."""
+    """Lines for which no decision was found in the metadata log, by node and form."""
 
     @property
     def records(self) -> int:
-        """How many records were taken into account."""
+        """The number of records taken into account."""
         return self.by_kind.total()
 
 
 def cluster_of(copies: Sequence[Copy], given: str | None) -> str:
-    """The id of the cluster that all copies are of.
+    """The id of the cluster to which all copies belong.
 
     Raises:
-        Unreadable: they are of several, or none says it.
+        Unreadable: they belong to several clusters, or none has the id.
     """
     found = {copy.cluster_id: copy for copy in copies if copy.cluster_id is not None}
     if given is not None:
@@ -112,7 +112,7 @@ def cluster_of(copies: Sequence[Copy], given: str | None) -> str:
 
 
 class Import:
-    """One import; ``said`` hears how many records were read, now and then."""
+    """One import; ``said`` is called now and then with the number of records read."""
 
     def __init__(
         self,
@@ -153,13 +153,13 @@ class Import:
         self._listener: Listener | None = None
 
     def write(self, destination: Destination, listener: Listener | None = None) -> Imported:
-        """Write the export of everything that is proved, and where it came from.
+        """Write the export of everything that is proved, with its source.
 
         Args:
             listener: another source, which writes events of its own between them.
 
         Raises:
-            Unreadable: the log contradicts itself or a snapshot, or is of a cluster that is not read here.
+            Unreadable: the log contradicts itself or a snapshot, or is of an unsupported cluster.
             OSError: the destination fails.
         """
         result = self.write_events(destination, listener)
@@ -168,7 +168,7 @@ class Import:
         return result
 
     def write_events(self, destination: Destination, listener: Listener | None = None) -> Imported:
-        """Write the events alone.
+        """Write only the events.
 
         Raises:
             Unreadable: as `write`.
@@ -234,7 +234,7 @@ class Import:
 
     def _perform(self, batch: FoundBatch, records: list[MetadataRecord], files: EventFiles) -> None:
         if not records:
-            # What is held back until its transaction ends is nothing yet.
+            # Records that are held back until their transaction ends do not count yet.
             return
         self._begin(files, batch.header.stamped_epoch, records[0].timestamp_ms * 1_000)
         self._state.gone.clear()
@@ -253,7 +253,7 @@ class Import:
         files.beat(records[-1].timestamp_ms * 1_000)
 
     def _with_more(self, reported: HistoryEvent, record: MetadataRecord) -> HistoryEvent:
-        """What other sources add to an event of the log: the cause of a fence, and what is inferred."""
+        """Add to an event what other sources know: the cause of a fence, and inferences."""
         learnt, event = self.result.learnt, reported.event
         if learnt is None:
             return reported
@@ -268,7 +268,7 @@ class Import:
         return reported
 
     def _with_start(self, reported: HistoryEvent, event: LeaderChange, learnt: Learnt) -> HistoryEvent:
-        """Where a new epoch begins, if no line of a log says it."""
+        """Add the start offset of a new epoch, if no line of a log has it."""
         if reported.tp is None or event.new_leader is None or event.new_leader_epoch is None:
             return reported
         if (reported.tp, event.new_leader_epoch) in learnt.started:
@@ -280,7 +280,7 @@ class Import:
         return reported._replace(ext={**reported.ext, START_OFFSET: str(began.start_offset), START_SOURCE: source})
 
     def _write_broker(self, log: BrokerLog, learnt: Learnt, destination: Destination) -> None:
-        """The events of one broker's logs, incarnation by incarnation."""
+        """Write the events of one broker's logs, incarnation by incarnation."""
         result, at_us, incarnation = self.result, 0, None
         joined, clock = learnt.joined[log.node_id], learnt.clocks[log.node_id]
         story = BrokerStory(log.node_id, clock, learnt.skeleton, log.facts, joined)
@@ -320,7 +320,7 @@ class Import:
                 self._listener.elected(after, record.timestamp_ms)
 
     def _pulse(self, record: MetadataRecord, files: EventFiles) -> None:
-        """What passes with time: an hour begins, or nothing was decided for long."""
+        """Handle the passing of time: an hour begins, or nothing was decided for long."""
         self._last = record
         if self._listener is not None:
             self._listener.pass_until(record.timestamp_ms, self._state)
@@ -338,14 +338,14 @@ class Import:
             files.add(record.timestamp_ms * 1_000, self._silence(record, passed_ms))
 
     def _open(self, record: MetadataRecord, files: EventFiles) -> None:
-        """The window begins: with what holds by then."""
+        """Begin the window, with the state at that time."""
         self._is_open = True
         start_us = self._window.start_us
         for reported in (*self._clock_samples.values(), *self._states(record.offset - 1)):
             files.add(start_us, reported)
 
     def _add_samples(self, now_us: int, files: EventFiles) -> None:
-        """What was measured of clocks up to now."""
+        """Add the measurements of clocks up to now."""
         while self._samples and self._samples[0][0] <= now_us:
             at_us, reported = self._samples.popleft()
             if isinstance(reported.event, ClockSample):
@@ -377,7 +377,7 @@ class Import:
             self.result.snapshots_equal += 1
 
     def as_earlier(self) -> Earlier:
-        """What a later import goes on from, once this one is written."""
+        """The state from which a later import continues, once this one is written."""
         result, proof, before = self.result, self.result.proof, self._earlier
         return Earlier(
             first_offset=proof.first_offset if before is None else before.first_offset,
@@ -392,7 +392,7 @@ class Import:
         )
 
     def source(self) -> dict[str, object]:
-        """What an export says of where it came from."""
+        """The description of the source in an export."""
         result, listener, now = self.result, self._listener, self.as_earlier()
         said: dict[str, object] = {
             "source": "kafka",
@@ -426,7 +426,7 @@ class Import:
         return said
 
     def _of_log(self, log: BrokerLog) -> dict[str, object]:
-        """What an export says of one broker's logs: how far they reach, and what its clock was measured by."""
+        """The description of one broker's logs in an export: their range, and how its clock was measured."""
         result = self.result
         clock = None if result.learnt is None else result.learnt.clocks[log.node_id]
         spans = () if clock is None else clock.spans

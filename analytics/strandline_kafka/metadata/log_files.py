@@ -1,9 +1,9 @@
-"""The files of one node's metadata log: segments as one row of batches, snapshots, and whose they are.
+"""Reads the files of one node's metadata log: its segments as one series of batches, its snapshots, and its owner.
 
 Read only; index files are not needed, and an active segment may grow while it is read.
 
-Invariant: a batch that is given was whole and its CRC was right. A file that ends within a batch, or in zeros, ends
-there, and how many bytes were passed over is known; any other fault is an `Unreadable` with file and offset.
+Invariant: every batch returned was whole and had the right CRC. A file that ends within a batch, or in zeros, ends
+there, and the number of skipped bytes is known; any other fault is an `Unreadable` with file and offset.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class FoundBatch(NamedTuple):
-    """One batch, and where it lies."""
+    """One batch, and its place."""
 
     header: BatchHeader
     content: bytes
     path: Path
     records: tuple[MetadataRecord, ...] | None = None
-    """Where they were read from something else than these bytes."""
+    """The records, if they were not read from these bytes."""
 
     @property
     def offset(self) -> int:
@@ -47,7 +47,7 @@ class FoundBatch(NamedTuple):
         return self.header.base_offset
 
     def equals(self, other: FoundBatch) -> bool:
-        """Whether two copies hold the same here; a printed text is known by the CRC of the bytes that it was."""
+        """Whether two copies have the same batch here; a printed text is compared by the CRC that it shows."""
         if self.records is None and other.records is None:
             return self.content == other.content
         own, its = self.header, other.header
@@ -57,12 +57,12 @@ class FoundBatch(NamedTuple):
 
 
 class SnapshotFile(NamedTuple):
-    """A snapshot file: what the log up to ``end_offset`` amounts to."""
+    """A snapshot file: the state of the log up to ``end_offset``."""
 
     path: Path
     end_offset: int
     printed: Callable[[], Iterator[MetadataRecord]] | None = None
-    """Its records, where there is the printed text alone."""
+    """Its records, if there is only a printed text."""
 
 
 @dataclass(slots=True)
@@ -75,15 +75,15 @@ class Copy:
     node_id: int | None = None
     cluster_id: str | None = None
     voters: frozenset[int] = frozenset()
-    """The voters by the quorum's own file; a newer word is in the log."""
+    """The voters by the quorum's own file; the log may have newer ones."""
     tail_bytes: int = field(default=0, init=False)
     """Bytes at the end that are not a whole batch, once the batches were read."""
     foreign: LeftOut | None = field(default=None, init=False)
-    """Lines of a printed text that are not of Kafka's tool, once the batches were read."""
+    """Lines of a printed text that Kafka's tool did not print, once the batches were read."""
 
     @property
     def name(self) -> str:
-        """What it is called in sentences."""
+        """Its name in messages."""
         return str(self.directory) if self.node_id is None else f"node {self.node_id} ({self.directory})"
 
     def batches(self) -> Iterator[FoundBatch]:
@@ -163,7 +163,7 @@ def open_copy(directory: Path) -> Copy:
 
 
 def snapshot_records(snapshot: SnapshotFile) -> Iterator[MetadataRecord]:
-    """The records of a snapshot; their offsets mean nothing.
+    """The records of a snapshot; their offsets have no meaning.
 
     Raises:
         Unreadable: it is damaged, or not whole.
@@ -202,7 +202,7 @@ def read_records(batch: FoundBatch) -> list[MetadataRecord]:
 
 
 def _next_batch(file: BinaryIO, path: Path, position: int, size: int) -> FoundBatch | None:
-    """The batch at a position, up to which the file was read; None where a file ends that was being written."""
+    """The batch at a position of a file; None at the end of a file that was being written."""
     prefix = file.read(HEADER_BYTES)
     if len(prefix) < HEADER_BYTES:
         return None
@@ -246,7 +246,7 @@ def _check_zeros(file: BinaryIO, path: Path, position: int) -> None:
 
 
 def properties_of(path: Path) -> dict[str, str]:
-    """The pairs of a properties file; none where there is no such file."""
+    """The pairs of a properties file; empty if there is no such file."""
     if not path.is_file():
         return {}
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -261,5 +261,5 @@ def _voters(path: Path) -> frozenset[int]:
         said = json.loads(path.read_text(encoding="utf-8"))
         return frozenset(int(voter["voterId"]) for voter in said.get("currentVoters", ()))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        # Only a hint; without it the log's own word is waited for.
+        # Only a hint; without it the voters are taken from the log.
         return frozenset()

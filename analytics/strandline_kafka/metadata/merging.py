@@ -1,4 +1,4 @@
-"""One log from the copies of several nodes, and up to which offset it is committed.
+"""Merges the copies of several nodes into one log, and proves up to which offset it is committed.
 
 Invariant: at every offset there is one batch. Where copies differ, that of the higher epoch is in the log: a batch
 that was committed is in the log of every later leader.
@@ -20,17 +20,17 @@ from strandline_kafka.metadata.log_files import Copy, FoundBatch, read_records
 from strandline_kafka.metadata.wire import Unreadable
 
 # ---- kept
-# The merged log as it was read, so that the files of Kafka are read once.
+# Keeps the merged log as it was read, so that Kafka's files are read only once.
 #
-# A controller deletes segments behind its snapshots at any time, and appends meanwhile: what was proved is what has to
-# be written, whatever became of the files since.
+# A controller deletes segments below its snapshots at any time, and appends meanwhile: exactly what was proved has to
+# be written, whatever happened to the files since.
 #
 # Invariant: at most `MOST_IN_MEMORY` bytes are in memory; with more, all of it is in a file without a name, in the
-# directory for temporary files. What is given back is what was read, byte by byte, and was checked then.
+# directory for temporary files. The returned batches are what was read and checked, byte by byte.
 
 MOST_IN_MEMORY = 16 << 20
 _PLACE = struct.Struct(">II")
-"""Which file a batch was in, and its size."""
+"""The file that contained a batch, and its size."""
 
 
 class Kept:
@@ -41,10 +41,10 @@ class Kept:
         weakref.finalize(self, self._file.close)
         self._paths: dict[Path, int] = {}
         self.is_complete = True
-        """Whether everything that was added is here: what was read from a text has no bytes to keep."""
+        """Whether everything that was added is kept: batches that were read from a text have no bytes to keep."""
 
     def add(self, batch: FoundBatch) -> None:
-        """Keep one more.
+        """Keep one more batch.
 
         Raises:
             OSError: there is no room for temporary files.
@@ -57,7 +57,7 @@ class Kept:
         self._file.write(batch.content)
 
     def batches(self) -> Iterator[FoundBatch]:
-        """Every batch, from the first on; one reading at a time."""
+        """Every batch, from the first on; only one iteration at a time."""
         paths = list(self._paths)
         self._file.seek(0)
         while place := self._file.read(_PLACE.size):
@@ -67,15 +67,15 @@ class Kept:
 
 
 MOST_WAITING_BYTES = 32 << 20
-"""Bytes of batches that are not proved yet, and may be by a later one."""
+"""The most bytes of batches that wait for a later batch to prove them."""
 
 
 class Agreed(NamedTuple):
-    """A batch of the merged log, and who holds it."""
+    """A batch of the merged log, and its holders."""
 
     batch: FoundBatch
     holders: frozenset[int]
-    """The nodes, as far as they are known."""
+    """The nodes that hold it, as far as they are known."""
 
 
 @dataclass(slots=True)
@@ -87,15 +87,15 @@ class Proof:
     proved_end: int
     voters: frozenset[int]
     first_ms: int
-    """When the first and the last batch were written, since 1970."""
+    """When the first and the last batch were written, ms since 1970."""
     last_ms: int
     proved_ms: int
-    """When the last batch that is proved was written, since 1970."""
+    """When the last proved batch was written, ms since 1970."""
     notes: list[str] = field(default_factory=list)
 
 
 class Hearer(Protocol):
-    """Takes what is proved while it is read, so that it need not be read again."""
+    """Takes proved batches while they are read, so that they need not be read again."""
 
     def take(self, batch: FoundBatch) -> None:
         """The next batch that is proved, in order of offsets."""
@@ -105,7 +105,7 @@ class Hearer(Protocol):
 
 
 class Merge:
-    """The batches of several copies as one log; ``notes`` says where a copy differed."""
+    """The batches of several copies as one log; ``notes`` lists the places where a copy differed."""
 
     def __init__(self, copies: Sequence[Copy]) -> None:
         self._copies = copies
@@ -123,7 +123,7 @@ class Merge:
         expected = min((batch.offset for _, _, batch in heads), default=0)
         while heads:
             if len(heads) == 1 and heads[0][2].offset == expected:
-                # The copies of a row of one end here, and `Copy.batches` has checked that nothing is missing.
+                # With one copy left there is nothing to compare; `Copy.batches` has checked that nothing is missing.
                 ((copy, row, batch),) = heads
                 holders = frozenset[int]() if copy.node_id is None else frozenset((copy.node_id,))
                 yield Agreed(batch, holders)
@@ -167,10 +167,10 @@ class Merge:
 
 
 def prove(copies: Sequence[Copy], kept: Kept, hearer: Hearer, *, trust_tail: bool, committed_below: int = 0) -> Proof:
-    """Read all batches once and find up to where they are committed.
+    """Read all batches once and find the offset up to which they are committed.
 
-    Proved is what a snapshot contains, what most voters hold, everything of a quorum of one voter, and what the quorum
-    itself calls committed.
+    A batch is proved if a snapshot contains it, most voters hold it, the quorum has one voter, or the quorum itself
+    calls it committed.
 
     Args:
         kept: is given each batch of the merged log.
@@ -204,7 +204,7 @@ def prove(copies: Sequence[Copy], kept: Kept, hearer: Hearer, *, trust_tail: boo
 
 
 class _WaitingBatches:
-    """Batches that are given when a later one proves them. Invariant: at most `MOST_WAITING_BYTES` wait."""
+    """Batches that are passed on when a later one proves them. Invariant: at most `MOST_WAITING_BYTES` wait."""
 
     def __init__(self, hearer: Hearer) -> None:
         self._hearer = hearer
@@ -229,7 +229,7 @@ class _WaitingBatches:
 
 
 def _voters(batch: FoundBatch) -> frozenset[int]:
-    """Who votes from a batch on, by the election or the change of a dynamic quorum (KIP-853) in it."""
+    """The voters from a batch on, by the election or the change of a dynamic quorum (KIP-853) in it."""
     for one in read_records(batch):
         if one.kind in ("LeaderChange", "KRaftVoters") and one.fields:
             return frozenset(voter["voter_id"] for voter in one.fields["voters"])

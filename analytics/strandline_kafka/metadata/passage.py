@@ -1,7 +1,7 @@
-"""One passage through what is committed of the logs: from where it begins, and which records count by then.
+"""One pass through the committed part of the logs: where it begins, and which records count at each point.
 
-An import reads the files once, to prove the log and to learn (`skeleton`), and passes through what it kept of them to
-write: what explains a change may stand anywhere behind it, and nothing is written before all of it was readable.
+An import reads the files once, to prove the log and to learn (`skeleton`), and passes through the kept batches to
+write: the reason for a change may come anywhere after it, and nothing is written before all of it was readable.
 
 Invariant: records of a transaction come when it ends, and never if it is aborted or has no end.
 """
@@ -20,7 +20,7 @@ from strandline_kafka.metadata.records import MetadataRecord
 from strandline_kafka.metadata.wire import Unreadable
 
 _WITHIN = {"BeginTransaction": False, "EndTransaction": True, "AbortTransaction": True}
-"""Whether a record stands within a transaction."""
+"""Whether a record is within a transaction."""
 
 
 class PassageBatch(NamedTuple):
@@ -30,20 +30,20 @@ class PassageBatch(NamedTuple):
     read: list[MetadataRecord]
     """All its records."""
     ready: list[MetadataRecord]
-    """Records that count from here on, among them what a transaction that ends here held back."""
+    """Records that count from here on, including those held back by a transaction that ends here."""
 
 
 class Beginning(NamedTuple):
-    """Where a passage begins."""
+    """The start of a passage."""
 
     is_whole: bool
     """Whether nothing is missing before it."""
     start: SnapshotFile | None
-    """The snapshot to begin from; None where the log begins at 0, or its beginning is in none."""
+    """The snapshot to begin from; None if the log begins at 0, or no snapshot has its beginning."""
 
 
 def beginning_of(copies: Sequence[Copy], first_offset: int, proved_end: int) -> Beginning:
-    """From where a log that reaches from one offset to another can be replayed."""
+    """The place from which a log between two offsets can be replayed."""
     whole = [s for copy in copies for s in copy.snapshots if first_offset <= s.end_offset < proved_end]
     begins_within = first_offset != 0 and bool(whole)
     start = min(whole, key=lambda each: each.end_offset) if begins_within else None
@@ -61,11 +61,11 @@ class HeldTransactions:
 
     @property
     def unended(self) -> int:
-        """How many records wait for the end of theirs."""
+        """The number of records that wait for the end of their transaction."""
         return len(self._held or ())
 
     def ready(self, path: Path, read: list[MetadataRecord]) -> list[MetadataRecord]:
-        """The records that count once these of a file were read.
+        """The records that count once these records of a file were read.
 
         Raises:
             Unreadable: a transaction begins within another one, or ends without its begin.
@@ -141,9 +141,9 @@ class Passage:
 
 
 # ---- window
-# Which part of a history becomes an export: everything, or the events of one window.
+# Selects the part of a history that becomes an export: everything, or the events of one window.
 #
-# What lies before is replayed all the same, so that the window begins with the state of every partition.
+# Earlier records are still replayed, so that the window begins with the state of every partition.
 
 _FOREVER_US = 1 << 62
 
@@ -156,11 +156,11 @@ class Window(NamedTuple):
 
     @property
     def has_start(self) -> bool:
-        """Whether something may lie before it."""
+        """Whether it has a start, before which there may be events."""
         return self.start_us > 0
 
     def holds(self, at_us: int) -> bool:
-        """Whether a moment lies within."""
+        """Whether a moment is within it."""
         return self.start_us <= at_us < self.end_us
 
 
@@ -168,12 +168,12 @@ EVERYTHING = Window()
 
 
 # ---- silences
-# When a controller decided nothing for long: no record came for more than three periods of its idle record (A14).
+# Finds when a controller decided nothing for long: no record for more than three periods of its idle record (A14).
 #
 # An election of controllers writes a record of its own, which decides nothing and ends no silence.
 
 _IDLE_MS = 500
-"""How often an idle controller writes a NoOp by default; measured, where that is less often."""
+"""The default interval of an idle controller's NoOp; a longer interval is measured."""
 _ELECTION = "LeaderChange"
 _PERIODS_OF_SILENCE = 3
 _MEASURED, _ENOUGH = 101, 10
@@ -187,7 +187,7 @@ class Silences:
         self._last: MetadataRecord | None = None
 
     def passed(self, record: MetadataRecord) -> int | None:
-        """How many ms of silence were before a record; None if there were none."""
+        """The silence before a record in ms; None if there was none."""
         if record.kind == _ELECTION:
             return None
         last, self._last = self._last, record
@@ -202,5 +202,5 @@ class Silences:
         return None
 
     def _is_silence(self, passed_ms: int) -> bool:
-        # The median is looked for only where it decides, which is seldom.
+        # The median is computed only where it matters, which is rare.
         return len(self._intervals) >= _ENOUGH and passed_ms > _PERIODS_OF_SILENCE * median(self._intervals)

@@ -1,7 +1,7 @@
 """The records of Kafka's metadata log: number, name, newest version known, and fields by version.
 
 Facts of Apache Kafka 2.8 to 4.3. A record without a table here is counted by its name and not decoded: either nothing
-of it is exported, or it holds secrets (`SECRETS`), which are skipped by their number alone.
+of it is exported, or it holds secrets (`SECRETS`), which are skipped by number.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ FEATURES = {
 }
 """The features that `NEWEST_RELEASE` knows, and their highest levels; a controller stops at others."""
 UNCHANGED = -2
-"""A change that does not name a leader."""
+"""The leader field of a change that does not name a leader."""
 NO_LEADER = -1
 
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
-"""Kinds of the things that a Config record configures."""
+"""The kinds of resource that a Config record configures."""
 
 
 class RecordKind(NamedTuple):
-    """One kind of record; ``fields`` is None where nothing of it is exported."""
+    """One kind of record; ``fields`` is None if nothing of it is exported."""
 
     name: str
     newest: int

@@ -1,4 +1,4 @@
-"""One batch of a metadata log as records: framed by frame version, number and version; secrets stay unread."""
+"""Decodes one batch of a metadata log: records framed by frame version, number and version; secrets stay unread."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _LAYOUTS: dict[str, tuple[Layout, ...]] = {
 
 
 class MetadataRecord(NamedTuple):
-    """One record of a metadata log. ``kind`` is None for a number, or a version, that is not known here."""
+    """One record of a metadata log. ``kind`` is None for an unknown number or version."""
 
     offset: int
     timestamp_ms: int
     controller_epoch: int
     kind: str | None
     fields: Message
-    """Empty where nothing of the kind is exported."""
+    """Empty if nothing of the kind is exported."""
     number: int
     version: int
 
@@ -60,7 +60,7 @@ def records_of(header: BatchHeader, content: bytes) -> list[MetadataRecord]:
 def _decoded(one: Record, epoch: int, is_control: bool) -> MetadataRecord:
     at_ms = -1 if one.timestamp_ms is None else one.timestamp_ms
     try:
-        # Asked here as well, to spare a call for each record; `check_moment` has the sentence.
+        # Checked here as well, to save a call for each record; `check_moment` has the message.
         if not 0 <= at_ms < _YEAR_10000_MS:
             check_moment(at_ms)
         if one.value == _IDLE and not is_control:
@@ -85,7 +85,7 @@ def decode_value(value: bytes) -> tuple[int, int, str | None, Message]:
     """Number, version, kind and fields of the value of a data record.
 
     Raises:
-        Unreadable: it is not framed as a metadata record is, or does not hold what its version says.
+        Unreadable: it is not framed as a metadata record, or does not have the fields of its version.
     """
     cursor = Cursor(value)
     if value[:1] == _FRAME and len(value) > _SHORT_FRAME and value[1] < 0x80 and value[2] < 0x80:
@@ -103,10 +103,10 @@ def decode_value(value: bytes) -> tuple[int, int, str | None, Message]:
 
 
 def is_known(kind: RecordKind, version: int) -> bool:
-    """Whether a version of a kind of record can be read, or need not be.
+    """Whether a version of a kind of record can be read, or is never read.
 
     Raises:
-        Unreadable: it is not known, and without it every later state would be wrong.
+        Unreadable: it is unknown, and without it every later state would be wrong.
     """
     if kind.fields is None or 0 <= version <= kind.newest:
         return True

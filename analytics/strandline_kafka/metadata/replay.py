@@ -1,8 +1,8 @@
-"""Folds records of the metadata log into a state, and says what each of them changed.
+"""Folds records of the metadata log into a state, and reports what each of them changed.
 
 Epochs of a change are not in its record: the partition epoch rises by one, the leader epoch if it names a leader.
 
-Invariant: no state with invented epochs: a change of a partition that was never seen is an `Unknown`, never a state.
+Invariant: no state has invented epochs: a change of a partition that was never seen is an `Unknown`, never a state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from strandline_kafka.metadata.state import ClusterState, Partition
 from strandline_kafka.metadata.wire import Message, Unreadable
 
 MIN_ISR = "min.insync.replicas"
-"""The one setting that is taken over; values of all others are dropped unread."""
+"""The only setting that is read; values of all others are dropped unread."""
 _METADATA_VERSION = "metadata.version"
 _MOST_DIGITS = 9
 """Digits of a number of 32 bits, whatever its first digit."""
@@ -35,11 +35,11 @@ _NODES_OF = (
 _PLACES = frozenset(("replicas", "adding", "removing"))
 """Fields that say where a partition is placed."""
 _OLDEST_LEVEL = 4
-"""The level of Kafka 3.3, the first release whose KRaft mode was meant for production."""
+"""The level of Kafka 3.3, the first release whose KRaft mode was production-ready."""
 
 
 class Replay:
-    """A state, and the records that it knows."""
+    """A state, and the records that change it."""
 
     def __init__(self, state: metadata_state.ClusterState) -> None:
         self.state = state
@@ -64,7 +64,7 @@ class Replay:
         """Take a record into the state.
 
         Raises:
-            Unreadable: the log is of a cluster that is not read here.
+            Unreadable: the log is of an unsupported cluster.
         """
         if record.kind is None:
             return [metadata_state.Unknown(f"record {record.number} version {record.version}")]
@@ -141,7 +141,7 @@ class Replay:
     def _broker(self, fields: Message) -> metadata_state.Broker:
         """The broker whose registration a record changes.
 
-        One whose registration lies before the first offset is known by its changes only.
+        A broker that registered before the first offset is known by its changes only.
         """
         broker_id, epoch = NodeId(fields["broker_id"]), fields["broker_epoch"]
         known = self.state.brokers.get(broker_id)
@@ -156,7 +156,7 @@ class Replay:
         return known
 
     def _must(self, holds: bool, otherwise: str) -> None:
-        """Refuse what Kafka's own controller would stop at, where nothing is missing before it."""
+        """Refuse a record at which Kafka's own controller would stop, if nothing before it is missing."""
         if self.state.is_whole and not holds:
             raise Unreadable(f"the record {otherwise}; the log is damaged, or of two clusters")
 
@@ -198,7 +198,7 @@ class Replay:
             raise Unreadable(f"partition {tp.partition} of topic {tp.topic_id} has no epochs left; the log is damaged")
         leader, recovery = fields["leader"], fields["leader_recovery_state"]
         names_leader = leader != UNCHANGED
-        # A change names few of these, and a call for each of the others is a second of a million records.
+        # A change names few of these, and a call for each of the others costs a second per million records.
         named: dict[str, Any] = {name: _nodes(ids) for name, of in _NODES_OF if (ids := fields.get(of)) is not None}
         after = before._replace(
             **named,
@@ -285,12 +285,12 @@ class Replay:
 
 
 def _nodes(ids: tuple[int, ...] | None) -> tuple[NodeId, ...]:
-    # One call for each id of a million records is a second.
+    # One call for each id costs a second per million records.
     return cast("tuple[NodeId, ...]", ids or ())
 
 
 def _whole_number(value: str | None) -> int | None:
-    """A value that is not a number is one that Kafka would have refused; then the setting is not known."""
+    """The number in a value; None if it is not a number, which Kafka would have refused."""
     is_number = value is not None and len(value) <= _MOST_DIGITS and value.isascii() and value.isdigit()
     return int(value) if is_number and value is not None else None
 
@@ -304,9 +304,9 @@ def _too_old(why: str) -> Unreadable:
 
 
 # ---- listening
-# What another source hears of an import, so that it can place what it says between the decisions of the log.
+# Informs another source of the states of an import, so that it can place its events between the log's decisions.
 #
-# The source is of another package, which may wait and has its own emitters; an import only tells it what holds.
+# The source belongs to another package, which may wait and has its own emitters; an import only reports the states.
 
 
 class Listener(Protocol):
@@ -318,7 +318,7 @@ class Listener(Protocol):
 
     @property
     def rows(self) -> int:
-        """How many events it has written."""
+        """The number of events written."""
 
     @property
     def files(self) -> int:
@@ -328,13 +328,13 @@ class Listener(Protocol):
         """A leader epoch of a partition begins."""
 
     def deleted(self, partition: Partition, at_ms: int) -> None:
-        """A partition ends with its topic; another one may have its name from then on."""
+        """A partition ends with its topic; another partition may have its name from then on."""
 
     def pass_until(self, now_ms: int, state: ClusterState) -> None:
-        """A state holds until now."""
+        """The current state holds until this time."""
 
     def end(self, now_ms: int, state: ClusterState) -> None:
         """Nothing follows."""
 
     def said(self) -> dict[str, object]:
-        """What the export says of the source."""
+        """The description of the source in the export."""

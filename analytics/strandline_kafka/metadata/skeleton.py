@@ -1,9 +1,9 @@
-"""What the metadata log says that other sources are placed by, and that causes are inferred from.
+"""Collects from the metadata log what is needed to place the events of other sources and to infer causes.
 
-Made while the log is read to be proved, before anything is written: what explains a change often stands behind it.
+Made while the log is read to be proved, before anything is written: the reason for a change often comes after it.
 
-Invariant: of the decisions, only those that were asked for are kept, so that a long log needs little memory; the
-rest grows with removals, returns and sessions, of which a decision has one or none.
+Invariant: only the requested decisions are kept, so that a long log needs little memory; the rest
+grows with removals, returns and sessions, of which a decision has at most one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from strandline_kafka.metadata.wire import Unreadable
 
 
 class WantedByLogs(NamedTuple):
-    """What brokers' logs ask for, by the names that they have."""
+    """The decisions and epochs that brokers' logs ask for, by topic name."""
 
     decisions: frozenset[tuple[str, int, int]] = frozenset()
     """Topic, partition, partition epoch."""
     places: frozenset[tuple[str, int]] = frozenset()
-    """Topics and partitions whose epochs are asked for by time."""
+    """Topics and partitions whose epochs are requested by time."""
 
 
 _FOREVER_MS = 1 << 62
@@ -55,7 +55,7 @@ class Epochs(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """A replica that a leader had removed from an ISR."""
+    """The removal of a replica from an ISR by a leader."""
 
     at_ms: int
     meta_offset: int
@@ -67,7 +67,7 @@ class Removal(NamedTuple):
     leader_since_ms: int | None
     """When the leader's epoch was decided; None if that was before the log begins."""
     old_isr: tuple[NodeId, ...]
-    """Which says whom else the leader had to fetch from it."""
+    """The ISR before, which shows the other followers of the leader."""
     new_isr: tuple[NodeId, ...]
     elr: tuple[NodeId, ...]
     leader_epoch: LeaderEpoch
@@ -75,7 +75,7 @@ class Removal(NamedTuple):
 
 
 class Return(NamedTuple):
-    """A replica that came back into an ISR."""
+    """The return of a replica to an ISR."""
 
     at_ms: int
     tp: TopicPartition
@@ -91,7 +91,7 @@ class BrokerMoment(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """A process of a broker, known by its broker epoch from then on."""
+    """A process of a broker, identified by its broker epoch from then on."""
 
     at_ms: int
     meta_offset: int
@@ -101,7 +101,7 @@ class Registration(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """Nothing was decided in between."""
+    """A period in which nothing was decided."""
 
     from_ms: int
     to_ms: int
@@ -109,7 +109,7 @@ class Silence(NamedTuple):
 
 
 class TopicLife(NamedTuple):
-    """From when to when the log knows that a name meant a topic."""
+    """The period in which a name is known to have meant a topic."""
 
     topic_id: str
     from_ms: int
@@ -118,11 +118,11 @@ class TopicLife(NamedTuple):
 
 @dataclass(slots=True)
 class Skeleton:
-    """What was learnt; all times by the clock of the controller that was active."""
+    """The collected facts; all times are by the clock of the active controller."""
 
     decisions: dict[tuple[str, int, int], list[Decision]] = field(default_factory=dict)
     epochs: dict[TopicPartition, list[Epochs]] = field(default_factory=dict)
-    """Epochs in order, of the partitions that were asked for."""
+    """Epochs of the requested partitions, in order."""
     topics: dict[str, list[TopicLife]] = field(default_factory=dict)
     removals: list[Removal] = field(default_factory=list)
     returns: list[Return] = field(default_factory=list)
@@ -130,13 +130,13 @@ class Skeleton:
     shutdowns: list[BrokerMoment] = field(default_factory=list)
     registrations: list[Registration] = field(default_factory=list)
     registered_before: dict[int, int] = field(default_factory=dict)
-    """The broker epochs of the processes that the log begins with, by node."""
+    """The broker epochs of the processes at the beginning of the log, by node."""
     silences: list[Silence] = field(default_factory=list)
     last_ms: int = 0
     """When the last record was written."""
 
     def lives(self, topic: str) -> Iterator[TopicLife]:
-        """The topics that a name meant, as far as the log reaches."""
+        """The topics that a name meant within the log."""
         for life in self.topics.get(topic, ()):
             yield life._replace(to_ms=min(life.to_ms, self.last_ms))
 
@@ -145,7 +145,7 @@ _FOREVER = 1 << 62
 
 
 class Learner:
-    """Learns from the batches that are proved, as they are read.
+    """Collects facts from the proved batches as they are read.
 
     Args:
         kept: where the batches can be read again, if they have to be.
@@ -166,13 +166,13 @@ class Learner:
         self._is_lost = False
 
     def take(self, batch: FoundBatch) -> None:
-        """The next batch that is proved.
+        """Take the next proved batch.
 
         Raises:
-            Unreadable: it cannot be read, or is of a cluster that is not read here.
+            Unreadable: it cannot be read, or is of an unsupported cluster.
         """
         if self._beginning is None:
-            # Where the log ends is not known yet, so the oldest snapshot is taken to lie before it.
+            # The end of the log is not known yet, so the oldest snapshot is assumed to be before it.
             self._begin(beginning_of(self._copies, batch.offset, _FOREVER))
         start = None if self._beginning is None else self._beginning.start
         if start is not None and batch.offset < start.end_offset:
@@ -184,11 +184,11 @@ class Learner:
             raise Unreadable(f"{batch.path}: {error}") from error
 
     def lose(self) -> None:
-        """What follows is not given."""
+        """The following batches are not passed on."""
         self._is_lost = True
 
     def skeleton(self, proof: Proof) -> Skeleton:
-        """What was learnt up to the end of what is proved.
+        """The facts collected up to the end of the proved part.
 
         Raises:
             Unreadable: as `Passage.batches`.
@@ -201,7 +201,7 @@ class Learner:
         return self._found
 
     def _again(self, proof: Proof, beginning: Beginning) -> Skeleton:
-        """Too much waited for its proof, or the oldest snapshot lies at the end of the log."""
+        """Read again: too many batches waited for their proof, or the oldest snapshot is at the end of the log."""
         other = Learner(self._copies, self._kept, self._wanted)
         other._begin(beginning)
         for batch, _, _ in Passage(self._copies, self._kept, proof).batches():
@@ -212,7 +212,7 @@ class Learner:
         self._beginning = beginning
         self._state.is_whole = beginning.is_whole
         if beginning.start is not None:
-            # What a name meant before the snapshot is in no record.
+            # The meaning of a name before the snapshot is in no record.
             at_ms = self._replay.load(snapshot_records(beginning.start)) or 0
             for topic_id, name in self._state.topics.items():
                 self._found.topics.setdefault(name, []).append(TopicLife(topic_id, at_ms, _FOREVER_MS))

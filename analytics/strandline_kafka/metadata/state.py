@@ -1,4 +1,4 @@
-"""What a Kafka controller knew at one offset: topics, partitions, brokers, and the settings that decide about them."""
+"""The state of a Kafka controller at one offset: topics, partitions, brokers, and the settings that affect them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ K = TypeVar("K")
 
 
 class Partition(NamedTuple):
-    """One partition. Lists of members are sets, but for the replicas."""
+    """One partition. Lists of members are sets, except for the replicas."""
 
     tp: TopicPartition
     replicas: tuple[NodeId, ...]
@@ -27,7 +27,7 @@ class Partition(NamedTuple):
     recovering: bool
 
     def compared(self) -> tuple[object, ...]:
-        """What two states of one partition must agree in."""
+        """The values in which two states of one partition must agree."""
         sets = (frozenset(one) for one in (self.isr, self.elr, self.last_known_elr, self.adding, self.removing))
         return (self.replicas, *sets, self.leader, self.leader_epoch, self.partition_epoch, self.recovering)
 
@@ -50,15 +50,15 @@ class Broker:
 
 @dataclass(slots=True)
 class ClusterState:
-    """Everything that is replayed. ``is_whole``: it began at offset 0 or at a snapshot, so that nothing is missing."""
+    """The whole replayed state. ``is_whole``: it began at offset 0 or at a snapshot, so that nothing is missing."""
 
     is_whole: bool = True
     topics: dict[str, str] = field(default_factory=dict)
     """Names by topic id."""
     gone: dict[str, str] = field(default_factory=dict)
-    """The same of topics that the batch in hand deletes: its earlier records become events behind it."""
+    """Names of topics that the current batch deletes: its earlier records become events after it."""
     ids: dict[str, str] = field(default_factory=dict)
-    """The other way round."""
+    """Topic ids by name."""
     partitions: dict[TopicPartition, Partition] = field(default_factory=dict)
     of_topic: dict[str, list[TopicPartition]] = field(default_factory=dict)
     brokers: dict[NodeId, Broker] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class ClusterState:
     features: dict[str, int] = field(default_factory=dict)
 
     def name_of(self, topic_id: str) -> str | None:
-        """The name of a topic, also of one that ends in the batch in hand."""
+        """The name of a topic, also of one that ends in the current batch."""
         return self.topics.get(topic_id, self.gone.get(topic_id))
 
     def put(self, partition: Partition) -> None:
@@ -83,7 +83,7 @@ class ClusterState:
         return [self.partitions[tp] for tp in self.of_topic.get(topic_id, ())]
 
     def min_isr(self, topic_id: str) -> int | None:
-        """The setting that holds for a topic; None where the log does not say."""
+        """The setting in effect for a topic; None if the log does not have it."""
         own = self.min_isr_of_topic.get(self.topics.get(topic_id, ""))
         return (
             own
@@ -102,7 +102,7 @@ class ClusterState:
         return tuple(sorted(broker.broker_id for broker in self.brokers.values() if broker.fenced))
 
     def differences(self, other: ClusterState) -> Iterator[str]:
-        """Where another state says something else, in words."""
+        """The differences from another state, in words."""
         yield from _differ("topic", self.topics, other.topics)
         yield from _differ(
             "partition",
@@ -125,7 +125,7 @@ def _differ(what: str, own: Mapping[K, object], other: Mapping[K, object]) -> It
 
 
 # ---- facts
-# What one record of the metadata log changed, with what held before it.
+# The facts of the metadata log: what one record changed, with the state before it.
 
 
 class Created(NamedTuple):
@@ -142,30 +142,30 @@ class Changed(NamedTuple):
     before: Partition
     after: Partition
     names_leader: bool
-    """Whether the record names a leader: then the leader epoch rose, also if it is the same."""
+    """Whether the record names a leader: then the leader epoch rose, even if the leader is the same."""
     names_replicas: bool
-    """Whether it says where the partition is placed, or is going to be."""
+    """Whether the record names the current or future placement of the partition."""
     min_isr: int | None
     eligible: tuple[NodeId, ...]
-    """ISR and ELR before it, as far as they were alive."""
+    """The live members of ISR and ELR before it."""
 
 
 class Restated(NamedTuple):
-    """A partition's state is another one without an epoch of its own: its ELR was cleared."""
+    """The state of a partition changed without a new epoch: its ELR was cleared."""
 
     partition: Partition
     min_isr: int | None
 
 
 class Configured(NamedTuple):
-    """Another minimum holds for a partition."""
+    """Another min ISR is in effect for a partition."""
 
     partition: Partition
     min_isr: int | None
 
 
 class Deleted(NamedTuple):
-    """A partition is gone with its topic."""
+    """A partition was deleted with its topic."""
 
     partition: Partition
     min_isr: int | None
@@ -179,7 +179,7 @@ class Registered(NamedTuple):
     rack: str | None
     is_first: bool
     is_fast_restart: bool
-    """The process before it had not been fenced, and it had not been stopped in order."""
+    """Whether the process before it had neither been fenced nor shut down cleanly."""
 
 
 class Fenced(NamedTuple):
@@ -192,14 +192,14 @@ class Fenced(NamedTuple):
 
 
 class Unfenced(NamedTuple):
-    """A broker takes part."""
+    """A broker is unfenced."""
 
     broker_id: NodeId
     rack: str | None
 
 
 class ShutdownBegan(NamedTuple):
-    """A broker is being stopped in order."""
+    """A broker began a controlled shutdown."""
 
     broker_id: NodeId
     live: tuple[NodeId, ...]
@@ -207,14 +207,14 @@ class ShutdownBegan(NamedTuple):
 
 
 class Unregistered(NamedTuple):
-    """A broker was taken out of the cluster."""
+    """A broker was removed from the cluster."""
 
     broker_id: NodeId
     rack: str | None
 
 
 class DirectoriesNamed(NamedTuple):
-    """A broker said which log directories it has; directly before it, offline ones led to removals."""
+    """A broker reported its log directories; directly before it, offline directories caused removals."""
 
     broker_id: NodeId
 
@@ -226,7 +226,7 @@ class RegistrationRepeated(NamedTuple):
 
 
 class ControllerElected(NamedTuple):
-    """A controller begins its reign; a text of Kafka before 4.1 does not say which."""
+    """A controller begins its reign; a text of Kafka before 4.1 does not name it."""
 
     leader_id: NodeId | None
     live: tuple[NodeId, ...]

@@ -1,6 +1,6 @@
-"""Reading Kafka's flexible messages (KIP-482) by a table of fields: compact lengths, tagged fields.
+"""Reads Kafka's flexible messages (KIP-482) by a table of fields: compact lengths, tagged fields.
 
-Invariant: nothing is allocated by a length or a count that the bytes do not hold. Arbitrary bytes become a message or
+Invariant: nothing is allocated for a length or a count that exceeds the bytes. Arbitrary bytes become a message or
 an `Unreadable`, and nothing else.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 MOST_TAGGED_FIELDS = 64
-"""No message of Kafka has a sixth of this."""
+"""No message of Kafka has even a sixth of this."""
 _VARINT_BYTES = 5
 _KEPT_UUIDS = 1 << 14
 
@@ -26,7 +26,7 @@ class Unreadable(Exception):
 
 
 class Cursor:
-    """A place in bytes, which moves as they are read, up to ``end``."""
+    """A position in bytes, which moves as they are read, up to ``end``."""
 
     __slots__ = ("at", "data", "end")
 
@@ -37,7 +37,7 @@ class Cursor:
 
     @property
     def left(self) -> int:
-        """How many bytes were not read yet."""
+        """The number of bytes that were not read yet."""
         return self.end - self.at
 
     def take(self, size: int) -> bytes:
@@ -67,7 +67,7 @@ class Cursor:
         return packed.unpack_from(self.data, begin)
 
     def uvarint(self) -> int:
-        """An unsigned number of seven bits a byte, at most 32 bits.
+        """An unsigned number with seven bits per byte, at most 32 bits.
 
         Raises:
             Unreadable: the bytes end within it, or it is too long.
@@ -96,14 +96,14 @@ class Cursor:
 
 
 class Type(NamedTuple):
-    """How a value is read, given the message's version, and the fewest bytes that one takes."""
+    """Reads a value, given the message's version; also has the smallest size of a value in bytes."""
 
     read: Callable[[Cursor, int], Any]
     least: int
 
 
 class Field(NamedTuple):
-    """One field of a message; one with a ``tag`` is absent from the bytes where it has its ``default``."""
+    """One field of a message; a field with a ``tag`` is absent from the bytes if it has its ``default``."""
 
     name: str
     type: Type
@@ -116,7 +116,7 @@ class Layout(NamedTuple):
     """The fields that one version of a message has."""
 
     plain: tuple[tuple[str, Callable[[Cursor, int], Any]], ...]
-    """Plain fields in their order: name, and how it is read."""
+    """Plain fields in their order: name and reader."""
     tagged: dict[int, Field]
     """Tagged fields by tag."""
     defaults: Message
@@ -124,7 +124,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(fields: tuple[Field, ...], version: int) -> Layout:
-    """What a version has of a message's fields."""
+    """The layout of a version of a message."""
     there = [field for field in fields if field.since <= version]
     tagged = {field.tag: field for field in there if field.tag is not None}
     return Layout(
@@ -154,7 +154,7 @@ def _uuid_text(content: bytes) -> str:
 
 
 def uuid_text(printed: str) -> str:
-    """A UUID as Kafka prints it, 22 characters of base64, as hex with dashes.
+    """A UUID in hex with dashes, from Kafka's 22 characters of base64.
 
     Raises:
         ValueError: it is none.
@@ -244,7 +244,7 @@ def record(*fields: Field) -> Type:
 
 
 def read_message(layout: Layout, cursor: Cursor, version: int) -> Message:
-    """The fields that a version has; those that it lacks are absent.
+    """The fields of a message; those that its version lacks are absent.
 
     Raises:
         Unreadable: the bytes are no such message.

@@ -1,9 +1,9 @@
-"""Events of a metadata log as files of an export: rows numbered by controller epoch, one file for an hour of one.
+"""Writes events of a metadata log as files of an export: rows numbered by controller epoch, one file per hour of each.
 
-The emitter is the controller; its incarnation is the controller epoch. Rows are numbered from the first that is
-imported, time comes from the records alone, and the same events become the same bytes.
+The emitter is the controller; its incarnation is the controller epoch. Rows are numbered from the first imported
+one, times come only from the records, and the same events become the same bytes.
 
-Invariant: at most `ROWS_A_FILE` rows are held. What is not an event, and may be missed, is a gap in the numbers.
+Invariant: at most `ROWS_A_FILE` rows are held. An unread record that may have been an event is a gap in the numbers.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from strandline_kafka.metadata.wire import Unreadable
 
 ROWS_A_FILE = 20_000
 HEARTBEAT_US = 10_000_000
-"""How often an export says that its writer is alive, as our own emitters do."""
+"""The interval of the sign of life of an export's writer, as in our own emitters."""
 _CLOCK = {"clock": "wall"}
-"""The moments of a record are of the controller's time of day; there is no monotonic clock behind them."""
+"""The times of records are the controller's time of day; there is no monotonic clock behind them."""
 
 
 def put_rows(
@@ -91,9 +91,9 @@ class EventFiles:
         self._beat_us = 0
         self._begin_us = 0
         self.last_seqs: dict[int, int] = dict(last_seqs or {})
-        """The last number of each incarnation; an export that is gone on with has some already."""
+        """The last number of each incarnation; a continued export begins with some."""
         self.is_silent = False
-        """Whether what comes is in the export already."""
+        """Whether the following events are in the export already."""
         self.files = 0
         self.rows = 0
 
@@ -132,7 +132,7 @@ class EventFiles:
         self._put(at_us, ExportGap(lost, lost, {name: 1}), None, {}, None)
 
     def beat(self, at_us: int) -> None:
-        """The log goes on: report it if that is due.
+        """Report that the log goes on, if that is due.
 
         Raises:
             OSError: the destination fails.
@@ -141,7 +141,7 @@ class EventFiles:
             self._beat(at_us, is_final=False)
 
     def end(self, at_us: int | None) -> None:
-        """End the reign: its last word, at the time given or that of its last row, and its file.
+        """End the reign with its last row, at the given time or that of the row before, and its file.
 
         Raises:
             OSError: the destination fails.
@@ -156,7 +156,7 @@ class EventFiles:
 
     def _is_wanted(self, at_us: int) -> bool:
         if self.is_silent:
-            # What was written before is not seen again, but its clock goes on.
+            # Rows that were written before are not seen again, but their clock goes on.
             self._mono_us = max(self._mono_us, at_us)
         return not self.is_silent and self._window.holds(at_us)
 
@@ -195,11 +195,11 @@ class EventFiles:
 
 
 # ---- continuing
-# What an export says of itself, from which a later import of the same cluster goes on (A17).
+# The description in an export, from which a later import of the same cluster continues (A17).
 #
-# The sources must be those of the export: a source that has only half of the time would give figures of half of the
-# time. An export with brokers' logs is not gone on with: a later line changes rows that are written, such as the cause
-# of a fence, and a later pair of lines the clock by which earlier ones were placed.
+# The sources must be those of the export: a source that covers only half of the time would give figures of half of the
+# time. An export with brokers' logs is not continued: a later line changes rows that are written, such as the cause
+# of a fence, and a later pair of lines changes the clock by which earlier lines were placed.
 #
 # Invariant: no event is written twice, and none is left out between two imports: the later log must hold the batch at
 # which the earlier one ended, with equal bytes.
@@ -209,12 +209,12 @@ METADATA_LOG, BROKER_LOGS = "metadata-log", "broker-logs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
-    """An import that is gone on with."""
+    """An import that is continued."""
 
     first_offset: int
     end_offset: int
     end_crc: int
-    """CRC of the batch that ends there; 0 if it is not known."""
+    """CRC of the batch that ends at that offset; 0 if it is not known."""
     records: int
     imports: int
     last_seqs: dict[int, int] = field(default_factory=dict)
@@ -222,13 +222,13 @@ class Earlier:
     unknown: Counter[str] = field(default_factory=Counter)
     nodes: frozenset[int] = frozenset()
     said: Mapping[str, Any] = field(default_factory=dict)
-    """Everything that the export says of itself, where another source finds its own end."""
+    """The whole description in the export, in which another source finds its own end."""
 
     def check(self, batch: FoundBatch, *, is_first: bool) -> None:
         """Compare a batch of the later log.
 
         Raises:
-            Unreadable: the later log begins behind the end of the earlier one, or is another one.
+            Unreadable: the later log begins after the end of the earlier one, or is another log.
         """
         begin, end = batch.offset, batch.header.next_offset
         if is_first and begin > self.end_offset:
@@ -249,14 +249,14 @@ class Earlier:
 def earlier_import(
     destination: Destination, cluster_id: str, assumed: dict[str, Any], sources: Sequence[str] = ()
 ) -> Earlier:
-    """The import whose export lies at a place.
+    """The import whose export is stored at a place.
 
     Args:
-        assumed: what is assumed now.
-        sources: what is read now beside the metadata log.
+        assumed: the settings assumed now.
+        sources: what is read now in addition to the metadata log.
 
     Raises:
-        Unreadable: there is none of this cluster, or none that can be gone on with.
+        Unreadable: there is no export of this cluster, or none that can be continued.
         OSError: the destination fails.
     """
     folder = cluster_folder(cluster_id)
