@@ -1,1 +1,1 @@
-"""Looks at a running Apache Kafka cluster by its public protocol, as state events; it reads only."""
+"""Watches a running Apache Kafka cluster by its public protocol, read-only, and exports state events."""

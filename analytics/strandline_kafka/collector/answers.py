@@ -1,6 +1,6 @@
-"""What the brokers' answers say, read by tables of their fields (`history.wire`).
+"""Decodes the brokers' answers by tables of their fields (`history.wire`).
 
-Invariant: arbitrary bytes become an answer or an `Unreadable`. What is left over behind an answer is an error.
+Invariant: arbitrary bytes become an answer or an `Unreadable`. Bytes left over after an answer are an error.
 """
 
 from __future__ import annotations
@@ -171,11 +171,11 @@ _AUTHENTICATED = record(
 )
 
 TopicPartitionName = tuple[str, int]
-"""A partition as ListOffsets names it: by its topic's name, which a topic that is created again has as well."""
+"""A partition as ListOffsets names it: by its topic's name, which a recreated topic has as well."""
 
 
 class AnsweredOffset(NamedTuple):
-    """What a broker answered about one partition: Kafka's error, the offset, and the leader epoch that it knows."""
+    """A broker's answer about one partition: Kafka's error, the offset, and the leader epoch that it knows."""
 
     error: int
     offset: int
@@ -183,7 +183,7 @@ class AnsweredOffset(NamedTuple):
 
 
 class ElrPage(NamedTuple):
-    """Eligible leader replicas by topic id and partition, and from where the next answer goes on."""
+    """Eligible leader replicas by topic id and partition, and the cursor of the next answer."""
 
     elrs: Mapping[tuple[str, int], tuple[int, ...]]
     next: tuple[str, int] | None
@@ -226,7 +226,7 @@ class Authenticated(NamedTuple):
 
 
 def correlation_of(frame: bytes) -> int:
-    """Which request a frame answers.
+    """The correlation id of the request that a frame answers.
 
     Raises:
         Unreadable: it is shorter than a header.
@@ -256,7 +256,7 @@ def _ended(cursor: Cursor, api: requests.Api) -> None:
 
 
 def read_versions(frame: bytes) -> requests.Offered | None:
-    """What a broker offers; None: it does not even know this version of the question.
+    """The versions that a broker offers; None if it does not even know this version of the question.
 
     Raises:
         Unreadable: as all of these.
@@ -311,7 +311,7 @@ def read_elrs(frame: bytes) -> ElrPage:
 
 
 def read_quorum_hw(frame: bytes) -> tuple[int, int | None]:
-    """Kafka's error, and up to which offset the metadata log is committed; None: the answer does not say it."""
+    """Kafka's error, and the offset up to which the metadata log is committed; None if the answer lacks it."""
     message = _whole(frame, requests.DESCRIBE_QUORUM, _QUORUM)
     partitions = [each for topic in message["topics"] for each in topic["partitions"]]
     errors = [error for error in (message["error"], *(each["error"] for each in partitions)) if error]

@@ -1,7 +1,7 @@
-"""What an answer to Metadata says of a cluster: its brokers, and the state of each partition at one moment.
+"""Reads a cluster from an answer to Metadata: its brokers, and the state of each partition at one moment.
 
-Kafka gives a client no partition epoch, so two states with one leader epoch cannot be ordered: all of them are asked of
-one broker as long as it answers, whose picture does not go back.
+Kafka gives a client no partition epoch, so two states with one leader epoch cannot be ordered: one broker, whose view
+does not go back, is asked for all of them as long as it answers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from strandline_kafka.metadata.wire import Message, Unreadable
 
 _NO_LEADER = -1
 UNKNOWN_TOPIC = 3
-"""Kafka's error for a topic that is not there, or not to be seen."""
+"""Kafka's error for a topic that does not exist or is not visible."""
 
 
 class Broker(NamedTuple):
-    """Where a broker is reached, by the address that it advertises."""
+    """A broker with its advertised address."""
 
     host: str
     port: int
@@ -41,7 +41,7 @@ class PartitionSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSample:
-    """One look at the whole. ``refused``: topics of which nothing is shown, with Kafka's error."""
+    """One look at the whole cluster. ``refused``: topics that are not shown, with Kafka's error."""
 
     cluster_id: str
     brokers: Mapping[NodeId, Broker]
@@ -73,7 +73,7 @@ def cluster_of(message: Message) -> ClusterSample:
             refused[topic["name"] or topic["topic_id"]] = topic["error"]
             continue
         for each in topic["partitions"]:
-            # A partition with an error, such as that of having no leader, is shown whole all the same.
+            # A partition with an error, such as having no leader, is still shown completely.
             found = _partition(topic, each)
             partitions[found.tp] = found
     return ClusterSample(

@@ -1,7 +1,7 @@
-"""Looks at a cluster again and again until it is to end, and writes what it saw; the one part that waits.
+"""Looks at a cluster repeatedly until it is stopped, and writes what it saw; the only part that waits.
 
-Invariant: rows that wait for their destination are bounded, and every wait has a deadline. An export that was begun
-ends with the last word of each emitter, whatever ended it, unless its destination fails.
+Invariant: rows that wait for their destination are bounded, and every wait has a deadline. Every export
+ends with a last row of each emitter, whatever ended it, unless its destination fails.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from strandline_kafka.metadata.writing import METADATA_LOG
 COLLECTOR = "collector"
 """The name of this source in an export."""
 FLUSH_S = 60.0
-"""What a kill loses at most."""
+"""The most time that a kill loses."""
 MOST_ROWS = 50_000
-"""How many rows are written at once, however young they are."""
+"""The number of rows that are written at once, however new they are."""
 MOST_WAITING = 8
-"""Batches that wait for a destination that fails; then the collection ends."""
+"""The most batches that wait for a failing destination; then the collection ends."""
 _SETTINGS_S = 60.0
 _STARTS_S = 10.0
 _REST = 100.0
-"""How many times longer than reading a metadata log took nothing of it is read: it is read whole each time."""
+"""The pause after reading a metadata log, as a multiple of the reading time: the whole log is read each time."""
 _HOUR_US = 3_600_000_000
 _PAGES = 1_000
 
@@ -61,14 +61,14 @@ class WantedCollection:
     for_s: float | None = None
     min_isr: int | None = None
     metadata_logs: tuple[Path, ...] = ()
-    """Directories of controllers, whose decisions are exact where looks only see states."""
+    """Directories of controllers, whose decisions are exact, while looks see only states."""
     wait_s: float = 1.0
-    """How long a look waits for an answer, if the period is not longer."""
+    """The time that a look waits for an answer, if the period is not longer."""
 
 
 @dataclass(slots=True)
 class Collected:
-    """What came of it so far."""
+    """The results of a collection so far."""
 
     cluster_id: str
     nodes: set[NodeId] = field(default_factory=set)
@@ -92,7 +92,7 @@ async def reach(
     """The first broker that answers, and the cluster that it shows.
 
     Raises:
-        Refused: no broker can be asked, or a topic that is wanted is not there.
+        Refused: no broker can be asked, or a wanted topic does not exist.
         Unreachable: no broker answers.
     """
     failed: list[Exception] = []
@@ -127,7 +127,7 @@ async def _first_look(connection: collector_connection.Connection, topics: Seque
 
 
 class Collection:
-    """One collection; ``said`` is called after each look with what came of it so far."""
+    """One collection; ``said`` is called after each look with the results so far."""
 
     def __init__(
         self,
@@ -151,12 +151,12 @@ class Collection:
             wanted.metadata_logs, self._cluster.cluster_id, destination, began_ms * 1_000, wanted.min_isr
         )
         self._committed_below = 0
-        """The quorum's high watermark as a broker said it last; 0: not yet."""
+        """The quorum's high watermark as last reported by a broker; 0 if none was."""
         self._buffer: list[Row] = []
         self._waiting: deque[list[Row]] = deque()
         self._min_isr: dict[str, int] = {}
         self._known_topics: set[str] = set()
-        """Whose settings were asked for."""
+        """Topics whose settings were asked for."""
         self._elrs: dict[TopicPartition, frozenset[NodeId]] = {}
         self._starts: dict[collector_answers.TopicPartitionName, collector_answers.AnsweredOffset] = {}
         self._due: dict[str, float] = {}
@@ -166,7 +166,7 @@ class Collection:
         self.result = Collected(self._cluster.cluster_id)
 
     async def run(self, stop: asyncio.Event) -> Collected:
-        """Look until ``stop`` is set, or for as long as was wanted.
+        """Look until ``stop`` is set, or for the wanted time.
 
         Raises:
             OSError: the destination failed for too long, or at the end.
@@ -189,7 +189,7 @@ class Collection:
         return self._wanted.for_s is not None and time.monotonic() - began >= self._wanted.for_s
 
     async def _look_unless(self, stop: asyncio.Event) -> None:
-        """One look, which is given up when ``stop`` is set: brokers that stand still could make it long."""
+        """One look, which is given up when ``stop`` is set: brokers that hang could make it long."""
         look, stopped = asyncio.create_task(self._look()), asyncio.create_task(stop.wait())
         await asyncio.wait({look, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -224,7 +224,7 @@ class Collection:
 
     def _take(self, answers: Answers, at: tuple[int, int]) -> None:
         if not self.result.looks:
-            # What a sample is about is known only from a state before it.
+            # The partition of a sample is known only from a state before it.
             self._report(answers.before, at)
         look = self._looks.take(answers, self._pace.period_ms)
         self._buffer += self._rows.of_look(look.samples, answers.before.topics, at)
@@ -255,7 +255,7 @@ class Collection:
             self.result.notes.append(text)
 
     async def _ask_all(self, asked: Asked, replica: int, moment: int) -> dict[NodeId, Positions]:
-        """Ask all brokers at the same time; those that do not answer are missing."""
+        """Ask all brokers at the same time; those that do not answer are missing in the result."""
 
         async def ask(node: NodeId, partitions: Mapping[str, list[int]]) -> tuple[NodeId, Positions | None]:
             link = self._links.of(node)
@@ -276,7 +276,7 @@ class Collection:
         return max(self._pace.period_ms / 1_000, self._wanted.wait_s)
 
     async def _state(self) -> ClusterSample | None:
-        """The cluster by the broker that showed it last, or by the next one that answers; None: none does."""
+        """The cluster as shown by the last used broker, or by the next one that answers; None if none answers."""
         for link in self._links.all():
             frame = await link.ask(requests.METADATA, requests.metadata(self._wanted.topics), self._within_s)
             if frame is None:
@@ -297,7 +297,7 @@ class Collection:
         return None
 
     async def _learn(self, cluster: ClusterSample) -> None:
-        """What changes seldom: settings, and where logs begin."""
+        """Ask for what changes rarely: settings, and the starts of logs."""
         if self._is_due("settings", _SETTINGS_S) or not self._known_topics >= {*cluster.topics.values()}:
             await self._learn_settings(cluster)
         if self._is_due("starts", _STARTS_S):
@@ -333,7 +333,7 @@ class Collection:
             )
 
     async def _learn_elrs(self, link: BrokerLink, cluster: ClusterSample) -> None:
-        """Who is eligible outside the ISR; asked only of topics where it is possible, for the answer is large."""
+        """Ask for the ELRs, only of topics that may have any, because the answer is large."""
         asked = sorted(
             {
                 each.topic
@@ -364,7 +364,7 @@ class Collection:
         self._elrs = found
 
     def _begin_hour(self, at: tuple[int, int]) -> None:
-        """An hour begins with the state that held at its beginning."""
+        """Begin an hour with the state at its beginning."""
         hour = hour_of(at[0])
         if self._hour is not None and hour > self._hour:
             begin_us = hour * _HOUR_US
@@ -391,7 +391,7 @@ class Collection:
             self._buffer = []
 
     async def _write(self) -> None:
-        """Write what waits; what fails is tried again with the next batch."""
+        """Write the waiting rows; those that fail are tried again with the next batch."""
         try:
             while self._waiting:
                 await asyncio.to_thread(self._files.write, self._waiting[0])
@@ -405,7 +405,7 @@ class Collection:
                 raise
 
     async def _learn_committed(self) -> None:
-        """Up to where the metadata log is committed; asked between looks, whose questions use the same links."""
+        """Ask up to which offset the metadata log is committed, between looks, whose questions use the same links."""
         if not self._wanted.metadata_logs:
             return
         link = self._links.all()[0]
@@ -436,7 +436,7 @@ class Collection:
         )
 
     async def _decide(self) -> None:
-        """Write what a metadata log has of this time, as far as the quorum calls it committed."""
+        """Write the decisions of this time in a metadata log, as far as the quorum calls it committed."""
         if not self._wanted.metadata_logs:
             return
         try:
@@ -465,7 +465,7 @@ class Collection:
         self.result.files = self._files.files + self._decisions.files
 
     def _source(self, *, is_over: bool) -> dict[str, object]:
-        """What an export says of where it came from."""
+        """The description of the source in an export."""
         result, bounds, decisions = self.result, self._looks.bounds, self._decisions.source
         return {
             "source": "kafka",

@@ -1,7 +1,7 @@
 """One connection to a broker: questions and answers, one at a time.
 
 Invariant: every wait has a deadline, and an answer is at most `MOST_BYTES` long. After anything but an answer the
-connection is closed: what comes next on it might be the answer that is missing.
+connection is closed, because the next bytes on it might be the missing answer.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from strandline_kafka.collector import requests
 from strandline_kafka.collector.answers import correlation_of, read_authenticated, read_handshake, read_versions
 from strandline_kafka.metadata.wire import Unreadable
 
-# How a broker is spoken to: plain or over TLS, and as whom.
+# The security of connections to brokers: plain or TLS, and the user.
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A user of Kafka. Nothing shows the password."""
+    """A user of Kafka. The password is never shown."""
 
     mechanism: str
     user: str
@@ -38,17 +38,17 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What a connection begins with; both None: nothing."""
+    """The start of a connection: TLS and login, each None if unused."""
 
     tls: ssl.SSLContext | None = None
     login: Login | None = None
 
 
 def tls_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
-    """Trust for brokers, by one's own authorities or the system's, and a certificate to present.
+    """The TLS context: own or system authorities to trust, and a certificate to present.
 
     Raises:
-        OSError: a file cannot be read, or is no PEM (`ssl.SSLError`).
+        OSError: a file cannot be read, or is not PEM (`ssl.SSLError`).
     """
     context = ssl.create_default_context(cafile=None if ca is None else str(ca))
     if cert is not None:
@@ -59,9 +59,9 @@ def tls_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSL
 # ----
 
 # ---- refusals
-# Why a broker cannot be asked, as one line with its remedy.
+# Explains in one line why a broker cannot be asked, with the remedy.
 #
-# Invariant: what a broker sent is quoted at most in part, and no password is in any text.
+# Invariant: bytes from a broker are quoted at most in part, and no text contains a password.
 
 _TLS_ALERT = b"\x15\x03"
 _QUOTED = 200
@@ -69,15 +69,15 @@ _UNKNOWN_MECHANISM = 33
 
 
 class Unreachable(Exception):
-    """No broker answers at an address; it may be back later."""
+    """No broker answers at an address; it may come back later."""
 
 
 class Closed(Unreachable):
-    """The broker ended the connection in place of an answer."""
+    """The broker closed the connection instead of answering."""
 
 
 class Refused(Exception):
-    """A broker answered, and will not answer otherwise to the same question."""
+    """A broker refused, and will refuse the same question again."""
 
 
 def not_connected(address: str, error: Exception, security: Security) -> Unreachable | Refused:
@@ -107,7 +107,7 @@ def closed_at_once(address: str, security: Security) -> Refused:
 
 
 def no_answer_of_kafka(address: str, begin: bytes) -> Refused:
-    """First bytes that are no frame of Kafka's."""
+    """First bytes that are not a frame of Kafka."""
     if begin.startswith(_TLS_ALERT):
         return Refused(f"{address}: the listener speaks TLS; give --tls, and --tls-ca for an authority of your own")
     return Refused(
@@ -140,24 +140,24 @@ def _said(error: Exception) -> str:
 
 
 OPEN_S = 10.0
-"""To connect, and log in."""
+"""Time to connect and log in."""
 ANSWER_S = 10.0
-"""Time for one answer. A broker that is slower counts as gone."""
+"""Time for one answer. A slower broker counts as unreachable."""
 MOST_BYTES = 64 << 20
 _MOST_OF_FIRST = 1 << 20
-"""The first answer is a table of versions; more than that is no Kafka."""
+"""The largest first answer: it is a table of versions, so a larger one is not from Kafka."""
 
 
 class _Exchange(Protocol):
     """A mechanism of SASL, message by message."""
 
     async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
-        """The next message after the broker's; None: nothing more is to be sent."""
+        """The next message after the broker's; None if nothing more is to be sent."""
         ...
 
 
 class Connection:
-    """An open connection; made by `open_connection`."""
+    """An open connection, created by `open_connection`."""
 
     def __init__(
         self, address: str, security: Security, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -168,11 +168,11 @@ class Connection:
         self._correlation = 0
 
     async def ask(self, api: requests.Api, body: bytes, *, most_bytes: int = MOST_BYTES) -> bytes:
-        """Ask one question; the frame of its answer.
+        """Ask one question. Returns the frame of its answer.
 
         Raises:
             Unreachable: no answer came, or none in time.
-            Refused: what came is no answer of Kafka.
+            Refused: the bytes received are not an answer of Kafka.
         """
         self._correlation += 1
         self._writer.write(requests.framed(api, self._correlation, body))
@@ -203,11 +203,11 @@ class Connection:
 
 
 async def open_connection(host: str, port: int, security: Security) -> Connection:
-    """Connect, learn what the broker speaks, log in.
+    """Connect, learn the broker's versions, log in.
 
     Raises:
         Unreachable: nothing answers at that address, or not in time.
-        Refused: what answers cannot be asked; the text has the remedy.
+        Refused: the server cannot be asked; the text has the remedy.
     """
     address = f"{host}:{port}"
     try:
@@ -271,7 +271,7 @@ async def _log_in(connection: Connection, login: Login) -> None:
 
 
 def _exchange(login: Login) -> _Exchange:
-    """The messages of a mechanism, by aiokafka, which is there for record batches: no cryptography of our own."""
+    """The messages of a mechanism, by aiokafka, which is used for record batches anyway: no cryptography of our own."""
     from aiokafka.conn import SaslPlainAuthenticator, ScramAuthenticator
 
     loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
-"""Rows of a collection as files of an export: one for each emitter, dataset and hour of a batch, with its manifest.
+"""Writes rows of a collection as export files: one per emitter, dataset and hour of a batch, with its manifest.
 
-Invariant: a batch that is written again, because its destination failed in the middle, becomes the same files.
+Invariant: a batch that is written again, because its destination failed midway, becomes the same files.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from strandline_kafka.metadata.wire import Unreadable
 from strandline_kafka.metadata.writing import Earlier, put_rows
 
 # ---- decisions
-# The decisions that a metadata log has of a collection's time, written into its export beside its looks (A23).
+# Writes the decisions in a metadata log during a collection into its export, in addition to the looks (A23).
 #
-# A client cannot read the log: it is a folder of a controller, or of several, which grows meanwhile. What the quorum
-# calls committed, as a broker says it, is proved.
+# A client cannot read the log: it is read from folders of one or several controllers, and grows meanwhile. What the
+# quorum calls committed, by a broker's answer, is proved.
 #
-# Invariant: events begin with the state at the collection's beginning, and none is written twice. A log that has
-# nothing of that time makes no claim: the export has then what the looks have seen.
+# Invariant: events begin with the state at the collection's beginning, and none is written twice. If a log has
+# nothing of that time, the export has only what the looks have seen.
 
 
 class Decisions:
@@ -51,16 +51,16 @@ class Decisions:
         self.rows = 0
         self.files = 0
         self.source: dict[str, object] | None = None
-        """What was imported so far, as an import says it; None: nothing of this time."""
+        """The description of what was imported so far; None if nothing of this time was."""
 
     def take(self, committed_below: int) -> None:
-        """Write what was decided since the last time.
+        """Write the decisions since the last call.
 
         Args:
             committed_below: the quorum's high watermark; 0 if it is not known.
 
         Raises:
-            Unreadable: a log cannot be read, or is not the one that was read before.
+            Unreadable: a log cannot be read, or is not the same as before.
             OSError: a log or the destination fails.
         """
         work = Import(
@@ -86,7 +86,7 @@ def copies_of(directories: Sequence[Path], cluster_id: str) -> list[Copy]:
     """The logs in these directories.
 
     Raises:
-        Unreadable: one has none, or is of another cluster.
+        Unreadable: a directory has no log, or one of another cluster.
     """
     copies = [open_copy(directory) for directory in directories]
     found = cluster_of(copies, cluster_id)
@@ -120,7 +120,7 @@ class Files:
             self.files, self.rows = self.files + 1, self.rows + len(some)
 
     def describe(self, source: Mapping[str, object]) -> None:
-        """Say of the export where it came from, in place of what was said before.
+        """Write the description of the export's source, which replaces the previous one.
 
         Raises:
             OSError: the destination fails.
@@ -130,19 +130,19 @@ class Files:
 
 
 # ---- rows
-# Events of a collection as numbered rows: one sequence for each leader, and one for the cluster's state.
+# Numbers the events of a collection: one sequence for each leader, and one for the cluster's state.
 #
-# The emitter of a sample is the leader it is of, that of a state the controller; the incarnation of all of them is the
+# The emitter of a sample is its leader, that of a state the controller; the incarnation of all of them is the
 # moment at which the collection began, in milliseconds since 1970, because Kafka gives a client neither an incarnation
 # of a broker nor a controller epoch.
 #
-# Invariant: the numbers of an emitter are dense, but for those of rows that are known to be missing, which a gap names.
+# Invariant: the numbers of an emitter have no gaps, except for rows known to be missing, which a gap row names.
 
 HEARTBEAT_US = 10_000_000
-"""How often an export says that its writer is alive, as our own emitters do."""
+"""The interval of the sign of life of an export's writer, as in our own emitters."""
 _CLOCK = {"clock": "wall"}
 _NEVER = ("in_maximal_isr",)
-"""Columns that Kafka cannot fill, whose type has no word for that."""
+"""Columns that Kafka cannot fill, and whose type has no value for that."""
 _IF_GIVEN = ("hw", "log_start", "acked_offset", "partition_epoch", "min_isr")
 
 
@@ -158,7 +158,7 @@ class _Line:
 class Rows:
     """Numbers events; moments are the collector's time of day and its monotonic clock, us.
 
-    ``has_states``: whether states of partitions are reported too, which have an emitter of their own.
+    ``has_states``: whether states of partitions, which have their own emitter, are reported too.
     """
 
     def __init__(self, cluster_id: str, began_ms: int, *, has_states: bool = True) -> None:
@@ -168,7 +168,7 @@ class Rows:
             self._line(CONTROLLER_NODE_ID)
 
     def of_look(self, samples: Iterable[Sample], topics: dict[str, str], at: tuple[int, int]) -> Iterator[Row]:
-        """The rows of a look; what a leader missed before comes first, as a gap."""
+        """The rows of a look; rows that a leader missed before come first, as a gap."""
         for sample in samples:
             line = self._line(sample.leader)
             yield from self._gap(line, at)
@@ -182,16 +182,16 @@ class Rows:
             yield self._row(line, each.event, each.tp, each.topic, {}, at)
 
     def miss(self, missed: Mapping[NodeId, int]) -> None:
-        """Rows of leaders that were to be and are not; the next row of the leader comes behind a gap."""
+        """Note missing rows of leaders; the next row of such a leader comes after a gap."""
         for leader, count in missed.items():
             self._line(leader).missed += count
 
     def miss_state(self) -> None:
-        """A look showed nothing of the cluster's state."""
+        """Note that a look did not show the cluster's state."""
         self._line(CONTROLLER_NODE_ID).missed += 1
 
     def beat(self, at: tuple[int, int], *, is_final: bool = False) -> Iterator[Row]:
-        """Report of every emitter that it is alive, or that nothing follows; before it, what it missed."""
+        """Report that every emitter is alive, or that nothing follows; gaps of missed rows come first."""
         for line in self._lines.values():
             yield from self._gap(line, at)
             said = ExportHeartbeat(line.seq, "true" if is_final else None)

@@ -1,6 +1,6 @@
-"""One link to each broker, with at most one question on its way (A25).
+"""Keeps one link to each broker, with at most one question in flight (A25).
 
-Invariant: a broker that does not answer costs a look one wait, and is left alone as long as its answer may still come.
+Invariant: a broker that does not answer costs a look one wait, and is not asked again while its answer may still come.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from strandline_kafka.collector.connection import Connection, Refused, Security,
 from strandline_kafka.collector.requests import Api, speaks
 
 _AGAIN_S = 1.0
-"""Between two attempts to connect."""
+"""The time between two attempts to connect."""
 
 
 class BrokerLink:
-    """One broker, which is connected to when it is asked something."""
+    """A link to one broker, which connects at the first question."""
 
     def __init__(self, broker: Broker, security: Security, connection: Connection | None = None) -> None:
         self.broker = broker
@@ -30,10 +30,10 @@ class BrokerLink:
         self.longest_ms = 0.0
         """The slowest answer since this was last set to 0."""
         self.trouble: str | None = None
-        """Why the last question had no answer; None: it had one."""
+        """Why the last question had no answer; None if it had one."""
 
     async def ask(self, api: Api, body: bytes, within_s: float) -> bytes | None:
-        """The frame of an answer; None if there is none in time, or one is still waited for."""
+        """The frame of an answer; None if none came in time, or an earlier answer is still awaited."""
         if self._asking is not None and not self._asking.done():
             return None
         began = time.monotonic()
@@ -48,7 +48,7 @@ class BrokerLink:
         try:
             frame = self._asking.result()
         except Unreachable as error:
-            # The remedy is for an address of the user; this one the cluster has named.
+            # The remedy is for an address given by the user; the cluster has named this one.
             self.trouble = str(error).partition(";")[0]
             return None
         except Refused as error:
@@ -65,7 +65,7 @@ class BrokerLink:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the broker has said which questions it takes."""
+        """Whether the broker has reported which questions it takes."""
         return self._connection is not None
 
     def speaks(self, api: Api) -> bool:
@@ -73,7 +73,7 @@ class BrokerLink:
         return self._connection is not None and speaks(self._connection.offered, api)
 
     async def close(self) -> None:
-        """Give up what is on its way, and the connection."""
+        """Give up the question in flight, and the connection."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.wait({self._asking})
@@ -101,7 +101,7 @@ class Links:
         self._links: dict[NodeId, BrokerLink] = {}
 
     def be_for(self, brokers: Mapping[NodeId, Broker]) -> list[BrokerLink]:
-        """Have a link for each broker; the links of others, which are to be closed."""
+        """Have a link for each broker. Returns the links of other brokers, which must be closed."""
         kept = {node: link for node, link in self._links.items() if brokers.get(node) == link.broker}
         over = [link for node, link in self._links.items() if node not in kept and link is not self._spare]
         self._links = kept
@@ -122,11 +122,11 @@ class Links:
         return links if self._spare in links else [*links, self._spare]
 
     def prefer(self, link: BrokerLink) -> None:
-        """Ask for the cluster's state through this link from now on."""
+        """From now on ask for the cluster's state through this link."""
         self._preferred = link
 
     def longest_ms(self) -> float:
-        """The slowest answer since the last time, which begins again."""
+        """The slowest answer since the last call; the measurement begins again."""
         longest = max(link.longest_ms for link in self.all())
         for link in self.all():
             link.longest_ms = 0.0
@@ -134,6 +134,6 @@ class Links:
 
 
 def _note_no_exception(task: asyncio.Task[bytes]) -> None:
-    """An answer that came too late for its look is of no interest, nor is its failure."""
+    """Ignore an answer that came too late for its look, and its failure."""
     if not task.cancelled():
         task.exception()

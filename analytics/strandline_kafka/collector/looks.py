@@ -1,12 +1,12 @@
-"""What a look says: where the log of every replica ends, and within which bounds the high watermark was (A26 to A28).
+"""Makes the rows of a look: the log end of every replica, and bounds of the high watermark (A26 to A28).
 
 A look asks three things one after the other: the leaders for the high watermark, every broker for the ends of its own
 logs, the leaders again. The HW never goes back under one leader, so at the moment at which a leader answered with the
-end of its log, LEO, the HW was between the first answer and the last: LEO - HW2 <= lag <= LEO - HW1. Where LEO is HW1
-already, the lag was 0 and the last question is left out.
+end of its log, LEO, the HW was between the first answer and the last: LEO - HW2 <= lag <= LEO - HW1. If LEO is already
+HW1, the lag was 0 and the last question is left out.
 
 Invariant: a row is written only if both answers were of the leader epoch that the cluster's state had before and after.
-A LEO that no broker answered is one that it answered before, in the same leader epoch, so that it is too low at most.
+A LEO without an answer is an earlier answer of the same leader epoch, so that it can only be too low.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Asked = dict[NodeId, dict[str, list[int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """All that was answered in one look. A broker that did not answer in time is missing."""
+    """All answers of one look. A broker that did not answer in time is missing."""
 
     before: ClusterSample
     hw1: Mapping[NodeId, Positions]
@@ -39,7 +39,7 @@ class Answers:
     hw2: Mapping[NodeId, Positions]
     after: ClusterSample
     log_starts: Positions
-    """Where the logs of leaders began when they were last asked."""
+    """The log starts of leaders when they were last asked."""
 
 
 class Sample(NamedTuple):
@@ -52,7 +52,7 @@ class Sample(NamedTuple):
 
 
 class HwBounds(NamedTuple):
-    """How well the HW was known: in how many looks at one partition, in how many exactly, and the widths, records."""
+    """The accuracy of the HW: looks at one partition, exact ones among them, and the widths in records."""
 
     looks: int = 0
     exact: int = 0
@@ -60,19 +60,19 @@ class HwBounds(NamedTuple):
     widest: int = 0
 
     def with_width(self, width: int) -> HwBounds:
-        """With one look more."""
+        """The sum with one more look."""
         return HwBounds(self.looks + 1, self.exact + (width == 0), self.width_sum + width, max(self.widest, width))
 
 
 @dataclass(slots=True)
 class Look:
-    """The rows of one look, and what of it is missing."""
+    """The rows of one look, and its missing parts."""
 
     samples: list[Sample] = field(default_factory=list)
     missed: Counter[NodeId] = field(default_factory=Counter)
-    """Rows that a leader's answer is missing for, by leader."""
+    """Numbers of rows without an answer of their leader, by leader."""
     why: Counter[str] = field(default_factory=Counter)
-    """How many partitions were not looked at, by reason."""
+    """Numbers of partitions without rows, by reason."""
 
 
 class _Seen(NamedTuple):
@@ -81,7 +81,7 @@ class _Seen(NamedTuple):
 
 
 def who_has_the_hw(cluster: ClusterSample) -> Asked:
-    """Whom to ask for which high watermark: the leaders."""
+    """The leaders to ask for high watermarks."""
     asked: Asked = {}
     for each in cluster.led():
         assert each.leader is not None, "a partition that is led has a leader"
@@ -90,7 +90,7 @@ def who_has_the_hw(cluster: ClusterSample) -> Asked:
 
 
 def who_has_replicas(cluster: ClusterSample) -> Asked:
-    """Whom to ask for which end of a log: every broker that is there, for each of its replicas."""
+    """The brokers to ask for ends of logs: every present broker, for each of its replicas."""
     asked: Asked = {}
     for each in cluster.led():
         for node in each.replicas:
@@ -102,7 +102,7 @@ def who_has_replicas(cluster: ClusterSample) -> Asked:
 def who_may_have_more(
     cluster: ClusterSample, hw1: Mapping[NodeId, Positions], ends: Mapping[NodeId, Positions]
 ) -> Asked:
-    """Whom to ask for which high watermark again: the leaders, where it was not the end of their log already."""
+    """The leaders to ask again for high watermarks that were not already the end of their log."""
     asked: Asked = {}
     for each in cluster.led():
         assert each.leader is not None, "a partition that is led has a leader"
@@ -113,17 +113,17 @@ def who_may_have_more(
 
 
 def _is_settled(hw1: AnsweredOffset | None, end: AnsweredOffset | None) -> bool:
-    """Whether a log ended at the HW that was read before, in one leader epoch: then the HW was there, and no lower."""
+    """Whether a log ended at the HW that was read before, in one leader epoch: then the HW was exactly there."""
     return hw1 is not None and end is not None and not hw1.error and hw1 == end
 
 
 def rows_of_leaders(cluster: ClusterSample) -> Counter[NodeId]:
-    """How many rows a look has of each leader."""
+    """The number of rows of a look for each leader."""
     return Counter(each.leader for each in cluster.led() for _ in each.replicas if each.leader is not None)
 
 
 class Looks:
-    """Makes rows of answers; remembers of each replica only where its log ended last."""
+    """Makes rows from answers; remembers of each replica only its last log end."""
 
     def __init__(self) -> None:
         self._ends: dict[tuple[TopicPartition, NodeId], _Seen] = {}
@@ -134,7 +134,7 @@ class Looks:
         """The rows of one look.
 
         Args:
-            interval_ms: after which the next one is meant to follow.
+            interval_ms: the time after which the next look should follow.
         """
         self._count += 1
         look = Look()
@@ -172,7 +172,7 @@ class Looks:
         samples = []
         for node in partition.replicas:
             leo, ext = (end, bounds) if node == leader else self._end_of(node, partition, after, answers, at)
-            # A member of only one of both states left or came meanwhile, and need not have what is committed.
+            # A member in only one of both states left or joined meanwhile, and may lack committed records.
             is_member = node in partition.isr and node in after.isr
             expected = _expected(node, is_member, partition, answers.before)
             event = own._replace(replica_id=node, leo=leo, in_isr=is_member, expected_state=expected)
@@ -180,7 +180,7 @@ class Looks:
         return samples
 
     def _own_row(self, partition: PartitionSample, at: _Bounds, interval_ms: int) -> ReplicaSample:
-        """What the rows of all replicas have in common."""
+        """The common values of the rows of all replicas."""
         assert partition.leader is not None, "a partition that is led has a leader"
         return ReplicaSample(
             sample_id=self._count,
@@ -207,20 +207,20 @@ class Looks:
     def _end_of(
         self, node: NodeId, partition: PartitionSample, after: PartitionSample, answers: Answers, at: _Bounds
     ) -> tuple[Offset | None, dict[str, str]]:
-        """Where a replica's log ended, and what is to be said of that."""
+        """The end of a replica's log, with notes on it."""
         key = partition.tp, node
         given = answers.ends.get(node, {}).get((partition.topic, partition.tp.partition))
         if given is not None and not given.error and given.offset >= 0 and given.leader_epoch <= partition.leader_epoch:
             end = Offset(given.offset)
             self._ends[key] = _Seen(partition.leader_epoch, end)
             if end > at.leo:
-                # It was asked a moment later than the leader was. At the leader's moment it had no more than it.
+                # It was asked a moment later than the leader. At the leader's moment it had no more than the leader.
                 return at.leo, {"leo_read": str(end)}
             return end, {}
         seen = self._ends.get(key)
         known = [] if seen is None or seen.leader_epoch != partition.leader_epoch else [seen.end]
         if node in partition.isr and node in after.isr:
-            # Who is in the ISR has everything below the HW: that is what it is made of.
+            # Every ISR member has everything below the HW, by the definition of the HW.
             known.append(at.hw_low)
         if not known:
             return None, {}

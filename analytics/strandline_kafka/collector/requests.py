@@ -1,4 +1,4 @@
-"""The bytes of the requests, by Kafka's schemas of the versions in `versions`.
+"""Encodes the requests, by Kafka's schemas of the versions in `versions`.
 
 Invariant: nothing here changes anything at a broker: Metadata never creates a topic, and offsets are asked for as a
 consumer (replica -1) or as Kafka's debugging replica (-2), never as a follower, whose questions would count as fetches.
@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 # ---- versions
-# Which of Kafka's requests are spoken, in which version each, and what a broker that lacks one is refused with.
+# The requests of Kafka that are used, with their versions, and the refusal of a broker that lacks one.
 #
-# One version of each, which every release since 3.3 has: an answer that differs by version could not be checked by the
-# releases at hand.
+# Each has one version, which every release since 3.3 has: answers that differ by version could not be checked with the
+# available releases.
 
 OLDEST_RELEASE = "3.3"
 
 
 class Api(NamedTuple):
-    """One kind of request: Kafka's name and key, the version that is spoken, and the headers of its messages."""
+    """One kind of request: Kafka's name and key, the version used, and the headers of its messages."""
 
     name: str
     key: int
@@ -35,7 +35,7 @@ LIST_OFFSETS = Api("ListOffsets", 2, 6)
 DESCRIBE_CONFIGS = Api("DescribeConfigs", 32, 4, is_optional=True)
 DESCRIBE_TOPIC_PARTITIONS = Api("DescribeTopicPartitions", 75, 0, is_optional=True)
 DESCRIBE_QUORUM = Api("DescribeQuorum", 55, 0, is_optional=True)
-# Its answer has the oldest header in every version: a client reads it before it knows what the broker speaks.
+# Its answer has the oldest header in every version: a client reads it before it knows the versions of the broker.
 API_VERSIONS = Api("ApiVersions", 18, 3, flexible_response=False)
 SASL_HANDSHAKE = Api("SaslHandshake", 17, 1, flexible_request=False, flexible_response=False)
 SASL_AUTHENTICATE = Api("SaslAuthenticate", 36, 2)
@@ -47,13 +47,13 @@ Offered = Mapping[int, tuple[int, int]]
 
 
 def speaks(offered: Offered, api: Api) -> bool:
-    """Whether a broker takes a request in the version that is spoken."""
+    """Whether a broker takes a request in the version used."""
     lowest, highest = offered.get(api.key, (0, -1))
     return lowest <= api.version <= highest
 
 
 def lacking(offered: Offered) -> str | None:
-    """What a broker lacks that cannot be done without, as a sentence; None: nothing."""
+    """The required requests that a broker lacks, as a sentence; None if it lacks none."""
     for api in _ASKED:
         if not api.is_optional and not speaks(offered, api):
             found = offered.get(api.key)
@@ -67,9 +67,9 @@ def lacking(offered: Offered) -> str | None:
 
 CLIENT = "strandline-collect"
 AS_CONSUMER = -1
-"""Asked for the latest offset, the leader answers its high watermark and any other broker an error."""
+"""When asked for the latest offset, the leader answers its high watermark, any other broker an error."""
 AS_DEBUGGER = -2
-"""Asked for the latest offset, each broker answers the end of its own log, leader or not (A27)."""
+"""When asked for the latest offset, each broker answers the end of its own log, leader or not (A27)."""
 LATEST, EARLIEST = -1, -2
 """Kafka's values in place of a time."""
 _NO_TAGS = b"\x00"
@@ -120,7 +120,7 @@ def describe_min_isr(topics: Iterable[str]) -> bytes:
 
 
 def describe_topic_partitions(topics: Iterable[str], cursor: tuple[str, int] | None) -> bytes:
-    """DescribeTopicPartitions from a cursor on, as the answer before gave it."""
+    """DescribeTopicPartitions from the cursor of the previous answer on."""
     at = (
         struct.pack(">b", -1) if cursor is None else b"\x01" + _text(cursor[0]) + struct.pack(">i", cursor[1]) + b"\x00"
     )
@@ -135,7 +135,7 @@ def describe_quorum() -> bytes:
 
 
 def sasl_handshake(mechanism: str) -> bytes:
-    """SaslHandshake: the mechanism that is going to be used."""
+    """SaslHandshake: the mechanism to use."""
     return struct.pack(">h", len(mechanism)) + mechanism.encode()
 
 

@@ -1,7 +1,7 @@
-"""Which states of partitions are reported, and when: whenever a look shows another one, and with each hour (A24).
+"""Selects the states of partitions to report: whenever a look shows another state, and at each hour (A24).
 
-What lies between two looks is not known, so there are snapshots and no changes: two changes look like one or none.
-The one exception is a topic that is gone, without which its last state would be believed on.
+What happens between two looks is unknown, so there are snapshots and no changes: two changes look like one or none.
+The only exception is a deleted topic, whose last state would otherwise seem to continue.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Elrs = Mapping[TopicPartition, frozenset[NodeId]]
 
 
 class ReportedState(NamedTuple):
-    """Everything that is reported of one partition."""
+    """All reported values of one partition."""
 
     partition: PartitionSample
     elr: frozenset[NodeId]
@@ -45,10 +45,10 @@ class States:
         self._reported: dict[TopicPartition, ReportedState] = {}
 
     def changed(self, cluster: ClusterSample, elrs: Elrs, min_isr: Mapping[str, int]) -> Iterator[Reported]:
-        """What differs from what was reported.
+        """The states that differ from the reported ones.
 
         Args:
-            elrs: of the partitions that have any.
+            elrs: the ELRs of the partitions that have any.
             min_isr: by topic, as far as it is known.
         """
         for tp in self._reported.keys() - cluster.partitions.keys():
@@ -63,7 +63,7 @@ class States:
                 yield _snapshot(state)
 
     def all(self) -> Iterator[Reported]:
-        """Everything as it was reported last."""
+        """All states as last reported."""
         return map(_snapshot, self._reported.values())
 
 
@@ -90,20 +90,20 @@ def _snapshot(state: ReportedState) -> Reported:
 
 
 # ---- pace
-# How often a cluster is looked at, so that looking stays cheap for its brokers (A25).
+# Sets the period between looks at a cluster, so that looking stays cheap for its brokers (A25).
 #
-# The period doubles while an answer takes longer than half of it, and halves again, down to what was asked for, as soon
-# as every answer would fit into half of the shorter one.
+# The period doubles while an answer takes longer than half of it, and halves again, down to the requested one, as soon
+# as every answer would fit into half of the shorter period.
 
 LEAST_MS = 500
 MOST_MS = 60_000
 PARTITIONS_AT_LEAST = 1_000
-"""Up to so many partitions the period is `LEAST_MS`; beyond them it grows in proportion, so that the partitions asked
-about in a second, and with them the work of a broker, do not."""
+"""Up to this many partitions the period is `LEAST_MS`; beyond that it grows in proportion, so that the partitions per
+second, and with them the work of a broker, do not grow."""
 
 
 def usual_period_ms(partitions: int) -> int:
-    """The period where none is asked for."""
+    """The period if none is requested."""
     return min(MOST_MS, max(LEAST_MS, LEAST_MS * partitions // PARTITIONS_AT_LEAST))
 
 
@@ -115,7 +115,7 @@ class Pace:
         self.period_ms = wanted_ms
 
     def after(self, longest_ms: float) -> None:
-        """A look is over, whose slowest answer took so long."""
+        """Set the period after a look, by the duration of its slowest answer."""
         if longest_ms > self.period_ms / 2:
             self.period_ms = max(self.period_ms, min(2 * self.period_ms, MOST_MS))
         elif self.period_ms > self._wanted_ms and longest_ms <= self.period_ms / 4:
