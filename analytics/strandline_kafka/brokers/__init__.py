@@ -1,1 +1,1 @@
-"""What brokers wrote down: lines of their logs, clocks, checkpoint files."""
+"""Reads what brokers recorded: lines of their logs, clocks, checkpoint files."""

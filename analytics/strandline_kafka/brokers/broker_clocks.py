@@ -1,15 +1,15 @@
-"""How far a broker's clock is from the controller's, and in which zone its log is written, without any protocol (A21).
+"""Measures a broker's clock offset from the controller's and the zone of its log, without any protocol (A21).
 
 For each removal by a leader, the line that proposes it precedes the controller's record, and the line that takes it
 over follows it; so do the lines that take over a return or begin to lead. So the offset lies in [largest proposal -
 record, smallest following line - record]. Lines and records are joined by `joining.py`, and intervals are taken for
 each reign of a controller, whose clock the records are of. An interval that would be empty means that a clock was set:
-a new span begins there. Where lines bound it on one side alone, the other side is a request timeout away.
+a new span begins there. If lines bound it on one side only, the other side is a request timeout away.
 
 The zone follows from the line of a removal itself, which has a time since 1970 beside its time of day: that when the
 member was last caught up, a lag time before. Without one, an offset near a multiple of 15 minutes is a zone.
 
-Invariant: nothing is corrected that was not measured: without a removal, a broker has no span.
+Invariant: only measured offsets are corrected: without a removal, a broker has no span.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from strandline_kafka.brokers.joining import SLACK_MS, Joined, quarters
 from strandline_kafka.brokers.line_facts import IsrUpdated, LeaderStarted, ShrinkProposed
 
 _OPEN = 1 << 62
-"""The largest offset of a span that no line bounds on a side."""
+"""The largest offset of a span that is unbounded on a side."""
 
 
 class Pair(NamedTuple):
-    """One removal by a leader: when it was proposed and taken over as written, and when it was decided."""
+    """One removal by a leader: the written times of its proposal and take-over, and the time of the decision."""
 
     proposed_ms: int
     updated_ms: int | None
-    """None where no line says it."""
+    """None if no line has it."""
     decided_ms: int
     controller_epoch: int
     caught_up_ms: int | None
     """When the member was last caught up, since 1970 by the broker's clock."""
     coarse_ms: int
-    """How far the times may be from what is written."""
+    """How far the real times may be from the written ones."""
 
 
 class ClockSpan(NamedTuple):
-    """From one time of day on: the zone, and the offset of the clock from the controller's, ms."""
+    """The zone, and the offset of the clock from the controller's in ms, from one time of day on."""
 
     from_written_ms: int
     from_ms: int
@@ -51,24 +51,24 @@ class ClockSpan(NamedTuple):
     high_ms: int
     controller_epoch: int
     is_half: bool = False
-    """Whether lines bound it on one side alone; then what is nearest to a right clock is the likeliest offset."""
+    """Whether lines bound it on one side only; then the value nearest to a correct clock is the likeliest offset."""
 
     @property
     def offset_us(self) -> int:
-        """The likeliest offset: the middle of what is possible, if lines bound it on both sides."""
+        """The likeliest offset: the middle of the possible range, if lines bound it on both sides."""
         return self.least_ms * 1_000 if self.is_half else (self.low_ms + self.high_ms) * 500
 
     @property
     def least_ms(self) -> int:
-        """The smallest offset that is possible: a clock that need not be wrong is taken to be right.
+        """The smallest possible offset: a clock that may be correct is taken as correct.
 
-        Moments of several brokers are compared by it; the middle of a wide interval would tear apart what was one.
+        Moments of several brokers are compared by it; the middle of a wide interval would separate simultaneous events.
         """
         return max(self.low_ms, min(0, self.high_ms))
 
     @property
     def err_us(self) -> int:
-        """How far the offset may be from that."""
+        """The largest error of the likeliest offset."""
         return (self.high_ms - self.low_ms) * (1_000 if self.is_half else 500)
 
 
@@ -78,11 +78,11 @@ class BrokerClock:
     def __init__(self, spans: Sequence[ClockSpan], zone_ms: int | None) -> None:
         self.spans = tuple(spans)
         self.zone_ms = zone_ms
-        """Where there is no span: the zone, None if it is not known."""
+        """The zone if there is no span; None if it is not known."""
         self._starts = [span.from_written_ms for span in self.spans]
 
     def span_at(self, written_ms: int) -> ClockSpan | None:
-        """What was measured for a time as written; before the first pair that counts which came first."""
+        """The span for a time as written; before the first pair, the first span."""
         if not self.spans:
             return None
         return self.spans[max(0, bisect_right(self._starts, written_ms) - 1)]
@@ -94,7 +94,7 @@ class BrokerClock:
         return written_ms - (zone_ms or 0)
 
     def shift_ms(self, own_ms: int) -> int:
-        """How far the broker's clock is ahead of the controller's at a time of its own."""
+        """The broker clock's lead over the controller's at one of its own times."""
         found = [span for span in self.spans if span.from_written_ms - span.zone_ms <= own_ms] or self.spans[:1]
         return found[-1].least_ms if found else 0
 
@@ -106,7 +106,7 @@ class BrokerClock:
 
 
 class _Following(NamedTuple):
-    """A line that follows a record: how far behind it stands are the zone, the clock, and a little."""
+    """A line that follows a record: its distance is the zone, the clock error, and a small delay."""
 
     at_ms: int
     behind_ms: int
@@ -118,8 +118,8 @@ def clock_of(facts: Sequence[Logged], joined: Joined) -> BrokerClock:
     """The clock of one broker.
 
     Args:
-        facts: of the broker's logs, in order.
-        joined: what they are about.
+        facts: the facts of the broker's logs, in order.
+        joined: the decisions of the facts.
     """
     following = list(_following(facts, joined))
     spans = _spans(_pairs(facts, joined))
@@ -128,13 +128,13 @@ def clock_of(facts: Sequence[Logged], joined: Joined) -> BrokerClock:
     nearest = min((one.behind_ms for one in following), key=abs, default=None)
     closed = [_closed(span) for span in spans]
     if closed and closed[0].is_half and not closed[0].least_ms:
-        # One proposal alone, before its record by a right clock, measures nothing.
+        # A single proposal, before its record by a correct clock, measures nothing.
         del closed[0]
     return BrokerClock(closed, None if nearest is None else quarters(nearest))
 
 
 def _closed(span: ClockSpan) -> ClockSpan:
-    """An interval that is open on a side ends a request timeout away."""
+    """Close an interval that is open on a side, a request timeout away."""
     if span.high_ms >= _OPEN:
         return span._replace(high_ms=span.low_ms + SLACK_MS, is_half=True)
     return span._replace(low_ms=span.high_ms - SLACK_MS, is_half=True) if span.low_ms <= -_OPEN else span

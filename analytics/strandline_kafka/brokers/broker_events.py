@@ -1,11 +1,11 @@
-"""Facts of a broker's logs as state events of that broker, in the names and meanings of `export/schema.py` (A.4, A.5b).
+"""Turns facts of a broker's logs into state events with the names and meanings of `export/schema.py` (A.4, A.5b).
 
-The emitter is the broker; its incarnation is its broker epoch, and its times are its own clock's, since 1970. A line
-says what the metadata log does not: positions at a removal and at the start of an epoch, when a member was caught up,
-cuts of logs. Numbers of requests are in no line: a proposal is numbered by its place in the log.
+The emitter is the broker; its incarnation is its broker epoch, and its times are its own clock's, since 1970. Lines
+add what the metadata log lacks: positions at a removal and at the start of an epoch, when a member was caught up,
+cuts of logs. No line has request numbers: a proposal is numbered by its place in the log.
 
-Invariant: a fact that no topic, or no decision, can be found for is counted and left out. What a line does not say is
-null, and nothing holds beyond its line.
+Invariant: a fact without a topic or a decision is counted and left out. A value that is not in a line is null, and
+no value is carried beyond its line.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from strandline_kafka.metadata.skeleton import Decision, Epochs, Removal, Skelet
 
 LAG_TIME = "replica.lag.time.max.ms"
 SOURCE = "source"
-"""The field of ``ext`` with the file and the line that say it."""
+"""The field of ``ext`` with the file and the line of the source."""
 
 ReplicaFact = LeaderStarted | FollowerStarted | LogLoaded | CutAsked | CutBelowHw | CutWithoutEffect
 
 
 class Placed(NamedTuple):
-    """One event of a broker: when by its own clock, and which of its processes."""
+    """One event of a broker, with the time by its own clock, and its process."""
 
     at_us: int
     incarnation: int
@@ -54,7 +54,7 @@ class Placed(NamedTuple):
 
 @dataclass(slots=True)
 class _Replica:
-    """What the lines so far said of one partition at this broker."""
+    """The state of one partition at this broker, by the lines so far."""
 
     leader_epoch: int = 0
     leo: int | None = None
@@ -62,13 +62,13 @@ class _Replica:
     below: CutBelowHw | None = None
 
     def forget_cut(self) -> None:
-        """The log grows from here on, so that where it ended is not known any more."""
+        """Forget where the log ended, because it grows from here on."""
         self.leo, self.reason, self.below = None, NOT_RECORDED, None
 
 
 @dataclass(slots=True)
 class BrokerStory:
-    """Tells the facts of one broker as events."""
+    """Turns the facts of one broker into events."""
 
     node_id: int
     clock: BrokerClock
@@ -76,14 +76,14 @@ class BrokerStory:
     facts: Sequence[Logged]
     joined: Joined
     left_out: dict[str, LeftOut] = field(default_factory=dict)
-    """Facts that nothing could be joined to, by form."""
+    """Facts that could not be joined to anything, by form."""
     _replicas: dict[TopicPartition, _Replica] = field(default_factory=dict)
     _incarnation: int | None = None
     _lag_time_ms: int | None = None
     _numbers: dict[int, int] = field(default_factory=dict)
-    """Numbers of the proposals, by their lines' places."""
+    """Numbers of the proposals, by the indices of their lines."""
     _asked: dict[int, int] = field(default_factory=dict)
-    """The proposal of each take-over, both by their places."""
+    """The proposal of each take-over, both by index."""
 
     def events(self) -> Iterator[Placed]:
         """The events of all facts, in order."""
@@ -103,7 +103,7 @@ class BrokerStory:
     def _incarnation_at(self, written_ms: int) -> int:
         if self._incarnation is not None:
             return self._incarnation
-        # The log begins within a process whose registration stands in the metadata log, or in its snapshot; without
+        # The log begins within a process whose registration is in the metadata log, or in its snapshot; without
         # either the lines are those before the first registration.
         own = [one for one in self.skeleton.registrations if one.node == self.node_id]
         before = [one.broker_epoch for one in own if one.at_ms <= self.clock.true_ms(written_ms)]
@@ -132,7 +132,7 @@ class BrokerStory:
     def _of_replica(
         self, place: int, one: Logged, fact: ReplicaFact
     ) -> Iterator[tuple[TopicPartition | None, state_events.StateEvent]]:
-        """What a line says of a replica: an event, or what the event of its next cut needs."""
+        """Take a line about a replica: it becomes an event, or part of the event of the next cut."""
         tp = self._tp(place, one, fact)
         if tp is None:
             if isinstance(fact, LeaderStarted):
@@ -169,7 +169,7 @@ class BrokerStory:
         if epochs is not None:
             yield tp, _alteration("proposed", number, fact.new_isr, epochs, None)
         if isinstance(change, Removal):
-            # It was granted, and the broker learnt that from the metadata log first: no line says so.
+            # It was granted, but the broker learnt that from the metadata log first, so no line shows it.
             yield tp, _echo(change, fact)
 
     def _updated(
@@ -190,7 +190,7 @@ class BrokerStory:
         yield tp, _echo(decision, shrink)
 
     def _epochs(self, tp: TopicPartition, true_ms: int, change: Decision | Removal | None) -> Epochs | None:
-        """The epochs that a proposal was made at: those before what it became, else those of its time."""
+        """The epochs at which a proposal was made: those before its result, else those of its time."""
         known = self.skeleton.epochs.get(tp, ())
         if change is None:
             behind = bisect_right(known, true_ms, key=lambda one: one.at_ms)
@@ -231,7 +231,7 @@ class BrokerStory:
         return self._tp_at(one, fact.topic, fact.partition)
 
     def _tp_at(self, one: Logged, topic: str, partition: int) -> TopicPartition | None:
-        """The topic that a name meant when a line was written: a clock's error before and behind it is allowed for."""
+        """The topic that a name meant when a line was written, allowing for a clock error in both directions."""
         true_ms = self.clock.true_ms(one.at_ms)
         apart = {
             life.topic_id: max(0, life.from_ms - true_ms, true_ms - life.to_ms) for life in self.skeleton.lives(topic)
@@ -262,7 +262,7 @@ def _alteration(
         phase=phase,
         expected_partition_epoch=epochs.partition_epoch,
         proposed_isr=tuple(map(NodeId, isr)),
-        # A line of a take-over is written after success alone.
+        # A line of a take-over is written only after success.
         error_code=state_events.Number(0),
         latency_us=latency_us,
         leader_epoch=epochs.leader_epoch,
@@ -271,7 +271,7 @@ def _alteration(
 
 
 def _echo(change: Decision | Removal, shrink: ShrinkProposed | None) -> state_events.IsrChange:
-    """The leader's own word of a change: the controller's, and the positions that the leader saw."""
+    """The leader's own report of a change: the controller's decision, with the positions that the leader saw."""
     if isinstance(change, Removal):
         old_isr, new_isr, elr = change.old_isr, change.new_isr, change.elr
         epochs, cause, initiator = (change.leader_epoch, change.partition_epoch), "lag", LEADER

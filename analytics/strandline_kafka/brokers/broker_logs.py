@@ -1,10 +1,10 @@
-"""The logs of one broker, files of several loggers and their rotated parts, as one row of facts in order of time.
+"""Reads the logs of one broker, files of several loggers and their rotated parts, as facts in order of time.
 
-Read are `server.log`, `state-change.log`, `controller.log` and their rotated and compressed parts, or whatever a
-container wrote, in one file or in several. Files are opened read-only, line by line.
+It reads `server.log`, `state-change.log`, `controller.log` and their rotated and compressed parts, or the output of a
+container, in one file or in several. Files are opened read-only and read line by line.
 
-Invariant: at most `MOST_LINE` characters of a line are held. A line that looks as if it mattered, and is of no known
-form or of no layout, is counted with the first of its kind and never guessed; damage is an `Unreadable` with its place.
+Invariant: at most `MOST_LINE` characters of a line are held. A line that seems relevant, but has no known form or
+layout, is counted with the first of its kind and never guessed; damage is an `Unreadable` with its place.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from strandline_kafka.metadata.log_files import METADATA_TOPIC
 from strandline_kafka.metadata.wire import Unreadable
 
 MOST_LINE = 256 << 10
-"""Characters of a line that are read; none of the forms is so long."""
+"""Characters of a line that are read; none of the forms is that long."""
 MOST_FACTS = 4_000_000
-"""Facts of one broker that are held; a broker that logs so much has a log of some 600 MB of them alone."""
+"""The most facts of one broker in memory; their lines alone would take some 600 MB of log."""
 
 _READ = re.compile(r"(?P<stem>server|state-change|controller|kafkaServer)\.(?:log|out)[.\w-]*")
-"""Which files of the distribution's folder are read."""
+"""The files of the distribution's folder that are read."""
 _OTHERS = re.compile(r"(?!kafka-request|kafka-authorizer|log-cleaner|kafkaServer-gc|gc\.|connect|\d{20}\.).+")
-"""Other files of a folder that may be a broker's; the logs of requests, cleaners and of the JVM hold no form."""
+"""Other files of a folder that may be a broker's; the logs of requests, cleaners and the JVM contain no form."""
 _IN_BLOCK = re.compile(r"(?:^| )(?P<setting>\t[\w.-]+ = .*)")
-"""A line of a block of settings, behind whatever a container's runtime writes before it."""
+"""A line of a block of settings, after any prefix of a container runtime."""
 _BYTES = '"MESSAGE":['
-"""How journald gives a line with colours, in which no word can be seen."""
+"""A line with colours as journald gives it, in which no word is visible."""
 _PART = re.compile(r"\S{20,40} (?:stdout|stderr) (?P<tag>[FP]) (?P<text>.*)")
-"""A line as Kubernetes' runtimes write it: a long one in parts, of which all but the last are P."""
+"""A line as Kubernetes runtimes write it: a long line in parts, all but the last marked P."""
 
 
 class Logged(NamedTuple):
-    """A fact, when by the broker's time of day, and where it stands."""
+    """A fact with its time by the broker's time of day, and its place."""
 
     at_ms: int
     """The time as written, as if it were UTC."""
@@ -50,32 +50,32 @@ class Logged(NamedTuple):
     place: str
     """``file:line``."""
     coarse_ms: int = 0
-    """How far the time may be from what is written."""
+    """How far the real time may be from the written one."""
 
 
 @dataclass(slots=True)
 class BrokerLog:
-    """What was read of one broker's logs."""
+    """The content read from one broker's logs."""
 
     node_id: int
     facts: list[Logged] = field(default_factory=list)
     files: int = 0
     lines: int = 0
     unknown: Counter[str] = field(default_factory=Counter)
-    """Lines of a known family that fit no form, by family."""
+    """Numbers of lines of a known family that fit no form, by family."""
     samples: dict[str, str] = field(default_factory=dict)
-    """Where the first of them stands, by family."""
+    """The place of the first such line, by family."""
     other_layout: LeftOut | None = None
-    """Lines that look as if they mattered, and are of no layout that was given."""
+    """Lines that seem relevant, but have none of the given layouts."""
     not_read: tuple[str, ...] = ()
-    """Other files of the folder."""
+    """Other files of the folder, which were not read."""
 
 
 def read_logs(node_id: int, where: Path, layout: Layout) -> BrokerLog:
     """The facts of a broker's logs in a folder, or of one file.
 
     Raises:
-        Unreadable: there is none, no line is of the layout, or a file is damaged.
+        Unreadable: there is no log, no line has the layout, or a file is damaged.
     """
     series, not_read = _series(where, layout)
     log = BrokerLog(node_id, not_read=not_read)
@@ -83,7 +83,7 @@ def read_logs(node_id: int, where: Path, layout: Layout) -> BrokerLog:
     seen: set[tuple[int, LineFact]] | None = set() if len(rows) > 1 else None
     for _, one in heapq.merge(*rows, key=lambda row: row[0]):
         if seen is not None:
-            # Where a logger passes its lines on, two files have the same.
+            # If a logger passes its lines on, two files have the same lines.
             if (one.at_ms, one.fact) in seen:
                 continue
             seen.add((one.at_ms, one.fact))
@@ -122,13 +122,13 @@ def _series(where: Path, layout: Layout) -> tuple[dict[str, list[Path]], tuple[s
 
 
 def _first_moment(path: Path, layout: Layout) -> tuple[int, str]:
-    """When the first line with a time was written; rotated files have many names."""
+    """The time of the first line that has one; rotated files have many names."""
     moments = (line.at_ms for _, text in _whole_lines(path) if (line := layout.parts(text)) is not None)
     return next(moments, 0), path.name
 
 
 def _in_order(paths: list[Path], layout: Layout, log: BrokerLog) -> Iterator[tuple[int, Logged]]:
-    """The facts of one logger, each with the latest time so far, by which loggers are merged."""
+    """The facts of one logger, each with the latest time so far, by which the loggers are merged."""
     latest = 0
     log.files += len(paths)
     for one in _facts(paths, layout, log):
@@ -175,7 +175,7 @@ def _fact(line: LineParts, message: str, place: str, log: BrokerLog) -> Iterator
         log.samples.setdefault(read.family, place)
         return
     if getattr(read.fact, "topic", None) == METADATA_TOPIC:
-        # The controllers' own log is cut and loaded by the same code.
+        # The same code cuts and loads the controllers' own log.
         return
     broker_id = getattr(read.fact, "broker_id", log.node_id)
     if broker_id != log.node_id:
@@ -184,7 +184,7 @@ def _fact(line: LineParts, message: str, place: str, log: BrokerLog) -> Iterator
 
 
 def _whole_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a file with their numbers; one that a container's runtime cut into parts is one line."""
+    """The lines of a file with their numbers; parts of a line split by a container runtime are joined."""
     number, held = 0, ""
     for line in lines_of(path, MOST_LINE):
         text = taken_out(line.text) if _BYTES in line.text else line.text

@@ -1,9 +1,9 @@
-"""The small files of a broker's data directory: where its epochs began, and which high watermark it remembered last.
+"""Reads the checkpoint files of a broker's data directory: the starts of its epochs and the last saved high watermarks.
 
-Read only. They carry no time: `leader-epoch-checkpoint` is written at each new epoch, `replication-offset-checkpoint`
-every few seconds. So nothing of them is an event or a sample; what they prove is in `checkpoint_checks`.
+Read only. They have no times: `leader-epoch-checkpoint` is written at each new epoch, `replication-offset-checkpoint`
+every few seconds. So they give no events or samples; `checkpoint_checks` has what they prove.
 
-Invariant: a table of epochs rises in both columns. A file that is not of that form is an `Unreadable` with its line.
+Invariant: a table of epochs rises in both columns. A file of another form is an `Unreadable` with its line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Place = tuple[str, int]
 
 
 class EpochEntry(NamedTuple):
-    """From which offset on the records of a log are of an epoch."""
+    """The offset from which on the records of a log are of an epoch."""
 
     leader_epoch: int
     start_offset: int
@@ -41,7 +41,7 @@ class EpochEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaFiles:
-    """What one replica remembered of its log."""
+    """The checkpoints of one replica."""
 
     topic_id: str
     """The topic's id, as in the metadata log."""
@@ -50,13 +50,13 @@ class ReplicaFiles:
     """Everything below it was committed; the replica may have known more."""
 
     def end_of(self, leader_epoch: int) -> EpochEntry | None:
-        """The entry of the first epoch behind a given one, where the records of that one end; None: there is none."""
+        """The entry of the first epoch after a given one, where that epoch's records end; None if there is none."""
         return next((entry for entry in self.epochs if entry.leader_epoch > leader_epoch), None)
 
     def start_of(self, leader_epoch: int) -> int | None:
-        """Where an epoch began; None where the table does not say it.
+        """Where an epoch began; None if the table does not have it.
 
-        The first entry moves with the log's start when old records are deleted, so only 0 is believed of it.
+        The first entry moves with the log's start when old records are deleted, so it is used only if it is 0.
         """
         for number, entry in enumerate(self.epochs):
             if entry.leader_epoch == leader_epoch:
@@ -73,7 +73,7 @@ class Checkpoints:
 
     @property
     def entries(self) -> int:
-        """How many epochs are in all tables."""
+        """The number of epochs in all tables."""
         return sum(len(replica.epochs) for replica in self.replicas.values())
 
 
@@ -81,10 +81,10 @@ def read_checkpoints(node_id: int, where: Path, cluster_id: str | None) -> Check
     """The files of a broker's data directory, or of a copy with the folders of its partitions in ``partitions``.
 
     Args:
-        cluster_id: that the directory must be of; None: any.
+        cluster_id: the cluster to which the directory must belong; None for any.
 
     Raises:
-        Unreadable: it holds no partition, is of another node or cluster, or a file is damaged.
+        Unreadable: it has no partition, belongs to another node or cluster, or has a damaged file.
     """
     if not where.is_dir():
         raise Unreadable(f"{where} is not a directory; give a log.dir of node {node_id}")
@@ -136,7 +136,7 @@ def _lines(path: Path) -> list[tuple[int, str]]:
     """The lines of a checkpoint with their numbers, without its version and its count."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     if not lines:
-        # Kafka makes the file with the log, and writes into it at the first epoch.
+        # Kafka creates the file with the log, and writes to it at the first epoch.
         return []
     if len(lines) < 2 or lines[0] != _VERSION:
         raise Unreadable(f"{path}:1: a checkpoint of Kafka begins with its version {_VERSION} and the number of lines")
@@ -160,29 +160,29 @@ def _topic_id(path: Path) -> str:
 
 
 # ---- checkpoint_checks
-# What brokers' checkpoint files prove although they carry no time: where epochs began, which records are lost (A22).
+# What brokers' checkpoint files prove although they have no times: starts of epochs, and lost records (A22).
 #
 # - An epoch's first offset belongs to the election that began it, whenever its leader took it up.
 # - A replica that lacks an epoch had everything below its high watermark committed before that epoch. Where another log
 #   begins the epoch below it, committed records are lost there.
 #
-# What they do not prove is left unsaid: when anything was, and how far a log reached at a moment of the metadata log.
+# They do not prove when anything happened, or how far a log reached at a moment of the metadata log.
 #
-# Invariant: a start that two tables contradict belongs to no epoch, unless it is of the leader's own table.
+# Invariant: a start on which two tables disagree is dropped, unless it is in the leader's own table.
 
 Tables = dict[int, ReplicaFiles]
 """The replicas of one partition, by node."""
 
 
 class EpochBegan(NamedTuple):
-    """Where an epoch began, and whose tables say so."""
+    """The start of an epoch, and the nodes whose tables have it."""
 
     start_offset: int
     nodes: tuple[int, ...]
 
 
 class Lost(NamedTuple):
-    """Records that one replica knew as committed and another log does not have."""
+    """Records that one replica knew as committed and another log lacks."""
 
     topic: str
     partition: int
@@ -191,7 +191,7 @@ class Lost(NamedTuple):
     """The last epoch in that replica's log."""
     hw: int
     leader_epoch: int
-    """The first newer epoch in the other log, and from which offset on that log is of it."""
+    """The first newer epoch in the other log, and its start offset there."""
     start_offset: int
     lacked_by: int
     is_member: bool
@@ -199,7 +199,7 @@ class Lost(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many are lost at least."""
+        """The smallest number of lost records."""
         return self.hw - self.start_offset
 
     def __str__(self) -> str:
@@ -213,7 +213,7 @@ class Lost(NamedTuple):
 
 
 class CheckpointChecks:
-    """The tables of all brokers that were given, by partition."""
+    """The tables of all given brokers, by partition."""
 
     def __init__(self, several: Sequence[Checkpoints]) -> None:
         self._names: dict[TopicPartition, str] = {}
@@ -225,17 +225,17 @@ class CheckpointChecks:
                 self._tables[tp][checkpoints.node_id] = replica
 
     def start_of(self, tp: TopicPartition, leader_epoch: LeaderEpoch, leader: NodeId) -> EpochBegan | None:
-        """Where an epoch began; None where no table says it, or they contradict each other."""
+        """Where an epoch began; None if no table has it, or the tables disagree."""
         found = _starts(self._tables.get(tp, {}), leader_epoch)
         if leader in found:
             return EpochBegan(found[leader], (leader,))
         return EpochBegan(*next(iter(_by_offset(found).items()))) if len(_by_offset(found)) == 1 else None
 
     def findings(self, state: ClusterState) -> Iterator[str]:
-        """What the tables contradict, each other or the metadata log, as sentences; the worst comes first.
+        """Contradictions among the tables, or with the metadata log, as sentences; the worst comes first.
 
         Args:
-            state: at the end of what is proved of the metadata log.
+            state: the state at the end of the proved metadata log.
         """
         yield from map(str, self.losses(state))
         yield from _counted(
@@ -292,7 +292,7 @@ def _by_offset(starts: dict[int, int]) -> dict[int, tuple[int, ...]]:
 
 
 def _lacking(tables: Tables, table: ReplicaFiles) -> Iterator[tuple[int, int, int, int, int]]:
-    """What others knew as committed and a log does not have, as the middle of a `Lost`."""
+    """Records that others knew as committed and a log lacks, as the middle part of a `Lost`."""
     for node, other in tables.items():
         if other.hw is not None and other.epochs:
             known_epoch = other.epochs[-1].leader_epoch

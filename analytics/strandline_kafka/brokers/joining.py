@@ -1,11 +1,11 @@
-"""Which decision of the metadata log a line of a broker's log is about: by identity and time, never by a name alone.
+"""Joins lines of brokers' logs to decisions of the metadata log, by identity and time, never by a name alone.
 
-A name means one topic after another, and each of them has a partition 0 at partition epoch 1. Where a line says more
-than a name, that decides: the topic id of a leader's start, the broker epoch of a registration. Where it does not, its
-distance from the record, in which are the zone and the clock, must be that of a line whose identity is known, or that
-of a clock that is right.
+A name can mean several topics over time, each with a partition 0 at partition epoch 1. If a line has more than a
+name, that decides: the topic id of a leader's start, the broker epoch of a registration. Otherwise its distance from
+the record, which contains the zone and the clock's error, must be that of a line whose identity is known, or that
+of a correct clock.
 
-Invariant: a line is about one decision at most; one that no decision is near enough to is about none.
+Invariant: a line is joined to at most one decision; a line without a decision near enough is joined to none.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from strandline_kafka.brokers.broker_logs import Logged
 from strandline_kafka.metadata.skeleton import Decision, Removal, Skeleton
 
 SLACK_MS = 60_000
-"""So far a line may be from where a known distance puts it: a request waits for its answer, and a clock drifts."""
+"""How far a line may be from the place by a known distance: a request waits for its answer, and a clock drifts."""
 _APART_MS = 1_000
-"""Distances that are closer to each other are one."""
+"""Distances that differ by less count as one."""
 _QUARTER_MS = 15 * 60_000
 _HALF_DAY_MS = 14 * 3_600_000
 """No zone is further from UTC."""
 
 _Change = tuple[str, int, frozenset[int], frozenset[int]]
-"""Topic, by its id if that is known, partition, and the ISR before and after."""
+"""Topic (its id if known), partition, and the ISR before and after."""
 
 
 class Joined(NamedTuple):
-    """What the lines of one broker are about; a line is known by its place among the broker's facts."""
+    """The decisions of one broker's lines; a line is identified by its index among the broker's facts."""
 
     decisions: Mapping[int, Decision]
     """The decision behind a take-over, or behind the epoch in which the broker begins to lead or to follow."""
     answers: Mapping[int, int]
     """The line of the take-over for each proposal that has one."""
     granted: Mapping[int, Removal]
-    """What became of other proposals: a broker that learns it from the metadata log first writes no line."""
+    """The results of other proposals: a broker that learns one from the metadata log first writes no line."""
     uncertain: frozenset[int]
-    """Those of ``granted`` that could be another removal's too."""
+    """Entries of ``granted`` that could also belong to another removal."""
     proposals: Mapping[int, int]
     """The line of the proposal, by the offset of the removal."""
     topic_ids: Mapping[int, str]
-    """Which topic a line of a leader is about, if the line with which it began to lead says so."""
+    """The topic of a leader's line, if the line with which it began to lead names it."""
 
 
 def join(node_id: int, facts: Sequence[Logged], skeleton: Skeleton) -> Joined:
-    """Find what each line of a broker is about."""
+    """Find the decision of each line of a broker."""
     known, topic_ids = _known(node_id, facts, skeleton), _topic_ids(facts)
     decisions = {
         place: decision
@@ -71,24 +71,24 @@ def join(node_id: int, facts: Sequence[Logged], skeleton: Skeleton) -> Joined:
 
 
 def quarters(distance_ms: int) -> int:
-    """The zone that a distance is nearest to; 0 where it is too far from UTC for one."""
+    """The zone nearest to a distance; 0 if it is too far from UTC for a zone."""
     zone_ms = round(distance_ms / _QUARTER_MS) * _QUARTER_MS
     return zone_ms if abs(zone_ms) <= _HALF_DAY_MS else 0
 
 
 class _Distances:
-    """How far lines stand behind their records: zone, clock, and a little. Invariant: sorted, and not empty."""
+    """The distances of lines from their records: zone, clock error, and a delay. Invariant: sorted, and not empty."""
 
     def __init__(self, several: Iterable[int]) -> None:
         self.known = sorted(several)
 
     def add(self, distance_ms: int) -> None:
-        """One more that is known, if it is near: so a clock that drifts is followed, and a late line is no measure."""
+        """Add a known distance if it is near the others: a drifting clock is followed, and a late line is ignored."""
         if _APART_MS < self.gap(distance_ms) <= SLACK_MS:
             insort(self.known, distance_ms)
 
     def near(self, times_ms: Sequence[int], at_ms: int) -> set[int]:
-        """The places of the records, of these times in order, that a line of a time may be about."""
+        """The indices of the records, at these ordered times, to which a line of a given time may belong."""
         found: set[int] = set()
         for one in self.known:
             begin = bisect_left(times_ms, at_ms - one - SLACK_MS)
@@ -96,7 +96,7 @@ class _Distances:
         return found
 
     def gap(self, distance_ms: int) -> int:
-        """How far a distance is from the nearest one that is known."""
+        """The difference of a distance from the nearest known one."""
         at = bisect_left(self.known, distance_ms)
         return min(abs(distance_ms - one) for one in self.known[max(0, at - 1) : at + 1])
 
@@ -156,7 +156,7 @@ def _decision(one: Logged, topic_id: str | None, skeleton: Skeleton, known: _Dis
 
 
 def _answers(facts: Sequence[Logged]) -> Iterator[tuple[int, int]]:
-    """Each proposal and the take-over of what it proposed, by their places."""
+    """Each proposal and the take-over of its ISR, by their indices."""
     waiting: dict[tuple[str, int], tuple[int, line_facts.ShrinkProposed]] = {}
     for place, (_, fact, *_) in enumerate(facts):
         if isinstance(fact, line_facts.ShrinkProposed):
@@ -197,7 +197,7 @@ def _unanswered(
 def _nearest(
     near: Mapping[int, set[int]], removals: Sequence[Removal], facts: Sequence[Logged], known: _Distances
 ) -> dict[int, int]:
-    """Each proposal with the nearest removal that belongs to none nearer."""
+    """Each proposal with the nearest removal that does not belong to a nearer proposal."""
     edges = sorted(
         (known.gap(facts[asked].at_ms - removals[one].at_ms), asked, one) for asked in near for one in near[asked]
     )
@@ -213,7 +213,7 @@ def _nearest(
 def _stretches(
     places: Sequence[int], removals: Sequence[Removal], facts: Sequence[Logged], known: _Distances
 ) -> Iterator[dict[int, set[int]]]:
-    """Proposals, each with the removals that it may have become; no stretch shares a removal with another one."""
+    """Proposals, each with its possible removals; no stretch shares a removal with another one."""
     times = [one.at_ms for one in removals]
     stretch: dict[int, set[int]] = {}
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""What is learnt before anything is written: brokers' logs joined to the metadata log, clocks, and inferred causes."""
+"""Learns before anything is written: joins brokers' logs to the metadata log, measures clocks, and infers causes."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ _TIMED_OUT_WITHIN_MS = 5_000
 
 @dataclass(slots=True)
 class Learnt:
-    """What an import knows beside the metadata log."""
+    """The knowledge of an import in addition to the metadata log."""
 
     skeleton: Skeleton
     logs: Sequence[BrokerLog] = ()
     joined: dict[int, Joined] = field(default_factory=dict)
-    """What the lines of each broker are about."""
+    """The decisions of each broker's lines."""
     clocks: dict[int, BrokerClock] = field(default_factory=dict)
     inferred: dict[int, str] = field(default_factory=dict)
-    """``ext.inferred`` by the offset of what it is about."""
+    """``ext.inferred`` by the offset of the record that it concerns."""
     settings: dict[str, int] = field(default_factory=dict)
-    """Settings of the brokers, where all that report one agree."""
+    """Settings on which all brokers that report them agree."""
     versions: tuple[str, ...] = ()
     timed_out: dict[int, list[int]] = field(default_factory=dict)
     """When the active controller found a broker's session over, ms, by broker."""
     started: frozenset[tuple[TopicPartition, int]] = frozenset()
-    """Partition and leader epoch of each start of an epoch that a line tells."""
+    """Partition and leader epoch of each epoch start that a line shows."""
     samples: list[tuple[int, HistoryEvent]] = field(default_factory=list)
-    """What was measured of clocks: from when on, us, in order."""
+    """The measurements of clocks, in order, each with its start in us."""
 
     def has_timed_out(self, broker_id: int, at_ms: int) -> bool:
-        """Whether the controller's log says that a fence was for the session's sake."""
+        """Whether the controller's log shows that a fence was caused by a session time-out."""
         return any(abs(at_ms - each) <= _TIMED_OUT_WITHIN_MS for each in self.timed_out.get(broker_id, ()))
 
 
 def learn(skeleton: Skeleton, logs: Sequence[BrokerLog], lag_time_ms: int | None) -> Learnt:
-    """Join the brokers' logs to what the metadata log says.
+    """Join the brokers' logs to the metadata log.
 
     Args:
-        lag_time_ms: replica.lag.time.max.ms, if it was given; else the brokers' logs may.
+        lag_time_ms: replica.lag.time.max.ms, if it was given; else it may be in the brokers' logs.
     """
     found = Learnt(skeleton, logs, {log.node_id: join(log.node_id, log.facts, skeleton) for log in logs})
     found.clocks = {log.node_id: clock_of(log.facts, found.joined[log.node_id]) for log in logs}
@@ -63,7 +63,7 @@ def learn(skeleton: Skeleton, logs: Sequence[BrokerLog], lag_time_ms: int | None
     for log in logs:
         for one in log.facts:
             if isinstance(one.fact, line_facts.SessionTimedOut):
-                # The line is of the process whose clock the records are of, so only the zone is taken off.
+                # The line is from the process whose clock the records have, so only the zone is subtracted.
                 found.timed_out.setdefault(one.fact.subject, []).append(found.clocks[log.node_id].own_ms(one.at_ms))
     found.samples = sorted(_samples(found.clocks), key=lambda sample: sample[0])
     found.inferred = inferred(_scene(found, lag_time_ms))
@@ -71,7 +71,7 @@ def learn(skeleton: Skeleton, logs: Sequence[BrokerLog], lag_time_ms: int | None
 
 
 def wanted_of(logs: Iterable[BrokerLog]) -> WantedByLogs:
-    """What lines are about."""
+    """The decisions and epochs that the lines need."""
     facts = [one.fact for log in logs for one in log.facts]
     return WantedByLogs(
         frozenset(
@@ -123,7 +123,7 @@ def _scene(found: Learnt, lag_time_ms: int | None) -> Evidence:
 
 
 def _seen(found: Learnt, removal: Removal) -> RemovedReplica:
-    """A removal with the line that proposed it."""
+    """A removal as seen in the line that proposed it."""
     log = next((log for log in found.logs if log.node_id == removal.leader), None)
     place = None if log is None else found.joined[log.node_id].proposals.get(removal.meta_offset)
     if log is None or place is None:

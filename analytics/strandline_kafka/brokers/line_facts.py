@@ -1,4 +1,4 @@
-"""What one line of a broker's or a controller's log says, in numbers; a line's form is in `line_forms.py`."""
+"""The facts in single lines of a broker's or a controller's log, as numbers; the forms are in `line_forms.py`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 
 class OutOfSync(NamedTuple):
-    """A follower that a leader removes: its end offset, and when the leader last saw it caught up."""
+    """A follower that a leader removes: its log end, and when the leader last saw it caught up."""
 
     replica_id: int
     leo: int | None
     last_caught_up_ms: int | None
-    """Since 1970 by the leader's clock; releases before 3.5 do not say it."""
+    """Since 1970 by the leader's clock; missing before release 3.5."""
 
 
 class ShrinkProposed(NamedTuple):
@@ -64,7 +64,7 @@ class FollowerStarted(NamedTuple):
 
 
 class LogLoaded(NamedTuple):
-    """A broker that starts has read a log to its end."""
+    """A starting broker has read a log to its end."""
 
     topic: str
     partition: int
@@ -72,7 +72,7 @@ class LogLoaded(NamedTuple):
 
 
 class CutAsked(NamedTuple):
-    """A follower is about to cut its log, or finds that nothing is behind the offset."""
+    """A follower is about to cut its log, or finds nothing after the offset."""
 
     topic: str
     partition: int
@@ -89,7 +89,7 @@ class CutDone(NamedTuple):
 
 
 class CutWithoutEffect(NamedTuple):
-    """There was nothing behind the offset."""
+    """A cut found nothing after the offset."""
 
     topic: str
     partition: int
@@ -97,7 +97,7 @@ class CutWithoutEffect(NamedTuple):
 
 
 class CutBelowHw(NamedTuple):
-    """A cut takes away what the follower knew as committed."""
+    """A cut removes records that the follower knew as committed."""
 
     topic: str
     partition: int
@@ -106,19 +106,19 @@ class CutBelowHw(NamedTuple):
 
 
 class SessionTimedOut(NamedTuple):
-    """The active controller fences a broker that it did not hear."""
+    """The active controller fences a broker without heartbeats."""
 
     subject: int
 
 
 class ShutdownGranted(NamedTuple):
-    """The active controller lets a broker stop in order."""
+    """The active controller grants a broker a controlled shutdown."""
 
     subject: int
 
 
 class BrokerRegistered(NamedTuple):
-    """A broker's process has its broker epoch."""
+    """A broker's process received its broker epoch."""
 
     broker_id: int
     broker_epoch: int
@@ -132,7 +132,7 @@ class Setting(NamedTuple):
 
 
 class KafkaVersion(NamedTuple):
-    """The release that a process is of."""
+    """The release of a process."""
 
     version: str
 

@@ -1,7 +1,7 @@
-"""The table of line forms: which lines of Kafka's logs are read, since which release, with a sample of each.
+"""The table of line forms: the lines of Kafka's logs that are read, with their first release and a sample of each.
 
-A form is one row: the family that it is of, the releases whose source or log has it, a line as it was written, and the
-fact that it becomes. A line that has a family's words and fits no row is counted by its family and never guessed.
+A form is one row: its family, the releases whose source or log has it, a line as it was written, and the resulting
+fact. A line that has a family's words but fits no row is counted by its family and never guessed.
 
 Invariant: every sample fits its own row and no other row of its family.
 """
@@ -27,7 +27,7 @@ class LineForm(NamedTuple):
     expression: re.Pattern[str]
     fact: Callable[[Found], line_facts.LineFact]
     becomes: str
-    """What comes of it, for the page."""
+    """Its result, for the documentation page."""
 
 
 FAMILIES: dict[str, str] = {
@@ -43,7 +43,7 @@ FAMILIES: dict[str, str] = {
     "registration": "Successfully registered broker ",
     "release": "Kafka version: ",
 }
-"""The words that a line of a family has; `Leader` and `Follower` lines are those of the logger of state changes."""
+"""The words in the lines of a family; `Leader` and `Follower` lines are those of the logger of state changes."""
 
 SETTINGS = frozenset(
     {
@@ -53,7 +53,7 @@ SETTINGS = frozenset(
         "min.insync.replicas",
     }
 )
-"""The settings that are taken of a `KafkaConfig values` block; all others are dropped unread, for some are secrets."""
+"""The settings read from a `KafkaConfig values` block; all others are dropped unread, because some are secrets."""
 SETTINGS_BEGIN = "KafkaConfig values:"
 _SETTING = re.compile(r"\t(?P<name>[a-z.]{1,60}) = (?P<value>\d{1,10})")
 
@@ -63,7 +63,7 @@ _BROKER = r"\[Broker id=(?P<broker>\d{1,9})\] "
 _IDS = r"\[?(?P<{}>[\d, ]{{0,4000}})\]?"
 _NUMBER = r"(?P<{}>-?\d{{1,18}})"
 _EPOCH = r"(?P<{}>-?\d{{1,9}})"
-"""No more digits than a column holds: a line with more is damaged."""
+"""At most the digits that fit into a column: a line with more is damaged."""
 _LEADER = rf"Leader: \(highWatermark: {_NUMBER.format('hw')}, endOffset: {_NUMBER.format('leo')}\)\. "
 _TOPIC_ID = r"(?:None|(?:Some\()?(?P<topic_id>[A-Za-z0-9_-]{22})\)?)"
 _MEMBER = r"\(brokerId: (\d{1,9}), endOffset: (\d{1,18}|unknown|-1)(?:, lastCaughtUpTimeMs: (-?\d{1,15}|unknown))?\)"
@@ -274,20 +274,20 @@ _OF_STATE_CHANGES = frozenset({"leader", "follower"})
 
 
 class Read(NamedTuple):
-    """What was found in a message: its family, and the fact if a row of the table fits."""
+    """The result of reading a message: its family, and the fact if a row of the table fits."""
 
     family: str
     fact: line_facts.LineFact | None
 
 
 def may_matter(text: str) -> bool:
-    """Whether a line has the words of a family, or begins a block of settings; all others are passed over unparsed."""
-    # Each by itself is found twenty times as fast as all by one expression.
+    """Whether a line has the words of a family, or begins a block of settings; all others are skipped unparsed."""
+    # Separate searches are twenty times as fast as one expression for all.
     return any(words in text for words in _ANY_WORDS)
 
 
 def read_message(message: str) -> Read | None:
-    """The fact that a message is, by the first row of its family that fits; None for a message of no family."""
+    """The fact in a message, by the first row of its family that fits; None for a message of no family."""
     found = _WORDS.search(message)
     if found is None:
         return None
@@ -301,7 +301,7 @@ def read_message(message: str) -> Read | None:
 
 
 def read_setting(text: str) -> line_facts.Setting | None:
-    """One line within a block of settings; None for one that is not taken, or ends the block."""
+    """One line within a block of settings; None if it is not read, or ends the block."""
     found = _SETTING.fullmatch(text)
     if found is None or found["name"] not in SETTINGS:
         return None

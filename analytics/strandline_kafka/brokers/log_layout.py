@@ -1,7 +1,7 @@
-"""How a broker lays out one line of its log: patterns of log4j, Kafka's own by default, or one JSON object a line.
+"""Parses the layout of a broker's log lines: patterns of log4j, Kafka's own by default, or one JSON object per line.
 
-Whatever a container's runtime or a collector of logs puts around a line is taken off: a prefix that ends in a space,
-or an object that has the line as a text. A line holds no zone, unless its pattern gives one: its time is the broker's
+Anything that a container runtime or a log collector puts around a line is removed: a prefix that ends in a space,
+or an object that has the line as a text. A line has no zone unless its pattern gives one: its time is the broker's
 time of day, and stays so here. `broker_clocks.py` finds the zone.
 
 Invariant: a line becomes its parts or None, and a pattern is refused before the first line is read.
@@ -20,7 +20,7 @@ from strandline_kafka.brokers.text_files import uncoloured
 from strandline_kafka.metadata.wire import Unreadable
 
 # ---- log_dates
-# The dates of a log4j pattern: letters of a format as an expression, and what it finds as a time.
+# Parses the dates of a log4j pattern: a format becomes an expression, and its match a time.
 #
 # Invariant: a text becomes ms since 1970, as if it were UTC where it names no zone and the pattern gives none, or None.
 
@@ -44,7 +44,7 @@ _NAMED = {
     "COMPACT": "yyyyMMddHHmmssSSS",
     "DATE": "dd MMM yyyy HH:mm:ss,SSS",
 }
-"""The formats that log4j knows by name; those without a day are not read."""
+"""The formats that log4j knows by name; those without a day are unsupported."""
 _FIELDS = {
     "y": "year",
     "u": "year",
@@ -58,7 +58,7 @@ _FIELDS = {
     "n": "fraction",
     **dict.fromkeys("XxZ", "zone"),
 }
-"""The part of a date that a letter of a format is."""
+"""The part of a date for each letter of a format."""
 _NEEDED = ("year", "month", "day", "hour", "minute", "second")
 _RUN = re.compile(r"'(?P<quoted>[^']*)'|(?P<letters>(?P<letter>[A-Za-z])(?P=letter)*)|(?P<other>.)")
 _ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)"
@@ -66,13 +66,13 @@ _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
 
 
 class DateForm:
-    """One format of a date, and the zone that its pattern gives it."""
+    """One format of a date, and the zone in its pattern."""
 
     def __init__(self, options: str) -> None:
         """Understand the options of ``%d``, such as ``{yyyy-MM-dd HH:mm:ss}{UTC}``.
 
         Raises:
-            Unreadable: the format has no day, or something that is not read, or the zone is none.
+            Unreadable: the format has no day or an unsupported part, or the zone is invalid.
         """
         name, *zones = [each.rstrip("}") for each in options.split("{")[1:]] or [""]
         self.expression = "".join(_expression(_NAMED.get(name, name)))
@@ -86,10 +86,10 @@ class DateForm:
             raise Unreadable(f"the date {name!r} names one part twice; use yyyy-MM-dd HH:mm:ss,SSS") from error
         self._zone = _zone_of(zones[0]) if zones else UTC
         self.coarse_ms = 0 if "(?P<fraction>" in self.expression else SECOND_MS
-        """How far a time may be from what is written: a date without fractions of a second is cut off."""
+        """How far the real time may be from the written one: a date without fractions of a second is truncated."""
 
     def moment_ms(self, text: str) -> int | None:
-        """A date as ms since 1970; None for one that is not of the format, or no date."""
+        """A date as ms since 1970; None if it does not fit the format, or is no date."""
         found = self._form.fullmatch(text)
         if found is None:
             return None
@@ -122,7 +122,7 @@ def _expression(form: str) -> list[str]:
             raise Unreadable(f"the date {form!r} has {letters!r}, which is not read; use yyyy-MM-dd HH:mm:ss,SSS")
         else:
             text = run["other"] if run["quoted"] is None else run["quoted"] or "'"
-            # Releases of log4j differ in these.
+            # These differ between releases of log4j.
             found.append({" ": "[T ]", "T": "[T ]", ",": "[,.]", ".": "[,.]"}.get(text, re.escape(text)))
     return found
 
@@ -145,7 +145,7 @@ def _offset_of(text: str) -> tzinfo:
 DEFAULT_PATTERN = "[%d] %p %m (%c)%n"
 """The pattern of Kafka's own log4j2.yaml and log4j.properties."""
 JSON_LAYOUT = "json"
-"""The word for one JSON object a line, in the names of log4j2's JsonLayout and JsonTemplateLayout."""
+"""The name for one JSON object per line, with the field names of log4j2's JsonLayout and JsonTemplateLayout."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GROUP = re.compile(r"\{((?:[^{}]|\{[^{}]*\})*)\}")
@@ -154,33 +154,33 @@ _MOST_PATTERN = 400
 
 _MESSAGE = "(?P<message>.*)"
 _BEFORE = r".{1,400}?[ \t]"
-"""What a container's runtime or a collector writes before a line, with a time of its own."""
+"""Prefixes of container runtimes and collectors, with their own time."""
 _TIMES = ("timestamp", "@timestamp", "timeMillis", "instant")
 _MESSAGES = ("message", "msg")
 _LOGGERS = ("loggerName", "log.logger", "logger", "logger_name")
 _AROUND = ("log", "MESSAGE", "message", "line")
-"""Fields by which docker, journald, stern and collectors of logs hold a line."""
+"""Fields in which docker, journald, stern and log collectors store a line."""
 
 
 class LineParts(NamedTuple):
-    """The parts of a line that its form is known by; ``at_ms`` is the time of day as written, as if it were UTC."""
+    """The parts of a line that identify its form; ``at_ms`` is the time of day as written, as if it were UTC."""
 
     at_ms: int
     message: str
     logger: str
     coarse_ms: int = 0
-    """How far the time may be from that, where it is in whole seconds."""
+    """How far the real time may be from that, if it is in whole seconds."""
 
 
 class Layout(Protocol):
-    """Takes lines apart."""
+    """Splits lines into their parts."""
 
     def parts(self, text: str) -> LineParts | None:
         """The parts of a line; None for one of another layout, such as the rest of a stack trace."""
         ...
 
     def head(self, text: str) -> LineParts | None:
-        """The parts of the first line of a message of several; None for one of another layout."""
+        """The parts of the first line of a message of several lines; None for a line of another layout."""
         ...
 
 
@@ -188,7 +188,7 @@ def layout_of(*patterns: str) -> Layout:
     """The layout of lines that any of these patterns wrote; `JSON_LAYOUT` is one.
 
     Raises:
-        Unreadable: a pattern has no date or no message, or a date in a form that is not read.
+        Unreadable: a pattern has no date or no message, or a date in an unsupported form.
     """
     bare = [JsonLines() if pattern == JSON_LAYOUT else PatternLines(pattern) for pattern in patterns]
     held = [PatternLines(pattern, _BEFORE) for pattern in patterns if pattern != JSON_LAYOUT]
@@ -196,19 +196,19 @@ def layout_of(*patterns: str) -> Layout:
 
 
 def taken_out(text: str) -> str:
-    """The line that a JSON object of a container's runtime holds; the text itself, if it is no such object."""
+    """The line in a JSON object of a container runtime; the text itself if it is no such object."""
     if not text.startswith("{"):
         return text
     said = _object(text)
     held = next((said[name] for name in _AROUND if name in said), None)
     if isinstance(held, list):
-        # So journald gives a line that has colours.
+        # This is how journald gives a line with colours.
         held = bytes(one & 0xFF for one in held if isinstance(one, int)).decode("utf-8", "replace")
     return uncoloured(held.rstrip("\r\n")) if isinstance(held, str) else text
 
 
 class _AnyOf:
-    """The first of several layouts that fits, to a line as it is, or to that which it holds."""
+    """The first of several layouts that fits a line, or the line inside it."""
 
     def __init__(self, layouts: Sequence[Layout]) -> None:
         self._layouts = layouts
@@ -218,7 +218,7 @@ class _AnyOf:
         return next((line for one, held in self._tried(text) if (line := one.parts(held)) is not None), None)
 
     def head(self, text: str) -> LineParts | None:
-        """The parts of the first line of several."""
+        """The parts of the first line of a message."""
         return next((line for one, held in self._tried(text) if (line := one.head(held)) is not None), None)
 
     def _tried(self, text: str) -> Iterator[tuple[Layout, str]]:
@@ -228,7 +228,7 @@ class _AnyOf:
 
 
 class PatternLines:
-    """Lines that a pattern of log4j wrote, and what may stand before each."""
+    """Lines that a pattern of log4j wrote, each perhaps with a prefix."""
 
     def __init__(self, pattern: str, before: str = "") -> None:
         if len(pattern) > _MOST_PATTERN:
@@ -244,7 +244,7 @@ class PatternLines:
         self._head = re.compile(before + begin + message)
 
     def parts(self, text: str) -> LineParts | None:
-        """The parts of a line; None for one that the pattern did not write."""
+        """The parts of a line; None if the pattern did not write it."""
         return self._parts(self._form.fullmatch(text))
 
     def head(self, text: str) -> LineParts | None:
@@ -263,7 +263,7 @@ class JsonLines:
     """Lines that are JSON objects, or end in one."""
 
     def parts(self, text: str) -> LineParts | None:
-        """The parts of a line; None for one that is not an object with a time and a message."""
+        """The parts of a line; None if it is not an object with a time and a message."""
         said = _object(text[max(0, text.find("{")) :])
         at = _json_moment(said)
         message = _first_text(said, _MESSAGES)
@@ -286,7 +286,7 @@ def _parts_of(pattern: str, dates: list[DateForm]) -> Iterator[str]:
 
 
 def _literal(text: str) -> str:
-    # A conversion may be padded, so any number of spaces is as good as one.
+    # A conversion may be padded, so any number of spaces counts as one.
     return re.sub(r"(?:\\ )+", r" *", re.escape(text))
 
 
@@ -301,7 +301,7 @@ def _conversion(name: str, options: str, pattern: str, dates: list[DateForm]) ->
                 raise Unreadable(f"the pattern {pattern!r} has a date that is not read: {error}") from error
             return f"(?P<date>{dates[-1].expression})"
         case "highlight" | "style":
-            # Only colours, which are taken off before.
+            # Only colours, which were removed before.
             return "".join(_parts_of(_GROUP.findall(options)[0] if options else "", dates))
         case "p" | "level":
             return r" *[A-Z]+ *"
@@ -312,7 +312,7 @@ def _conversion(name: str, options: str, pattern: str, dates: list[DateForm]) ->
         case "n" | "throwable" | "ex" | "exception" | "xEx" | "xThrowable" | "rEx":
             return ""
         case _:
-            # Threads, hosts, contexts: whatever stands there.
+            # Threads, hosts, contexts: any text.
             return r"[^\n]{0,200}?"
 
 

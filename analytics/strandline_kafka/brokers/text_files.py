@@ -1,4 +1,4 @@
-"""Lines of a text file, whatever it was packed by, redirected by, or printed to: shells, terminals, log rotation.
+"""Reads the lines of a text file, whether it comes from a shell, a terminal or log rotation, plain or compressed.
 
 Invariant: at most the given number of characters of a line are held; damage is an `Unreadable` with file and line.
 """
@@ -26,22 +26,22 @@ _PACKED: tuple[tuple[bytes, _Opened | None], ...] = (
     (b"\x28\xb5\x2f\xfd", None),
     (b"PK\x03\x04", None),
 )
-"""The first bytes of packed files, and what unpacks them; zstd and zip are not read."""
+"""The first bytes of compressed files, and their decompressors; zstd and zip are unsupported."""
 _MARKED = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-"""The first bytes by which a text names its encoding; PowerShell redirects as the second."""
+"""The first bytes that mark the encoding of a text; PowerShell writes the second one."""
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-"""What a terminal takes as a colour, a title or a movement."""
+"""Terminal sequences for colours, titles and movements."""
 
 
 class LeftOut(NamedTuple):
-    """Lines that nothing could be made of."""
+    """Lines that could not be understood."""
 
     lines: int
     first: str
     """``file:line``."""
 
     def with_more(self, lines: int) -> LeftOut:
-        """With some lines more."""
+        """The sum with more lines."""
         return self._replace(lines=self.lines + lines)
 
 
@@ -51,17 +51,17 @@ class TextLine(NamedTuple):
     number: int
     text: str
     is_cut: bool
-    """Whether it went on behind what is held of it."""
+    """Whether the line was longer than the part that is held."""
 
 
 def lines_of(path: Path, most: int) -> Iterator[TextLine]:
-    """The lines of a file, without what ends them, colours, and zero characters.
+    """The lines of a file, without line ends, colours and zero characters.
 
     Args:
-        most: characters of a line that are held.
+        most: the largest number of characters of a line that are held.
 
     Raises:
-        Unreadable: the file is packed in a way that is not read, or its packing is damaged.
+        Unreadable: the file has an unsupported or damaged compression.
     """
     number = 0
     with path.open("rb") as packed:
@@ -72,7 +72,7 @@ def lines_of(path: Path, most: int) -> Iterator[TextLine]:
                 number += 1
                 is_cut = len(line) == most and not line.endswith("\n")
                 line = line.rstrip("\r\n")
-                # Asked here as well, to spare a call for each line.
+                # Checked here as well, to save a call for each line.
                 yield TextLine(number, uncoloured(line) if "\0" in line or "\x1b" in line else line, is_cut)
                 while is_cut and (line := text.readline(most)) and not line.endswith("\n"):
                     pass
@@ -83,8 +83,8 @@ def lines_of(path: Path, most: int) -> Iterator[TextLine]:
 
 
 def uncoloured(text: str) -> str:
-    """A line without what a terminal or a second encoding put between its characters."""
-    # A shell that appends in UTF-16 to a text that has none leaves a zero behind each character.
+    """A line without the characters that a terminal or a second encoding put between its own."""
+    # A shell that appends UTF-16 to a text in another encoding leaves a zero after each character.
     text = text.replace("\0", "") if "\0" in text else text
     return _ESCAPE.sub("", text) if "\x1b" in text else text
 

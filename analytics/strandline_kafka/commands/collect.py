@@ -239,14 +239,14 @@ def _check_logs(directories: Sequence[Path], cluster_id: str) -> None:
 
 
 class _Progress:
-    """One line on stderr that is written again with each look, and nothing where that is no terminal."""
+    """One line on stderr that is rewritten at each look; nothing if stderr is not a terminal."""
 
     def __init__(self) -> None:
         self._notes = 0
         self._shown = False
 
     def show(self, so_far: Collected) -> None:
-        """Show how far it is, and what was noticed since the last time."""
+        """Show the progress, and what was noticed since the last call."""
         for note in so_far.notes[self._notes :]:
             self.end()
             typer.echo(f"strandline: note: {note}", err=True)
@@ -258,7 +258,7 @@ class _Progress:
             self._shown = True
 
     def end(self) -> None:
-        """End the line that is shown."""
+        """End the line."""
         if self._shown:
             typer.echo("", err=True)
             self._shown = False

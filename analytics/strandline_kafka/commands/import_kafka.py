@@ -32,7 +32,7 @@ app = typer.Typer(help="Make an export of what another system left behind.", no_
 
 _KAFKA_PATTERN = "[%d] %p %m (%c)%n"
 _BOUNDING_MS = 600_000
-"""So much before the end of earlier scrapes a Prometheus is asked again: the next ones are bounded by those before."""
+"""The time before the end of earlier scrapes that is asked for again, because earlier scrapes bound the next ones."""
 _MIN_ISR, _LAG_TIME = "min.insync.replicas", "replica.lag.time.max.ms"
 
 
@@ -218,7 +218,7 @@ def kafka(
 
 
 def _copies(directories: Sequence[Path], dumps: Sequence[Path]) -> list[Copy]:
-    """The logs that were named.
+    """The named logs.
 
     Raises:
         typer.BadParameter: none was.
@@ -233,10 +233,10 @@ def _copies(directories: Sequence[Path], dumps: Sequence[Path]) -> list[Copy]:
 
 
 def _window(start: str | None, end: str | None) -> Window:
-    """The part of the history that is asked for.
+    """The requested part of the history.
 
     Raises:
-        typer.BadParameter: one of them is no moment, or the end is not behind the start.
+        typer.BadParameter: one of them is not a moment, or the end is not after the start.
     """
     from strandline_kafka.metadata.passage import EVERYTHING, Window
 
@@ -250,10 +250,10 @@ def _window(start: str | None, end: str | None) -> Window:
 
 
 def _folders(pairs: Sequence[str], option: str) -> dict[int, Path]:
-    """What was given as ``n1=DIR``, by node.
+    """The directories given as ``n1=DIR``, by node.
 
     Raises:
-        typer.BadParameter: it is no such pair, or a node is named twice.
+        typer.BadParameter: it is not such a pair, or a node is named twice.
     """
     found: dict[int, Path] = {}
     for pair in pairs:
@@ -293,7 +293,7 @@ def _read_checkpoints(folders: dict[int, Path], cluster: str) -> list[Checkpoint
 
 
 def _span(work: Import, window: Window, before: Before | None) -> tuple[int, int]:
-    """From when to when something is imported, ms; of scrapes that are there already, those that bound the next."""
+    """The imported period, ms; of existing scrapes it includes those that bound the next ones."""
     proof = work.result.proof
     begin_ms = max(proof.first_ms, window.start_us // 1_000)
     if before is not None and before.until_ms:
@@ -342,7 +342,7 @@ def _tell_logs(logs: Sequence[BrokerLog]) -> None:
 
 
 def _not_understood(log: BrokerLog) -> Iterator[str]:
-    """What of a broker's logs became nothing, although it may matter."""
+    """The lines of a broker's logs that were not understood, although they may matter."""
     for family, count in sorted(log.unknown.items()):
         yield (
             f"{count} lines of the family {family!r} have an unknown form, the first at {log.samples[family]}; they "
@@ -409,7 +409,7 @@ def destination_of(out: str) -> Destination:
 
 
 def empty_destination(out: str, run: str) -> Destination:
-    """The place of an export, where nothing is yet; ``run`` names what one export comes from.
+    """The place of an export, which must be empty; ``run`` is the word for the source of one export.
 
     Raises:
         CommandFailed: it cannot be opened, or something is there.

@@ -1,4 +1,4 @@
-"""`--prometheus` of `strandline analytics import kafka`: what a Prometheus, or its file, has of the ends of logs."""
+"""`--prometheus` of `strandline analytics import kafka`: the log ends in a Prometheus or its files."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _ANSWER = re.compile(rb'\s*\{\s*"')
 
 
 def read_scrapes(sources: Sequence[str], mapping_file: Path | None, span_ms: tuple[int, int]) -> Scrapes | None:
-    """Everything that the sources have of the ends of logs; None where none was given.
+    """All log ends in the sources; None if no source was given.
 
     Args:
-        span_ms: for which time a Prometheus is asked, ms since 1970.
+        span_ms: the period for which a Prometheus is asked, ms since 1970.
 
     Raises:
-        typer.BadParameter: the mapping cannot be read, or maps nothing.
+        typer.BadParameter: the mapping cannot be read, or is unused.
         CommandFailed: a source cannot be read, or nothing answers.
         OSError: a file cannot be opened.
     """

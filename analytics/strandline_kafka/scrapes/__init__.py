@@ -1,1 +1,1 @@
-"""Where logs ended at the scrapes of a Prometheus, beside the metadata log: LEOs with their bounds, and never a HW."""
+"""Log ends at the scrapes of a Prometheus, in addition to the metadata log: LEOs with bounds, and never a HW."""

@@ -1,4 +1,4 @@
-"""Ends of logs at scrapes as samples of the leader, within bounds, beside the metadata log that says who led (A29).
+"""Turns log ends at scrapes into samples of the leader, within bounds; the metadata log gives the leaders (A29).
 
 A scrape answers some time after the moment that it is recorded at, at most one period later. So what a leader answered
 at its scrape at t was read in [t, t + period], and a follower's end then lies between what was scraped of it a period
@@ -30,17 +30,17 @@ from strandline_kafka.scrapes.series import Scrapes, Series
 PROMETHEUS = "prometheus"
 ROWS_AT_ONCE = 20_000
 _PERIODS_TO_WAIT = 4
-"""Until then every scrape that may bound a look, and a change of leader that voids it, has passed."""
+"""By then every scrape that may bound a look, and any change of leader that voids it, has passed."""
 
 
 class _Look(NamedTuple):
-    """What a leader answered of one partition, and what held at that moment."""
+    """A leader's answer about one partition, and the state at that moment."""
 
     topic: str
     partition: Partition
     leo: int
     expected: tuple[str, ...]
-    """The series expected of each replica."""
+    """The expected series of each replica."""
 
 
 class _Scrape(NamedTuple):
@@ -54,14 +54,14 @@ class _Scrape(NamedTuple):
 
 
 class _Term(NamedTuple):
-    """A leader epoch, as far as it is known, ms."""
+    """The known period of a leader epoch, ms."""
 
     began_ms: int
     over_ms: int
 
 
 class LeoBounds(NamedTuple):
-    """How well followers' ends were known: in how many samples, in how many exactly, and the widths, records."""
+    """The accuracy of followers' ends: samples, exact ones among them, and the widths in records."""
 
     looks: int = 0
     exact: int = 0
@@ -69,15 +69,15 @@ class LeoBounds(NamedTuple):
     widest: int = 0
 
     def with_width(self, width: int) -> LeoBounds:
-        """With one sample more."""
+        """The sum with one more sample."""
         return LeoBounds(self.looks + 1, self.exact + (width == 0), self.width_sum + width, max(self.widest, width))
 
 
 class Before(NamedTuple):
-    """What an export has of scrapes already, where it is gone on with; none of it is written twice."""
+    """The scrapes that a continued export already has; none of them is written twice."""
 
     until_ms: Mapping[int, int]
-    """The last scrape of each broker that was passed."""
+    """The last passed scrape of each broker."""
     scraped: int
     samples: int
     misplaced: int
@@ -86,19 +86,19 @@ class Before(NamedTuple):
     bounds: LeoBounds
 
     def has(self, node: int, at_ms: int) -> bool:
-        """Whether a scrape lies in the time that the export has."""
+        """Whether a scrape is within the time that the export has."""
         return at_ms <= self.until_ms.get(node, max(self.until_ms.values(), default=-1))
 
 
 NOTHING = Before({}, 0, 0, 0, 0, Counter(), LeoBounds())
-"""What precedes an export that begins."""
+"""The value for a new export."""
 
 
 def read_before(said: Mapping[str, Any]) -> Before:
-    """What an export says of its scrapes.
+    """Read an export's description of its scrapes.
 
     Raises:
-        Unreadable: it does not say up to where it has them.
+        Unreadable: it does not have their end.
     """
     try:
         own = said[PROMETHEUS]
@@ -116,7 +116,7 @@ def read_before(said: Mapping[str, Any]) -> Before:
 
 
 class Following:
-    """Follows the states of a metadata log, and writes the samples that scrapes make between them."""
+    """Follows the states of a metadata log, and writes the samples of the scrapes between them."""
 
     name = PROMETHEUS
 
@@ -140,30 +140,30 @@ class Following:
         self._buffer: list[Row] = []
         self._waiting: deque[_Scrape] = deque()
         self._began: dict[TopicPartition, list[tuple[int, int]]] = {}
-        """Leader epochs and when they began, ms, rising."""
+        """Leader epochs and their starts, ms, rising."""
         self._scraped: dict[int, int] = {}
-        """When each broker was scraped last."""
+        """The last scrape of each broker."""
         self._count = 0
         self._beat_us = 0
         self._last_us = 0
         self.bounds = before.bounds
         self.samples = before.samples
         self.late = 0
-        """Looks at brokers that the export has no scrapes of, from the time that it has; they are not added."""
+        """Looks within the export's time at brokers of which it has no scrapes; they are not added."""
         self.voided = Counter(before.voided)
         self.misplaced: set[tuple[str, int, int]] = set()
-        """Topic, partition and broker of logs that the metadata log places elsewhere."""
+        """Topic, partition and broker of logs that the metadata log places on other brokers."""
 
     def elected(self, partition: Partition, at_ms: int) -> None:
         """A leader epoch began."""
         self._began.setdefault(partition.tp, []).append((partition.leader_epoch, at_ms))
 
     def deleted(self, partition: Partition, at_ms: int) -> None:
-        """Its last leader epoch ends: what is scraped under its name is of another topic."""
+        """Its last leader epoch ends: later scrapes under its name belong to another topic."""
         self._began.setdefault(partition.tp, []).append((partition.leader_epoch + 1, at_ms))
 
     def pass_until(self, now_ms: int, state: ClusterState) -> None:
-        """Everything that was scraped before a time; the state holds until then.
+        """Take everything that was scraped before a time, until which the state holds.
 
         Raises:
             OSError: the destination fails.
@@ -175,7 +175,7 @@ class Following:
         self._settle(now_ms)
 
     def end(self, now_ms: int, state: ClusterState) -> None:
-        """The metadata log ends; later scrapes are of leaders that nothing says.
+        """The metadata log ends; the leaders of later scrapes are unknown.
 
         Raises:
             OSError: the destination fails.
@@ -189,7 +189,7 @@ class Following:
 
     @property
     def rows(self) -> int:
-        """How many events were written."""
+        """The number of events written."""
         return self._files.rows
 
     @property
@@ -198,7 +198,7 @@ class Following:
         return self._files.files
 
     def said(self) -> dict[str, object]:
-        """What an export says of it."""
+        """The description in an export."""
         return {
             "nodes": sorted({*self._before.until_ms, *self._scrapes.by_node}),
             "scraped": self._before.scraped + self._new_samples(),
@@ -212,7 +212,7 @@ class Following:
         }
 
     def _look(self, at_ms: int, node: int, state: ClusterState) -> None:
-        """What a broker answered of the partitions that it leads."""
+        """A broker's answers about the partitions that it leads."""
         looks: list[_Look] = []
         for (topic, index), series in self._scrapes.by_node[node].items():
             topic_id = state.ids.get(topic)
@@ -231,14 +231,14 @@ class Following:
             self._waiting.append(_Scrape(at_ms, NodeId(node), looks, missed))
 
     def _until(self) -> dict[int, int]:
-        """The last scrape of each broker that was passed, now or before."""
+        """The last passed scrape of each broker, now or before."""
         until = dict(self._before.until_ms)
         for node, at_ms in self._scraped.items():
             until[node] = max(at_ms, until.get(node, at_ms))
         return until
 
     def _new_samples(self) -> int:
-        """How many of the samples read lie behind what the export had, up to the last scrape that has passed."""
+        """The number of samples after the export's previous end, up to the last passed scrape."""
         return sum(
             at_ms <= self._scraped.get(node, -1) and not self._before.has(node, at_ms)
             for node, logs in self._scrapes.by_node.items()
@@ -247,12 +247,12 @@ class Following:
         )
 
     def _settle(self, now_ms: int) -> None:
-        """Write the looks of which everything is known."""
+        """Write the looks that are completely known."""
         while self._waiting and self._waiting[0].at_ms + _PERIODS_TO_WAIT * self._period_ms <= now_ms:
             self._write(self._waiting.popleft(), now_ms)
 
     def _write(self, scrape: _Scrape, known_ms: int) -> None:
-        """Write the samples of a scrape; it is known what was decided up to ``known_ms``."""
+        """Write the samples of a scrape; decisions are known up to ``known_ms``."""
         self._count += 1
         at_us = scrape.at_ms * 1_000
         if scrape.missed:
@@ -283,7 +283,7 @@ class Following:
         terms = self._began.get(partition.tp, [])
         place = bisect_left(terms, (int(partition.leader_epoch), 0))
         is_known = place < len(terms) and terms[place][0] == partition.leader_epoch
-        # An epoch without a beginning is older than the log.
+        # An epoch without a start is older than the log.
         began_ms = terms[place][1] if is_known else 0
         later = terms[place + is_known :]
         return _Term(began_ms, later[0][1] if later else known_ms)
@@ -305,7 +305,7 @@ class Following:
             yield Sample(scrape.leader, partition.tp, event, ext)
 
     def _ends(self, series: Series | None, at_ms: int, leader_leo: int, term: _Term) -> tuple[int | None, int]:
-        """Between which offsets a follower's log ended when its leader's was read; None where no scrape says it."""
+        """The bounds of a follower's log end when its leader's was read; None if no scrape gives them."""
         number = None if series is None else series.before(at_ms - self._period_ms)
         if series is None or number is None or series.times[number] < term.began_ms:
             return None, leader_leo
@@ -316,7 +316,7 @@ class Following:
         return low, max(low, min(series.ends[after], leader_leo))
 
     def _own(self, look: _Look, leader: NodeId) -> ReplicaSample:
-        """What the samples of all replicas have in common."""
+        """The common values of the samples of all replicas."""
         partition, none = look.partition, Offset(NOT_GIVEN)
         return ReplicaSample(
             sample_id=self._count,
@@ -342,7 +342,7 @@ class Following:
 
 
 def _moments(scrapes: Scrapes) -> Iterator[tuple[int, int]]:
-    """When which broker was scraped, in order of time."""
+    """The scrapes of all brokers, in order of time."""
     return iter(sorted((at, node) for node in scrapes.by_node for at in scrapes.times_of(node)))
 
 

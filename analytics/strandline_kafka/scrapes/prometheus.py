@@ -1,4 +1,4 @@
-"""Asks a Prometheus for the samples of a time as it recorded them: ranges by its API, one piece after the other.
+"""Asks a Prometheus for the recorded samples of a period: ranges by its API, one piece after the other.
 
 A range selector in an instant query gives samples with the times of their scrapes; query_range would give values at
 steps. Invariant: of an answer at most `MOST_BYTES` are held, and every wait has a deadline.
@@ -21,7 +21,7 @@ MOST_BYTES = 256 << 20
 WAIT_S = 60.0
 _API = "/api/v1/query"
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Without the proxy that the environment may name for other connections."""
+"""An opener without the proxy that the environment may set for other connections."""
 
 
 class PrometheusUnreachable(Exception):
@@ -29,21 +29,21 @@ class PrometheusUnreachable(Exception):
 
 
 def is_address(text: str) -> bool:
-    """Whether a source is a Prometheus and no file."""
+    """Whether a source is a Prometheus, not a file."""
     return text.startswith(("http://", "https://"))
 
 
 def answers(address: str, mapping: Mapping, start_ms: int, end_ms: int) -> Iterator[bytes]:
-    """The answers for all pieces of a time, in order; each is a matrix.
+    """The answers for all pieces of a period, in order; each is a matrix.
 
     Args:
-        address: of the server, with the path that is in front of its API.
-        start_ms: from then on, ms since 1970.
-        end_ms: up to then.
+        address: the server's address, with the path before its API.
+        start_ms: the start, ms since 1970.
+        end_ms: the end, ms since 1970.
 
     Raises:
         Unreadable: the address cannot be asked, or an answer is too large.
-        Unanswered: nothing answers.
+        Unanswered: no server answers.
     """
     parts = urlsplit(address)
     if not parts.hostname or parts.username is not None or parts.query or parts.fragment:
@@ -73,7 +73,7 @@ def _asked(url: str) -> bytes:
         with _OPENER.open(url, timeout=WAIT_S) as answer:
             content: bytes = answer.read(MOST_BYTES + 1)
     except urllib.error.HTTPError as error:
-        # Of a query that it refuses, Prometheus says why in the answer.
+        # When Prometheus refuses a query, its answer has the reason.
         said = error.read(300).decode("utf-8", "replace")
         raise Unreadable(f"{where}: {error.code} {error.reason}: {said}") from error
     except (OSError, HTTPException) as error:

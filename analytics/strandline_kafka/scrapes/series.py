@@ -1,7 +1,7 @@
-"""The ends of replicas' logs as Prometheus recorded them: when a broker was scraped, and what it answered.
+"""Reads the log ends of replicas as Prometheus recorded them: the times of scrapes, and the values.
 
-Read are an answer of Prometheus's API (a matrix) and a text with a time in each line, as `promtool tsdb
-dump-openmetrics` prints it.
+It reads answers of Prometheus's API (a matrix) and texts with a time in each line, as `promtool tsdb
+dump-openmetrics` prints them.
 
 Invariant: at most `MOST_SAMPLES` are held. Moments are those of scrapes: a series that was evaluated at steps, as
 query_range does, repeats old values at times of its own, and is refused.
@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 from strandline_kafka.metadata.wire import Unreadable
 
 # ---- mapping
-# Which time series of a Prometheus is the end of which replica's log; exporters name it by rules of their own (A29).
+# Maps time series of a Prometheus to the ends of replicas' logs, which exporters name by their own rules (A29).
 #
-# The two rule sets that are known are that of the examples of jmx_exporter, which most charts and operators have taken
-# over, and its format without any rule. Capital letters do not count. Any other is given in a file:
+# Two rule sets are known: that of the examples of jmx_exporter, which most charts and operators use, and its format
+# without any rule. Case does not matter. Any other rule set is given in a file:
 #
 #     metric = "kafka_log_end"        # the name of the metric
 #     topic = "topic"                 # the labels that say which log it is
@@ -50,7 +50,7 @@ Place = tuple[str, int]
 NAME = "__name__"
 """The label of the metric's name."""
 _NODE_LABELS = ("node_id", "broker_id", "node", "broker")
-"""Where a broker's number is looked for, if the file does not say it."""
+"""The labels that may have a broker's number, if the file does not name one."""
 _INSTANCE = "instance"
 _TEXTS = ("metric", "topic", "partition", "node")
 _MOST_NODE = 1 << 31
@@ -59,7 +59,7 @@ _NAME_FORM = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
 
 class Form(NamedTuple):
-    """One rule set: the metric's name, in small letters, and which other labels it must have."""
+    """One rule set: the metric's name in lower case, and the other labels that it must have."""
 
     metric: str
     where: tuple[tuple[str, str], ...] = ()
@@ -70,18 +70,18 @@ class Form(NamedTuple):
 
 
 DEFAULTS = (Form("kafka_log_log_logendoffset"), Form("kafka_log_log_value", (("name", "LogEndOffset"),)))
-"""The rule of jmx_exporter's examples, and its format where no rule fits."""
+"""The rule of jmx_exporter's examples, and its format if no rule fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapping:
-    """How series are read."""
+    """The rules for reading series."""
 
     forms: tuple[Form, ...] = DEFAULTS
     topic: str = "topic"
     partition: str = "partition"
     node: str | None = None
-    """None: the first of some usual labels whose value is a number."""
+    """None for the first of some usual labels whose value is a number."""
     nodes: Map[str, int] = field(default_factory=dict)
 
     def is_end(self, labels: Labels) -> bool:
@@ -111,7 +111,7 @@ class Mapping:
         """The broker of a series.
 
         Raises:
-            Unreadable: nothing says which it is.
+            Unreadable: nothing identifies it.
         """
         named = (self.node,) if self.node is not None else (*_NODE_LABELS, _INSTANCE)
         for label in named:
@@ -133,7 +133,7 @@ def read_mapping(path: Path) -> Mapping:
     """The mapping of a file.
 
     Raises:
-        Unreadable: it cannot be read, or says something that is not known.
+        Unreadable: it cannot be read, or has an unknown entry.
     """
     try:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -168,9 +168,9 @@ def _is_number(text: str) -> bool:
 MOST_SAMPLES = 10_000_000
 """Some 80 minutes of 10,000 partitions in three replicas at 15 s."""
 _MOST_OFFSET = float(1 << 53)
-"""Beyond it a float is no whole number."""
+"""Above this a float does not represent every whole number."""
 _LEAST_MS = 1e11
-"""A time that is larger is in milliseconds, as in Prometheus's own format; OpenMetrics has seconds."""
+"""A larger time is in milliseconds, as in Prometheus's own format; OpenMetrics has seconds."""
 _MOST_S = 1e10
 _ALIKE = 3
 """Two brokers never have this many scrapes at the same milliseconds: Prometheus spreads its targets."""
@@ -180,7 +180,7 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 class Series:
-    """The end of one replica's log: at which scrapes (ms since 1970, rising), and where."""
+    """The ends of one replica's log: the times of scrapes (ms since 1970, rising), and the offsets."""
 
     __slots__ = ("ends", "times")
 
@@ -194,14 +194,14 @@ class Series:
         return place if place >= 0 else None
 
     def at(self, at_ms: int) -> int | None:
-        """What was scraped at exactly this time."""
+        """The value scraped at exactly this time."""
         place = self.before(at_ms)
         return None if place is None or self.times[place] != at_ms else self.ends[place]
 
 
 @dataclass(slots=True)
 class Scrapes:
-    """Everything that was read: for each broker, the logs that it has."""
+    """Everything that was read: the logs of each broker."""
 
     by_node: dict[int, dict[Place, Series]] = field(default_factory=dict)
     samples: int = 0
@@ -211,7 +211,7 @@ class Scrapes:
         return sorted({at for series in self.by_node[node].values() for at in series.times})
 
     def period_ms(self) -> int:
-        """From one scrape to the next: the usual distance, of the broker where it is largest."""
+        """The usual time from one scrape to the next, of the broker where it is largest."""
         found = [
             int(median(b - a for a, b in pairwise(times)))
             for node in self.by_node
@@ -223,12 +223,12 @@ class Scrapes:
 
 
 class Reader:
-    """Takes answers and texts, one after the other, and gives all of them as `Scrapes`."""
+    """Takes answers and texts, one after the other, and returns all of them as `Scrapes`."""
 
     def __init__(self, mapping: Mapping) -> None:
         self._mapping = mapping
         self._parts: dict[tuple[int, Place], dict[str, dict[int, int]]] = {}
-        """What was scraped when, by replica and the series' own labels."""
+        """The scraped values with their times, by replica and the series' own labels."""
         self._samples = 0
 
     def take_text(self, name: str, lines: Iterable[str]) -> None:
@@ -250,7 +250,7 @@ class Reader:
         """Take an answer of Prometheus's API; returns how many series are in it.
 
         Raises:
-            Unreadable: it is an error, or no matrix.
+            Unreadable: it is an error, or not a matrix.
         """
         try:
             said = json.loads(content)
@@ -274,7 +274,7 @@ class Reader:
         """Everything that was taken.
 
         Raises:
-            Unreadable: it is nothing, contradicts itself, or is no record of scrapes.
+            Unreadable: there is nothing, it contradicts itself, or it is no record of scrapes.
         """
         if not self._parts:
             forms = " and no ".join(map(str, self._mapping.forms))
@@ -320,7 +320,7 @@ class Reader:
             if not (0 <= value < _MOST_OFFSET and value.is_integer()):
                 raise Unreadable(f"{text!s:.40} of {_shown(*key)} is not an offset; another metric is meant")
             since_s = _number(at_s, "time")
-            # What is not a number is not within either.
+            # NaN is not within the bounds either.
             if not 0 < since_s < _MOST_S:
                 raise Unreadable(f"{at_s!s:.40} is not a time in seconds since 1970")
             at_ms = round(since_s * 1000)
@@ -331,7 +331,7 @@ class Reader:
 
 
 def _joined(node: int, place: Place, parts: dict[str, dict[int, int]]) -> Series:
-    """The series of one replica, which has other labels after a restart in another place."""
+    """The joined series of one replica, which has other labels after a restart in another place."""
     series = Series()
     for labels, part in sorted(parts.items(), key=lambda item: min(item[1], default=0)):
         if not part:
