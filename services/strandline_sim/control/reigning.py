@@ -172,7 +172,7 @@ class ReignProcess(Candidate):
         self._call(effect, partial(store.perform, effect, self.name, self.incarnation), effect.question)
 
     async def _asked(self, work: Callable[[], Answer], deadline_us: int) -> Answer | None:
-        """Ask the store for something, with more requests to follow; None if no answer came."""
+        """Ask the store, and wait for the answer; None if no answer came."""
         answered: asyncio.Future[Answer | None] = self.loop.create_future()
 
         def done(answer: Answer | None) -> None:

@@ -131,7 +131,7 @@ def started_again(coordinator: Coordinator) -> Coordinator:
 
 
 CACHED: tuple[Callable[[], None], ...] = tuple(each.cache_clear for each in (asked, timed_out, heard))
-"""Forget what was decided; a test that changes a rule calls them."""
+"""Clear the cached decisions; a test that changes a rule calls them."""
 
 
 def _context(coordinator: Coordinator, now_ms: int = 0) -> Context:

@@ -174,7 +174,7 @@ def left_by_leader(partition: PartitionLog) -> PartitionLog:
 CACHED: tuple[Callable[[], None], ...] = tuple(
     each.cache_clear for each in (_produced, agreed, committed, expired, last_stable_offset, given)
 )
-"""Forget what was decided; a test that changes a rule calls them."""
+"""Clear the cached decisions; a test that changes a rule calls them."""
 
 
 def _header(entry: Entry, offset: int = 0) -> BatchHeader:

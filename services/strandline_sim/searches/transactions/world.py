@@ -245,4 +245,4 @@ def _is_ended(partition: PartitionLog, offset: int) -> bool:
 
 
 CACHED: tuple[Callable[[], None], ...] = (_check.cache_clear,)
-"""The functions with a cache; a test that changes a rule clears it."""
+"""Clears the cached results; a test that changes a rule calls it."""
