@@ -39,7 +39,7 @@ class Removals:
 
 @dataclass(slots=True)
 class Figures:
-    """The counts of one window. ``known_us``: known time of the control plane; ``looked_us``: that of leaders' looks."""
+    """The counts of one window. ``known_us``: known time of the control plane; ``looked_us``: that of leader looks."""
 
     known_us: int = 0
     looked_us: int = 0
