@@ -125,7 +125,7 @@ _LISTS = "PythonUtils"
 _NAMES = 4_096
 """The maximum number of remembered names of columns; the statistics use some hundred."""
 _AT_ONCE = 10
-"""`java.util.List.of` takes so many elements in one call."""
+"""The number of elements that `java.util.List.of` takes in one call."""
 _RELEASED_AT_ONCE = 1_000
 
 

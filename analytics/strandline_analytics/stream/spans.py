@@ -1,13 +1,13 @@
-"""How long each look of a leader is believed, from where the last window ended.
+"""Determines how long each look of a leader is valid, from the end of the last window.
 
 A look holds to the next one of the same leader, three times the silence that it declared, the end of its term or the
-first sign of a later leader, whichever comes first. What is kept of all before is the last look of every series, for
-its end is not known yet.
+first sign of a later leader, whichever comes first. Of earlier looks only the last one of every series is kept,
+because its end is not known yet.
 
 Times are those of the leader's own clock. The controller's measurements name no partition and do not reach a stream's
-state, so where a clock is off, the batch, which corrects it, is right.
+state, so if a clock is off, the batch, which corrects it, is right.
 
-Invariant: times of a series do not go back, also not from one fold to the next.
+Invariant: times of a series do not go back, neither within a fold nor from one fold to the next.
 """
 
 from __future__ import annotations
