@@ -1,7 +1,7 @@
-"""Statistics as DataFrames, for people who go on with Spark from there: joins, tables, plots.
+"""Provides statistics as DataFrames, for further work with Spark: joins, tables, plots.
 
-Invariant: a frame has the rows that `strandline analytics stats` prints for the same question, with a TIMESTAMP beside
-each moment, and belongs to the session that asked, whose settings are not touched.
+Invariant: a frame has the rows that `strandline analytics stats` prints for the same question, with a TIMESTAMP next to
+each moment, and belongs to the session that asked, whose settings do not change.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ def statistics(
     cluster_id: str | None = None,
     grouping: Grouping = Grouping.PARTITION,
 ) -> dict[str, DataFrame]:
-    """One frame for each statistic, by its id; rows are computed when they are asked for.
+    """One frame for each statistic, by its id; rows are computed on demand.
 
     Args:
         spark: any session, as it is.
         inputs: directories or URIs: roots of exports, or folders of clusters below them.
-        names: of statistics: `s10`, `S10` or `isr_time`.
-        start_us: the first moment asked about, us since 1970; None: from the first event.
-        end_us: the moment before which it ends; None: to the last event.
-        step_us: the length of a window, us; None: one window.
-        cluster_id: only this cluster; None: all that are there.
-        grouping: what a row is about.
+        names: statistics, such as `s10`, `S10` or `isr_time`.
+        start_us: the start of the question, us since 1970; None for the first event.
+        end_us: the moment before which it ends; None for the last event.
+        step_us: the length of a window, us; None for one window.
+        cluster_id: only this cluster; None for all clusters.
+        grouping: the subject of a row.
 
     Raises:
         ValueError: there is no such statistic.

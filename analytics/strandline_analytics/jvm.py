@@ -1,4 +1,4 @@
-"""The one place that reaches behind PySpark's public API, into the JVM of a session that has one.
+"""The only module that goes beyond PySpark's public API, into the JVM of a session that has one.
 
 Invariant: no other file of the analytics uses an attribute of PySpark or Py4J that begins with an underscore (a test
 looks), and with Spark Connect, where there is no JVM to reach, only `has_jvm` is called.
@@ -38,7 +38,7 @@ def gateway_of(spark: SparkSession) -> Any:
 
 
 def client_of(spark: SparkSession) -> Any:
-    """What sends Py4J's calls to the JVM."""
+    """The client that sends Py4J's calls to the JVM."""
     return gateway_of(spark)._gateway_client
 
 
@@ -58,7 +58,7 @@ def hadoop_files(spark: SparkSession, path: Any) -> Any:
 
 
 def hadoop_settings(spark: SparkSession) -> Any:
-    """Hadoop's configuration as Spark has it."""
+    """Hadoop's configuration in Spark."""
     context: Any = spark.sparkContext
     return context._jsc.hadoopConfiguration()
 
@@ -75,17 +75,17 @@ def analyzed_plan(query: DataFrame) -> Any:
 
 
 def plan_of_cached(query: DataFrame) -> Any:
-    """The plan of a query in which what is cached is one leaf."""
+    """The plan of a query in which a cached table is one leaf."""
     return _execution(query).withCachedData()
 
 
 def of_its_rows(query: DataFrame) -> DataFrame:
-    """A query whose plan is nothing but the rows of another one, which are computed when they are asked for.
+    """A query whose plan has only the rows of another one, which are computed on demand.
 
-    How they lie and how many they are expected to be stays known.
+    Their partitioning and their expected number stay known.
     """
     origin: Any = query
-    # A companion object. From PySpark 4.3 on its method takes one thing more, which has a default in Scala alone.
+    # A companion object. From PySpark 4.3 on its method has one more parameter, with a default only in Scala.
     rows = getattr(getattr(view_of(query.sparkSession).org.apache.spark.sql.execution, "LogicalRDD$"), "MODULE$")
     more = [getattr(rows, "fromDataset$default$4")()] if numbers_of(pyspark.__version__) >= (4, 3) else []
     plan = rows.fromDataset(_execution(query).toRdd(), origin._jdf, False, *more)
@@ -93,7 +93,7 @@ def of_its_rows(query: DataFrame) -> DataFrame:
 
 
 def query_of(plan: Any, spark: SparkSession, *, like: F) -> F:
-    """A query with this plan, planned and carried out with the settings of a session."""
+    """A query with this plan, planned and executed with the settings of a session."""
     session: Any = spark
     origin = view_of(spark).org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
     made: Any = type(like)
@@ -107,11 +107,11 @@ def _execution(query: DataFrame) -> Any:
 
 
 # ---- jvm_names
-# What PySpark asks the JVM only once, or in one call for many.
+# Reduces PySpark's calls of the JVM: asks once, or in one call for many.
 #
 # For each call of a function PySpark asks the JVM what its name means, and the JVM looks for a class of that name in
 # every jar of its class path, first by itself and then in each imported package. The statistics make some thousand
-# columns, so that this took three seconds of a minute. The answer is the same every time.
+# columns, so this took three seconds of a minute. The answer is always the same.
 #
 # A column that is a name is the same wherever it is written, so it is made once. A list of columns crosses to the JVM
 # with one call for each of its elements; here it takes two for up to ten. And what Python has released, the JVM
@@ -123,9 +123,9 @@ def _execution(query: DataFrame) -> Any:
 _FUNCTIONS = ("org.apache.spark.sql.functions", "functions")
 _LISTS = "PythonUtils"
 _NAMES = 4_096
-"""The statistics write some hundred names of columns."""
+"""The maximum number of remembered names of columns; the statistics use some hundred."""
 _AT_ONCE = 10
-"""`java.util.List.of` takes so many elements in one call."""
+"""The number of elements that `java.util.List.of` takes in one call."""
 _RELEASED_AT_ONCE = 1_000
 
 
@@ -136,7 +136,7 @@ class _KnownClass:
         self._java_class = java_class
 
     def __getattr__(self, name: str) -> Any:
-        # Asked only for what is not remembered yet.
+        # Python calls this only for names that are not remembered yet.
         member = getattr(self._java_class, name)
         setattr(self, name, member)
         return member
@@ -148,7 +148,7 @@ def remember_names(spark: SparkSession) -> None:
         return
     jvm = view_of(spark)
     for name in (*_FUNCTIONS, _LISTS):
-        # Names stand in the view itself, where Python finds them before it asks the JVM.
+        # Names are stored in the view itself, where Python finds them before it asks the JVM.
         if name in vars(jvm):
             continue
         known: Any = _KnownClass(getattr(jvm, name))

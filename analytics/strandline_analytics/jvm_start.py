@@ -1,4 +1,4 @@
-"""How the JVM of an embedded Spark is started: with the command that spark-submit makes, and without spark-submit.
+"""Starts the JVM of an embedded Spark with the command that spark-submit makes, but without spark-submit.
 
 spark-submit is two shell scripts and a JVM of their own, which prints the command for the second JVM: about half a
 second before anything of Spark is loaded. For an installed PySpark without further settings, the command is
@@ -33,7 +33,7 @@ from strandline_analytics.jvm import gateway_of, is_started
 from strandline_analytics.pyspark_range import numbers_of
 
 _OF_RUNNING = frozenset({"SPARK_LOCAL_IP", "SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"})
-"""Variables that a running Spark reads, and that say nothing of how it is started."""
+"""Variables that a running Spark reads, but that do not affect how it is started."""
 _OF_SPARK = ("SPARK_", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "_SPARK_")
 _SCALA = "2.13"
 _LOOKED_AT_S = 0.01
@@ -69,7 +69,7 @@ _MODULES = (
     "--enable-native-access=ALL-UNNAMED",
     "-Dderby.connection.requireAuthentication=false",
 )
-"""What Spark's launcher gives to every JVM of its own; that of PySpark 4.1 differs in two options."""
+"""Options that Spark's launcher gives to every JVM; the launcher of PySpark 4.1 differs in two of them."""
 
 
 def command(java: str, settings: Mapping[str, str]) -> list[str]:
@@ -77,7 +77,7 @@ def command(java: str, settings: Mapping[str, str]) -> list[str]:
 
     Args:
         java: the program.
-        settings: of the session; memory and options of the driver are options of the JVM.
+        settings: the settings of the session; memory and options of the driver become options of the JVM.
     """
     home = Path(pyspark.__path__[0])
     # The launcher lists this one before the others, so that it is the one that logs.
@@ -95,7 +95,7 @@ def command(java: str, settings: Mapping[str, str]) -> list[str]:
 def started(
     settings: Mapping[str, str], meanwhile: Callable[[], object] = lambda: None
 ) -> Iterator[subprocess.Popen[bytes] | None]:
-    """In the block PySpark finds a JVM with these settings; None where it has to start one itself.
+    """In the block PySpark finds a JVM with these settings; gives None if PySpark must start one itself.
 
     The JVM ends when its standard input does.
 
@@ -131,7 +131,7 @@ def started(
     try:
         yield jvm
     finally:
-        # Else this process would be taken for one that spark-submit started.
+        # Otherwise this process would be taken for one that spark-submit started.
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
 
@@ -147,7 +147,7 @@ def _is_set_up() -> bool:
 
 
 def _variables(written: Path) -> dict[str, str]:
-    """What the scripts of Spark set for the JVM, and where it says how to reach it."""
+    """The variables that Spark's scripts set for the JVM, and the file in which it writes how to reach it."""
     home = pyspark.__path__[0]
     return {
         "SPARK_HOME": home,
@@ -161,7 +161,7 @@ def _variables(written: Path) -> dict[str, str]:
 
 
 # ---- jvm_words
-# Which words of an embedded Spark reach the terminal: all of its stderr but greetings that say nothing.
+# Passes the stderr of an embedded Spark on to the terminal, without its meaningless greetings.
 #
 # The JVM prints them whatever its logging is set to, and its workers print through it, so they are taken out on the
 # way.
@@ -180,7 +180,7 @@ _GREETINGS = (
 
 @contextmanager
 def without_greetings() -> Iterator[None]:
-    """Processes that are started in the block say on our stderr what they say on theirs, greetings left out."""
+    """Pass the stderr of processes that are started in the block on to ours, without greetings."""
     ours = os.dup(_STDERR)
     reader, writer = os.pipe()
     threading.Thread(target=_pass_on, args=(reader, os.dup(ours)), name="jvm-words", daemon=True).start()
@@ -202,17 +202,17 @@ def _pass_on(reader: int, ours: int) -> None:
 
 
 # ---- class_archive
-# Where the JVM finds the classes that an earlier one has read, so that a session starts in half the time.
+# Gives the JVM the classes that an earlier one has read, so that a session starts in half the time.
 #
 # Spark reads thousands of classes from some 280 jars before it answers, checks each, and lays them out in memory. Java
 # can keep the outcome in a file (JEP 350). It is made on demand (`make_archive`), because it takes a
 # minute and 190 MB; embedded sessions that follow use it. It belongs to one Java and one PySpark. The JVM checks that
 # itself, and starts without where anything differs.
 #
-# Invariant: an archive changes nothing but time; without one, and with one that does not fit, nothing is said.
+# Invariant: an archive only saves time; a missing archive, or one that does not fit, causes no message.
 
 _EXIT_S = 180.0
-"""How long the JVM may take to write the file at its end."""
+"""The maximum time in which the JVM writes the file at its end."""
 
 
 class NoArchive(Exception):
@@ -220,7 +220,7 @@ class NoArchive(Exception):
 
 
 def archive_path() -> Path:
-    """Where the archive for this Java and this PySpark is kept: in the user's cache (XDG_CACHE_HOME)."""
+    """The path of the archive for this Java and this PySpark, in the user's cache (XDG_CACHE_HOME)."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java") or "java"
     whose = "\n".join((os.path.realpath(java), pyspark.__version__, os.path.realpath(pyspark.__path__[0])))
@@ -230,9 +230,9 @@ def archive_path() -> Path:
 
 
 def jvm_options() -> tuple[str, ...]:
-    """What a JVM needs as options to use the archive; nothing where there is none."""
+    """The options with which a JVM uses the archive; empty if there is none."""
     path = archive_path()
-    # `os.access`, since Path.is_file raises where this user may not look.
+    # `os.access`, because Path.is_file raises if this user has no permission.
     if _refusal(path) or not os.access(path, os.R_OK):
         return ()
     return (f"-XX:SharedArchiveFile={path}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
@@ -286,7 +286,7 @@ def _ended(jvm: subprocess.Popen[bytes]) -> int:
 
 
 def _refusal(path: Path) -> str:
-    """Why no archive can lie there; empty if it can."""
+    """The reason why no archive can be stored there; empty if it can."""
     if not path.is_absolute():
         return "this user has no home; set XDG_CACHE_HOME to an absolute path"
     if any(letter.isspace() for letter in str(path)):

@@ -1,9 +1,9 @@
-"""Which PySpark can what: everything from 4.2 on, and 4.1 all but streams that are read.
+"""Checks what the installed PySpark can do: everything from 4.2 on; 4.1 cannot read streams.
 
-In PySpark 4.1 a source written in Python can limit no micro-batch, nor read what is there now and end. The live
-statistics are tested from 4.2 on only.
+In PySpark 4.1 a source written in Python can neither limit a micro-batch nor read the present data and end. The live
+statistics are tested only from 4.2 on.
 
-Invariant: what a version cannot do is refused with one sentence that names the version and what works.
+Invariant: anything that a version cannot do is refused with one sentence that names the version and what works.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ STREAMS_SINCE = (4, 2)
 
 
 class NeedsNewerSpark(Exception):
-    """The installed PySpark cannot do what was asked."""
+    """The installed PySpark cannot do what was requested."""
 
 
 def check_streams(instead: str, *, version: str = pyspark.__version__) -> None:
-    """Refuse to read a stream where PySpark cannot.
+    """Refuse to read a stream if PySpark cannot.
 
     Args:
         instead: what to use, for the message.
-        version: of PySpark, as it says itself.
+        version: the version that PySpark reports.
 
     Raises:
         NeedsNewerSpark: PySpark is older than `STREAMS_SINCE`.

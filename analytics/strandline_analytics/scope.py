@@ -1,7 +1,7 @@
-"""What a statistic is asked about: the window, the hours it falls into, and what is added up.
+"""Defines the scope of a statistic: the window, its steps, and the grouping of rows.
 
-Invariant: windows are half-open, [start, end) in microseconds since 1970, and lie side by side from the start of the
-scope; a statistic over one window is the case of a step as long as the scope.
+Invariant: windows are half-open, [start, end) in microseconds since 1970, and adjacent from the start of the scope; a
+statistic over one window has a step as long as the scope.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from pyspark.sql import Column, DataFrame, functions as F
 HOUR_US = 3_600_000_000
 
 FOREVER_US = 2**62
-"""The end of an interval that nothing has ended yet."""
+"""The end of an interval that has not ended."""
 
 MOST_WINDOWS = 100_000
-"""More are refused: eleven years of hours, ten weeks of minutes. One event of 1970 would make half a million."""
+"""The maximum: eleven years of hours, ten weeks of minutes. A single event of 1970 would make half a million."""
 
 PARTITION_KEY = ("cluster_id", "topic_id", "partition")
-"""What identifies a partition; a topic's name may be used again, its id is not."""
+"""The columns that identify a partition; a topic's name may be reused, its id is not."""
 
 
 class Grouping(Enum):
-    """What the rows of a result are about, with the columns that say so."""
+    """The subject of a result's rows, with the columns that identify it."""
 
     PARTITION = ("cluster_id", "topic_id", "topic", "partition")
     TOPIC = ("cluster_id", "topic_id", "topic")
@@ -33,7 +33,7 @@ class Grouping(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """A question's frame: from ``start_us`` to before ``end_us``, in windows of ``step_us``."""
+    """The period of a question: from ``start_us`` to before ``end_us``, in windows of ``step_us``."""
 
     start_us: int
     end_us: int
@@ -53,14 +53,14 @@ class Scope:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that a result is grouped by, the window's included."""
+        """The columns that a result is grouped by, including those of the window."""
         return (*self.grouping.value, "window_start", "window_end")
 
     def clip(self, intervals: DataFrame, start: str = "t0", end: str = "t1") -> DataFrame:
         """Cut intervals at the borders of the windows: each piece in one row, with its window.
 
         Adds ``window_start`` and ``window_end``, replaces ``start`` and ``end`` by those of the piece; ``cut_start``
-        and ``cut_end`` say on which side a piece was cut.
+        and ``cut_end`` show on which side a piece was cut.
         """
         pieces = intervals.where(
             (F.col(start) < self.end_us) & (F.col(end) > self.start_us) & (F.col(end) > F.col(start))
@@ -90,7 +90,7 @@ class Scope:
         return inside.withColumns({"window_start": start, "window_end": self._end_of(start)})
 
     def windows(self, keys: DataFrame) -> DataFrame:
-        """Every group of ``keys`` with every window: what a result has a row for, whether anything happened or not."""
+        """Every group of ``keys`` with every window: a result has a row for each, whether anything happened or not."""
         groups = keys.select(*self.grouping.value).distinct()
         last = self.end_us - 1 - (self.end_us - 1 - self.start_us) % self.step
         starts = F.sequence(*(F.lit(value).cast("bigint") for value in (self.start_us, last, self.step)))
@@ -98,7 +98,7 @@ class Scope:
         return rows.withColumn("window_end", self._end_of(F.col("window_start")))
 
     def _start_at(self, moment: Column) -> Column:
-        """The start of the window that a moment within the scope lies in."""
+        """The start of the window that contains a moment within the scope."""
         since = moment - self.start_us
         return moment - since % self.step
 
@@ -107,7 +107,7 @@ class Scope:
 
 
 # ---- timestamps
-# Which moments of a result stand in it twice: in microseconds, which are exact in any tool, and as a TIMESTAMP.
+# Adds to a result's moments in microseconds, which are exact in any tool, the same moments as TIMESTAMPs.
 #
 # Invariant: both are the same moment; a tool that shows times in a zone of its own shows the same one.
 
@@ -116,7 +116,7 @@ TIMES = {"window_start": "window_start_time", "window_end": "window_end_time"}
 
 
 def with_times(rows: DataFrame) -> DataFrame:
-    """Rows with a TIMESTAMP behind each moment that they have."""
+    """The rows, with a TIMESTAMP after each of their moments."""
     columns: list[str] = []
     for name in rows.columns:
         columns += [name, TIMES[name]] if name in TIMES else [name]

@@ -1,7 +1,7 @@
-"""How a Spark session of ours is set up, and is the only place that makes one.
+"""Sets up Spark sessions of ours; no other module makes one.
 
 Invariant: times are UTC, integers that overflow are errors (ANSI); an embedded run opens no port and needs no cluster
-and no network, and in a session that others prepared nothing else that they have set is changed.
+and no network, and in a session that others prepared none of their other settings is changed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from strandline_analytics.silver.kept import KEPT_AS_ROWS, tables_are_rows
 from strandline_analytics.sources.places import bytes_here
 
 Session = SparkSession
-"""What callers name that must not know Spark."""
+"""The type for callers that must not import Spark."""
 
 _MEANING = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
 }
-"""What an answer depends on, so it holds wherever Spark runs."""
+"""Settings that answers depend on, so they apply wherever Spark runs."""
 _WISHES = {
     "spark.sql.adaptive.enabled": "true",
     # Results of an hour replace the results of that hour and no other.
@@ -46,7 +46,7 @@ _WISHES = {
     "spark.sql.parquet.compression.codec": "zstd",
     # By default times are INT96, which has no statistics to skip files by, and which other tools have dropped.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # To look for the best way of compressing each column costs more than all the statistics that read it.
+    # Searching for the best compression of each column costs more than all the statistics that read it.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Lists of a group's values are gathered for thousands of groups; by default they are sorted from 128 on.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "10000",
@@ -56,7 +56,7 @@ _WISHES = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
 }
-"""Set where the user has not set them: by `--conf`, in spark-defaults, or in the session that is joined.
+"""Settings that apply unless the user has set them: by `--conf`, in spark-defaults, or in the joined session.
 
 All of them can be set while it runs."""
 _EMBEDDED = {
@@ -79,7 +79,7 @@ _EMBEDDED = {
     # tables of a thousand rows, hundreds of times: a third of all memory, and most of the time to collect it.
     "spark.buffer.pageSize": "4m",
 }
-"""Settings of an embedded Spark alone: a cluster has its own pages and memory."""
+"""Settings only for an embedded Spark: a cluster has its own pages and memory."""
 _NOT_WORTH_IT = (
     "BooleanSimplification", "CollapseWindow", "ConstantFolding", "ConstantPropagation", "DecimalAggregates",
     "EliminateOuterJoin", "EliminateSorts", "FoldablePropagation", "InferFiltersFromConstraints",
@@ -102,7 +102,7 @@ SMALL = {
     "spark.sql.maxSinglePartitionBytes": "8191p",
     "spark.sql.sources.fileCompressionFactor": "0.000001",
     KEPT_AS_ROWS: "true",
-    # What each of these looks for in every plan, or proves of it, costs more than it can spare or find here.
+    # Each of these searches every plan, or proves something of it, at a higher cost than it can save here.
     "spark.sql.constraintPropagation.enabled": "false",
     "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.lightweightPlanChangeValidation": "false",
@@ -114,28 +114,28 @@ SMALL = {
     "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
     # The description of each plan, for a page that is not opened, is written once and not twice.
     "spark.sql.ui.explainMode": "simple",
-    # What these rules may save is less than what they cost: they look at every expression of a query several times, and
+    # These rules cost more than they may save: they examine every expression of a query several times, and
     # a query runs once, over a few thousand rows.
     "spark.sql.optimizer.excludedRules": ",".join(
         f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in _NOT_WORTH_IT
     ),
 }
-"""For an export of minutes: nothing is split, a query is one job, and no code is compiled for it, which runs once."""
+"""For an export of minutes: nothing is split, a query is one job, and no code is compiled, because it runs once."""
 SMALL_BYTES = 1 << 20
-"""Up to so many bytes of files there is little to read: some forty thousand rows."""
+"""The maximum size of a small input, bytes of files: some forty thousand rows."""
 _LARGER = {KEPT_AS_ROWS: "false"}
 MIDDLE = {"spark.sql.adaptive.enabled": "false"} | _LARGER
-"""For an export of days: what is known of the files before is as good as what a query learns under way."""
+"""For an export of days: sizes of the files, known beforehand, are as good as what a query learns while running."""
 HOURS = MIDDLE | {"spark.sql.shuffle.partitions": "4"}
-"""For an export of hours: half as many parts, for each costs as much as thousands of rows."""
+"""For an export of hours: half as many parts, because each costs as much as thousands of rows."""
 HOURS_BYTES = 64 << 20
-"""Up to so many bytes of files: some two million rows."""
+"""The maximum size for `HOURS`, bytes of files: some two million rows."""
 MIDDLE_BYTES = 1 << 30
-"""Up to so many bytes of files: some fifty million rows."""
+"""The maximum size for `MIDDLE`, bytes of files: some fifty million rows."""
 PART_BYTES = 64 << 20
-"""Larger input gets one part of a shuffle for so many bytes of files, some three million rows."""
+"""Larger input gets one part of a shuffle per this many bytes of files, some three million rows."""
 MOST_PARTS = 8_192
-"""More parts than these cost the driver and the network more than they spare a task: half a TiB has so many."""
+"""The maximum number of parts, that of half a TiB: more cost the driver and the network more than they save a task."""
 _SIZES = ((SMALL_BYTES, SMALL), (HOURS_BYTES, HOURS), (MIDDLE_BYTES, MIDDLE))
 _JVM = (
     "-XX:+UseParallelGC",
@@ -154,12 +154,12 @@ _JVM = (
     "-XX:-BytecodeVerificationRemote",
 )
 _JVM_FOR_LITTLE = (
-    # Over little input nothing runs often enough to be compiled a second time, for speed.
+    # For small input nothing runs often enough to be compiled a second time, for speed.
     "-XX:TieredStopAtLevel=1",
     # With one compiler the cache for compiled code is a fifth as large, and is searched for what may go.
     "-XX:ReservedCodeCacheSize=240m",
 )
-"""A quarter of the processor time of a report over an export of minutes."""
+"""Options for small input: they save a quarter of the processor time of a report over an export of minutes."""
 _QUIET = Path(__file__).with_name("log4j2.properties")
 
 _LOG_LEVEL = "spark.log.level"
@@ -169,9 +169,9 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 
 _FITTED: dict[tuple[str, int], SparkSession] = {}
-"""Sessions for a size of input, by their application and the most bytes that they are for."""
+"""Sessions for a size of input, by their application and the maximum size in bytes."""
 _GIVEN: dict[str, frozenset[str]] = {}
-"""What others had set in a session before it was opened here, by application."""
+"""Settings that others had made in a session before it was opened here, by application."""
 
 
 def open_session(
@@ -187,15 +187,15 @@ def open_session(
     """Open a session of our own, or join the one that `spark-submit` prepared.
 
     In a session that others prepared, their settings hold (`--conf`, spark-defaults, the session's own), as do its name
-    and its pages; ours are set where the user has set none. Only what an answer means is ours everywhere: times in UTC,
-    and integers that overflow are errors.
+    and its pages; ours apply where the user has set none. Only settings that answers depend on are always ours: times
+    in UTC, and integers that overflow are errors.
 
     Args:
         app: the name that Spark's own pages show, of a session of our own.
         master: ``local[N]`` for an embedded run; None leaves the choice to `spark-submit`.
-        memory: of the driver, as Spark spells it; counts only where this process starts the JVM.
-        jvm: further options of that JVM; None: those of an archive of classes, if there is one (`class_archive`).
-        little: the session ends after questions about little input (`SMALL_BYTES`); the JVM is set up for that.
+        memory: the driver's memory, in Spark's syntax; it matters only if this process starts the JVM.
+        jvm: further options of that JVM; None for those of an archive of classes, if there is one (`class_archive`).
+        little: the session ends after questions about small input (`SMALL_BYTES`); the JVM is set up for that.
         settings: further ones of a session of our own: those that must be there before it starts.
         meanwhile: called once while the JVM starts, if this process starts one: work that has to be done anyway.
     """
@@ -234,7 +234,7 @@ def _embedded(
 ) -> SparkSession:
     # Workers of an embedded run are this very Python; Spark's own default is whatever `python3` is on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Else Spark looks for an address by the machine's name, and warns if it finds loopback.
+    # Otherwise Spark looks up an address by the machine's name, and warns if it finds loopback.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     options = (*_JVM, *jvm, f"-Dlog4j2.configurationFile={_QUIET.as_uri()}")
     settings = {
@@ -254,7 +254,7 @@ def _embedded(
 
 
 def is_little(inputs: Sequence[str]) -> bool:
-    """Whether inputs are known to be of the smallest size before there is a session."""
+    """Whether inputs are known, before there is a session, to be of the smallest size."""
     size_bytes = bytes_here(inputs) if inputs else None
     return size_bytes is not None and size_bytes <= SMALL_BYTES
 
@@ -290,7 +290,7 @@ def session_for(spark: SparkSession, size_bytes: int) -> SparkSession:
 
 
 def _settle(session: SparkSession, settings: Mapping[str, str], own: Collection[str]) -> None:
-    """Give a new session the settings of another one, of which ``own`` are ours."""
+    """Give a new session the settings of another one; ``own`` are ours."""
     for setting, value in settings.items():
         # What is not Spark's own counts as not modifiable, also a catalog that was added while the session runs.
         if setting in own or _OF_CATALOGS.match(setting) or session.conf.isModifiable(setting):
@@ -298,7 +298,7 @@ def _settle(session: SparkSession, settings: Mapping[str, str], own: Collection[
 
 
 def _wanted(size_bytes: int) -> tuple[int, dict[str, str]]:
-    """The most bytes that a size reaches to, and what is set for it."""
+    """The upper limit of a size in bytes, and the settings for it."""
     for most, wanted in _SIZES:
         if size_bytes <= most:
             return most, dict(wanted)
@@ -307,7 +307,7 @@ def _wanted(size_bytes: int) -> tuple[int, dict[str, str]]:
 
 
 def _is_one_process(spark: SparkSession) -> bool:
-    """Whether the JVM of the driver carries out the queries too."""
+    """Whether the JVM of the driver also executes the queries."""
     return re.match(r"local(\[|$)", _master(spark)) is not None
 
 
@@ -316,22 +316,22 @@ def _master(spark: SparkSession) -> str:
 
 
 def _set_in(spark: SparkSession) -> dict[str, str]:
-    """What is set in a session, by whomever, and not Spark's default."""
+    """The settings of a session, made by anyone, that are not Spark's defaults."""
     return dict(spark.conf.getAll)
 
 
 def carried_out_in(spark: SparkSession, query: DataFrame) -> DataFrame:
-    """The same query, planned and carried out with the settings of another session of its application."""
+    """The same query, planned and executed with the settings of another session of its application."""
     if query.sparkSession is spark or not has_jvm(spark):
         return query
     return query_of(analyzed_plan(query), spark, like=query)
 
 
 def planned_at_once(query: DataFrame) -> DataFrame:
-    """The same query, planned as a whole before it is carried out, with the other settings of its session.
+    """The same query, planned as a whole before it is executed, with the other settings of its session.
 
-    A query that learns under way may merge parts of a shuffle, so that nothing can be said of how the rows of a table
-    lie that is kept of it: Spark would shuffle them again for whatever is grouped as they lie already.
+    A query that adapts while it runs may merge parts of a shuffle, so the partitioning of a table that is kept of it is
+    not known: Spark would shuffle the rows again for any grouping by which they are already partitioned.
     """
     spark = query.sparkSession
     if not has_jvm(spark) or spark.conf.get(_ADAPTIVE) == "false":
@@ -346,23 +346,23 @@ def _application(spark: SparkSession) -> str:
 
 
 # ---- side_by_side
-# How two things are asked of Spark at once: while one is planned, which takes one thread, the other is carried out.
+# Runs two queries at once: while one is planned, which takes one thread, the other is executed.
 #
-# Invariant: what is asked has the job tags of its caller, and has ended when this returns or raises.
+# Invariant: both have the job tags of the caller, and have ended when this returns or raises.
 
 # ---- call_sites
-# Which line a Spark job is ascribed to: one name for all, because jobs are not looked at one by one.
+# Ascribes Spark jobs to one name instead of a line of code, because nobody looks at single jobs.
 #
 # For each step of each query Spark walks the stack of its thread to find the line that asked for it: over little input
 # a twentieth of a report's time.
 #
-# Invariant: over larger input, whose jobs people look at, they are ascribed as ever.
+# Invariant: for larger input, whose jobs people look at, they are ascribed as usual.
 
 _PROPERTIES = ("callSite.short", "callSite.long")
 
 
 def ascribe_together(spark: SparkSession, name: str = "strandline") -> None:
-    """Ascribe what this thread asks of Spark to ``name``, until it has collected an answer; threads inherit it."""
+    """Ascribe this thread's Spark jobs to ``name`` until it has collected an answer; threads inherit it."""
     if not tables_are_rows(spark):
         return
     context = spark.sparkContext
@@ -377,7 +377,7 @@ _Second = TypeVar("_Second")
 def side_by_side(
     spark: SparkSession, first: Callable[[], _First], second: Callable[[], _Second]
 ) -> tuple[_First, _Second]:
-    """What both return; ``second`` is called in a thread of its own. If both raise, the error is that of ``first``."""
+    """The results of both; ``second`` is called in its own thread. If both raise, the error is that of ``first``."""
     ascribe_together(spark)
     with ThreadPoolExecutor(1, thread_name_prefix="beside") as pool:
         beside = pool.submit(inheritable_thread_target(spark)(second))

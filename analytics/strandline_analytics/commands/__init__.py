@@ -1,6 +1,6 @@
-"""`strandline analytics ...`: which commands there are; each is in a file of its own.
+"""`strandline analytics ...`: registers the commands; each is in a file of its own.
 
-Invariant: importing this file loads no Spark; a command loads it when it begins to work.
+Invariant: importing this module does not load Spark; a command loads it when it begins to work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How statistics are shown: one table for each, wide with every column, or one document for programs.
+"""Prints statistics: one table for each, a wide table with every column, or one document for programs.
 
-Invariant: every form has every row; a table leaves out what its title says for all of them (cluster and window), ids
-of topics where their names stand, where the input came from, and counts of flaws that are all 0.
+Invariant: every form has every row; a table leaves out the cluster and window that its title states for all rows, ids
+of topics that are named, the origin of the input, and counts of flaws that are all 0.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 Answer = tuple["Statistic", list[dict[str, Any]]]
 Absent = dict[str, Any]
-"""In a document, of a statistic of which a cluster has no rows: its id, the cluster, and why (`UNAVAILABLE`)."""
+"""The entry of a document for a statistic of which a cluster has no rows: id, cluster and reason (`UNAVAILABLE`)."""
 
 UNAVAILABLE = "unavailable"
-"""In rows for programs: the figures that were not recorded, with the reason of each."""
+"""The key, in rows for programs, of the figures that were not recorded, with the reason for each."""
 _TIMES = ("window_start", "window_end")
 _ONLY_WIDE = ("stat", "topic_id", "input_manifest_hash", "code_version")
 _SHARED = ("cluster_id", *_TIMES)
-"""Said once, in the title, where all rows have the same."""
+"""Columns that move to the title if all rows have the same values."""
 
 _HEADING_WIDTH = 12
 
@@ -39,7 +39,7 @@ _FLAWS = ("n_zombie", "n_duplicate", "n_gap", "clock_regressions")
 
 
 def show_answers(answers: Sequence[Answer], form: Shown, absent: Sequence[Absent] = ()) -> None:
-    """Print the rows of statistics; a document ends with what is absent, which in a table nothing shows."""
+    """Print the rows of statistics; a document ends with the absent ones, which a table does not show."""
     if form not in (Shown.TABLE, Shown.WIDE):
         print_document([*(_document(row) for _, rows in answers for row in rows), *absent], Format(form.value))
         return
@@ -80,7 +80,7 @@ def show_list(statistics: Sequence[Statistic], form: Shown) -> None:
 
 
 def who(row: dict[str, Any]) -> str:
-    """What a row is about, in a line."""
+    """The identity of a row, in one line."""
     parts = [row["stat"], row["cluster_id"]]
     if row.get("topic") is not None:
         parts.append(f"{row['topic']}-{row['partition']}" if "partition" in row else str(row["topic"]))
@@ -88,7 +88,7 @@ def who(row: dict[str, Any]) -> str:
 
 
 def _shared(rows: Sequence[dict[str, Any]]) -> str:
-    """The cluster and the window, if all rows have the same; else nothing."""
+    """The cluster and the window if all rows have the same; otherwise empty."""
     shared = {(row["cluster_id"], row["window_start"], row["window_end"]) for row in rows}
     if len(shared) != 1:
         return ""
@@ -97,7 +97,7 @@ def _shared(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _heading(name: str) -> str:
-    """A column's name on as many lines as keep it narrow, broken behind an underscore."""
+    """A column's name, broken after underscores into as many lines as keep it narrow."""
     lines = [""]
     for part in re.findall(r"[^_]*_|[^_]+", name):
         if lines[-1] and len(lines[-1] + part) > _HEADING_WIDTH:
@@ -119,7 +119,7 @@ def _rounded(row: dict[str, Any]) -> dict[str, str]:
 
 
 # ---- analytics_formats
-# Where `--format`, `--out`, `--catalog` and `--namespace` lead, and which of them do not go together.
+# Turns `--format`, `--out`, `--catalog` and `--namespace` into a destination, and refuses contradictory ones.
 #
 # Invariant: what cannot be written is refused before Spark starts, in one line; a given session is used as it is.
 
@@ -149,15 +149,15 @@ def destination_of(
     is_given: bool,
     option: str = "--out",
 ) -> Destination:
-    """Check what was asked for.
+    """The destination that the options name, checked.
 
     Args:
         kind: `--format`.
-        out: in a session of our own the place of files, or the warehouse of tables.
+        out: the place of files, or the warehouse of tables in a session of our own.
         catalog: `--catalog`.
         namespace: `--namespace`.
         is_given: whether the session is one that spark-submit prepared.
-        option: what ``out`` is called.
+        option: the name of the option for ``out``.
 
     Raises:
         typer.BadParameter: options that do not go together.

@@ -1,6 +1,6 @@
-"""`strandline analytics archive-classes`: lets the sessions of all later commands start in half the time.
+"""`strandline analytics archive-classes`: makes the sessions of all later commands start in half the time.
 
-Invariant: what was there before is replaced only by an archive that is whole.
+Invariant: an earlier archive is replaced only by a whole one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def archive_classes(inputs: Inputs, memory: Memory = DEFAULT_MEMORY) -> None:
 
 
 def _use(spark: Session, inputs: list[str]) -> None:
-    """What commands do: everything that a report shows."""
+    """Do the work of commands: compute everything that a report shows."""
     from strandline_analytics.report.gather import gather
     from strandline_analytics.sources.exports import open_exports
 

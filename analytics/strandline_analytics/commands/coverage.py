@@ -1,6 +1,6 @@
-"""`strandline analytics coverage`: how much of every hour is there, and which hours are over.
+"""`strandline analytics coverage`: shows how much of every hour is there, and which hours are over.
 
-Invariant: what was found wrong with the input, and is no failure, is written to stderr, one line each.
+Invariant: problems of the input that are not failures are written to stderr, one line each.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def _tell_answer(answer: pb.GetCoverageResponse, output: options.Shown, least: f
 
 
 def require_hours(hours: Sequence[HourCoverage], least: float) -> None:
-    """End the command with `EXIT_INCOMPLETE` where an hour that a service reported is less complete.
+    """End the command with `EXIT_INCOMPLETE` if an hour that a service reported is less complete than ``least``.
 
     Raises:
-        typer.Exit: it is.
+        typer.Exit: an hour is.
     """
     from strandline_analytics.jobs.coverage import require
 
@@ -95,7 +95,7 @@ def check_coverage(spark: Session, question: Question, least: float) -> None:
     """Refuse a question whose input is less complete than was asked for.
 
     Raises:
-        Incomplete: it names the worst hour.
+        Incomplete: the input is; the error names the worst hour.
     """
     from strandline_analytics.jobs.coverage import covered, files_of_hours, require
 
@@ -106,13 +106,13 @@ def check_coverage(spark: Session, question: Question, least: float) -> None:
 
 
 def reported(sentences: Sequence[str]) -> None:
-    """Say what has to be known of the input, on stderr."""
+    """Print remarks on the input to stderr."""
     for sentence in sentences:
         typer.echo(f"strandline: note: {sentence}", err=True)
 
 
 def now_us() -> int:
-    """The present, in microseconds since 1970."""
+    """The current time, in microseconds since 1970."""
     return time.time_ns() // 1_000
 
 

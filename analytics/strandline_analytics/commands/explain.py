@@ -1,7 +1,7 @@
-"""`strandline analytics explain`: why an ISR or a leader changed, the high watermark stood still,
-readers of committed records did, or a group.
+"""`strandline analytics explain`: explains why an ISR or a leader changed, or why the high watermark,
+readers of committed records or a group stood still.
 
-Invariant: where the question fits several answers, they are listed and none is chosen; what no event reports is named.
+Invariant: if several answers fit the question, they are listed and none is chosen; what no event reports is named.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def explain(
 
 
 def _refuse_beside_group(given: Mapping[str, object]) -> None:
-    """Options of partitions say nothing about a group.
+    """Refuse options of partitions in a question about a group.
 
     Raises:
         typer.BadParameter: one of them was given.
@@ -194,7 +194,7 @@ def _stall_row(stall: Stall) -> dict[str, object]:
 
 
 def _list(rows: list[dict[str, object]], columns: list[Column], output: Shown, *, what: str, narrow: str) -> None:
-    """The candidates; none at all is a failure.
+    """Print the candidates; it is a failure if there are none.
 
     Raises:
         typer.Exit: nothing fits.

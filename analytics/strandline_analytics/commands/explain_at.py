@@ -1,8 +1,8 @@
-"""`strandline analytics explain ... --at TIME`: why a consumer group stood still at a moment, why readers of committed
-records of a partition did (`--lso`), or what happened to a partition.
+"""`strandline analytics explain ... --at TIME`: explains why a consumer group stood still at a moment, why readers of
+committed records of a partition did (`--lso`), or what happened to a partition.
 
 Invariant: several clusters with such a group or partition are listed and none is chosen; what no event reports is
-named. Of a partition the nearest decision is explained, and how far away it was is said.
+named. For a partition the nearest decision is explained, with its distance in time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LINKS = [
     Column("reported", "what"),
     Column("cause", "cause"),
 ]
-"""The links of an explanation, as a table."""
+"""The columns of the table of an explanation's links."""
 
 _Found = TypeVar("_Found")
 
@@ -47,7 +47,7 @@ def explain_group(
     form: Format,
     show_chain: Callable[[Chain], None],
 ) -> None:
-    """Ask and show; ``source`` are inputs, or the address of a service; ``show_chain`` shows the stall of a partition.
+    """Ask and show; ``source``: the inputs, or the address of a service; ``show_chain`` shows the stall of a partition.
 
     Raises:
         typer.BadParameter: no moment was named.
@@ -87,7 +87,7 @@ def explain_group(
 def explain_held(
     topic: str, partition: int, at: str | None, source: list[str] | str, cluster: str | None, memory: str, form: Format
 ) -> None:
-    """Ask and show; ``source`` are inputs, or the address of a service.
+    """Ask and show; ``source`` is the inputs, or the address of a service.
 
     Raises:
         typer.BadParameter: no moment was named.
@@ -129,10 +129,10 @@ def explain_moment(
     form: Format,
     show_chain: Callable[[Chain], None],
 ) -> None:
-    """Ask and show; ``show_chain`` shows the chain of the nearest decision to people.
+    """Ask and show; ``show_chain`` shows people the chain of the nearest decision.
 
     Raises:
-        typer.BadParameter: it is no moment.
+        typer.BadParameter: ``at`` is not a valid time.
         typer.Exit: not exactly one cluster has such a partition.
     """
     at_us = _at_us(at, "--at")
@@ -178,7 +178,7 @@ def _no_partition(name: str, clusters: list[str], *, see: str) -> typer.Exit:
 
 
 def _not_one(what: str, clusters: list[str], nowhere: str) -> typer.Exit:
-    """Why what is not in exactly one cluster is not explained."""
+    """The failure of a question about something that is not in exactly one cluster."""
     several = f"{what} is there in several clusters; name one with --cluster: {', '.join(clusters)}"
     return fail(CommandFailed(several if clusters else nowhere, EXIT_REFUSED))
 

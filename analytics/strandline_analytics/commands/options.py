@@ -1,6 +1,6 @@
-"""The options that the commands of `strandline analytics` share, and how their values are read.
+"""The options that the commands of `strandline analytics` share, and the functions that read their values.
 
-Invariant: everything behind this file knows microseconds since 1970 only. Exit codes are 0 fine, 1 failure, 2 usage,
+Invariant: all other code handles times only as microseconds since 1970. Exit codes are 0 fine, 1 failure, 2 usage,
 3 threshold, 4 incomplete input.
 """
 
@@ -68,7 +68,7 @@ ShownAs = Annotated[
 
 
 def form_of(output: Shown) -> Format:
-    """How a document or a table is printed; what is wide about a table is the caller's."""
+    """The format of a document or a table; the caller handles wide tables."""
     return Format.TABLE if output is Shown.WIDE else Format(output.value)
 
 
@@ -76,7 +76,7 @@ def moment_us(text: str | None, option: str) -> int | None:
     """A time in microseconds since 1970; None stays None.
 
     Raises:
-        typer.BadParameter: it is no time.
+        typer.BadParameter: it is not a valid time.
     """
     return None if text is None else read_moment_us(text, option)
 
@@ -85,7 +85,7 @@ def window_us(start: str | None, end: str | None) -> tuple[int | None, int | Non
     """Both ends of a window.
 
     Raises:
-        typer.BadParameter: one is no time, or they are in the wrong order.
+        typer.BadParameter: one is not a valid time, or they are in the wrong order.
     """
     start_us, end_us = moment_us(start, "--from"), moment_us(end, "--to")
     if start_us is not None and end_us is not None and end_us <= start_us:
@@ -94,7 +94,7 @@ def window_us(start: str | None, end: str | None) -> tuple[int | None, int | Non
 
 
 def grouping_of(text: str) -> Grouping:
-    """What `--group-by` names.
+    """The grouping that `--group-by` names.
 
     Raises:
         typer.BadParameter: no such grouping.
@@ -109,7 +109,7 @@ def grouping_of(text: str) -> Grouping:
 
 
 def existing(inputs: Iterable[str]) -> list[str]:
-    """The inputs, if those of this machine are there.
+    """The inputs, after a check that those of this machine exist.
 
     Raises:
         typer.BadParameter: one is not a directory.

@@ -1,6 +1,6 @@
-"""How the stages of Spark are shown while they run: one bar on stderr, and nothing where that is no terminal.
+"""Shows the stages of Spark while they run: one bar on stderr, and nothing if that is not a terminal.
 
-Invariant: the thread that asks Spark ends with the block that started it.
+Invariant: the thread that polls Spark ends with the block that started it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ASK_EVERY_S = 0.2
 
 @contextmanager
 def stages_shown(spark: Session, *, wanted: bool = True) -> Iterator[None]:
-    """Show how far Spark is until the block ends."""
+    """Show the progress of Spark until the block ends."""
     if not wanted or not sys.stderr.isatty():
         yield
         return
@@ -64,7 +64,7 @@ def _ask(tracker: Any, progress: Progress, task: TaskID, ended: threading.Event)
 
 
 def show_stages(tracker: Any, progress: Progress, task: TaskID) -> None:
-    """Show the tasks of all stages that run now."""
+    """Show the tasks of all running stages."""
     infos = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
     if not infos:
         progress.update(task, description="planning", total=None)
@@ -79,7 +79,7 @@ def show_stages(tracker: Any, progress: Progress, task: TaskID) -> None:
 
 
 # ---- analytics_session
-# How a command gets its Spark: embedded, or the one that spark-submit prepared; and how it ends when there is none.
+# Gives a command its Spark, embedded or prepared by spark-submit, and ends the command if there is none.
 #
 # Invariant: what is missing (the input, the extra, Java) is named in one line before anything else is tried.
 
@@ -88,7 +88,7 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def _imported() -> None:
-    """Import what every command does with its session."""
+    """Import the modules that every command needs with its session."""
     import strandline_analytics.sources.exports  # noqa: F401
 
 
@@ -104,12 +104,12 @@ def spark_session(
     """A session for one command, stopped at its end; expected failures end the command with one line.
 
     Args:
-        inputs: all that the command reads, if it ends by itself; over little of it another JVM is faster.
-        settings: what a session of our own needs besides; one that spark-submit prepared is used as it is.
+        inputs: all that the command reads, if it ends by itself; for small input other JVM settings are faster.
+        settings: further settings of a session of our own; one that spark-submit prepared is used as it is.
         meanwhile: called once while the JVM of a session of our own starts.
 
     Raises:
-        typer.BadParameter: an input of this machine is not there, which is seen before a JVM starts.
+        typer.BadParameter: an input of this machine does not exist, which is checked before a JVM starts.
         typer.Exit: something is missing, or the input cannot be used.
     """
     existing(inputs)
@@ -142,7 +142,7 @@ def is_submitted() -> bool:
 
 @contextmanager
 def failures_reported() -> Iterator[None]:
-    """Expected failures of Spark and of the input end the command with one line.
+    """End the command with one line on expected failures of Spark and of the input.
 
     Raises:
         typer.Exit: the input cannot be used.
@@ -160,7 +160,7 @@ def failures_reported() -> Iterator[None]:
 
 
 def check_installed() -> None:
-    """End the command where Spark cannot run.
+    """End the command if Spark cannot run.
 
     Raises:
         ModuleNotFoundError: a library of the extra is missing.

@@ -1,7 +1,7 @@
-"""How a command asks a running `strandline analytics serve` (`--service`) in place of a Spark of its own.
+"""Lets a command ask a running `strandline analytics serve` (`--service`) in place of a Spark of its own.
 
-Invariant: an answer is what the command computes itself over the same files; a service that cannot answer ends the
-command with one line that names its address.
+Invariant: an answer equals what the command itself computes over the same files; a service that cannot answer ends
+the command with one line that names its address.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ MaybeInputs = Annotated[
 ]
 
 DEADLINE_S = 300.0
-"""A first question over a large export takes minutes, as it does without a service."""
+"""The deadline of a call; a first question over a large export takes minutes, as it does without a service."""
 
 _Answer = TypeVar("_Answer")
 
 
 def one_source(inputs: Sequence[str] | None, service: str) -> list[str]:
-    """The inputs, none where a service is asked.
+    """The inputs; empty if a service is asked.
 
     Raises:
         typer.BadParameter: neither or both are given.
@@ -56,10 +56,10 @@ def one_source(inputs: Sequence[str] | None, service: str) -> list[str]:
 
 
 def ask(service: str, question: Callable[[Any], Awaitable[_Answer]]) -> _Answer:
-    """What the service answers to ``question``, which gets its stub.
+    """The service's answer to ``question``, which gets a stub of the service.
 
     Raises:
-        typer.BadParameter: the address is none.
+        typer.BadParameter: the address is not valid.
         typer.Exit: no service answers there, or the question is refused.
     """
     import grpc
@@ -118,7 +118,7 @@ def _failure(service: str, error: Any) -> CommandFailed:
 
 
 def range_of(start_us: int | None, end_us: int | None) -> pb.TimeRange:
-    """A window as the contract has it."""
+    """A window as a message of the contract."""
     from strandline.v1 import analytics_service_pb2 as pb
 
     asked = pb.TimeRange()
@@ -130,7 +130,7 @@ def range_of(start_us: int | None, end_us: int | None) -> pb.TimeRange:
 
 
 async def paged(method: Callable[..., Any], request: Any) -> AsyncIterator[Any]:
-    """The parts of an answer but their ends, page by page."""
+    """The parts of an answer without the end parts, page by page."""
     while True:
         token = ""
         async for part in method(request, timeout=DEADLINE_S):
@@ -144,7 +144,7 @@ async def paged(method: Callable[..., Any], request: Any) -> AsyncIterator[Any]:
 
 
 def answers_of(service: str, question: Question) -> tuple[list[list[dict[str, Any]]], list[str]]:
-    """The rows of each statistic of a question, and what has to be known of the input."""
+    """The rows of each statistic of a question, and remarks on the input."""
     from strandline.v1 import analytics_service_pb2 as pb
     from strandline_analytics.scope import Grouping
 
@@ -191,7 +191,7 @@ def _value(row: pb.Row, column: pb.StatColumn) -> Any:
 
 
 def events_of(sent: Iterable[pb.TimelineEvent]) -> list[Event]:
-    """Events as a timeline of our own has them."""
+    """Events in the form of a locally computed timeline."""
     from strandline_analytics.timeline.event import events_from
 
     return events_from([_row(one) for one in sent])
@@ -212,7 +212,7 @@ def _row(one: pb.TimelineEvent) -> Mapping[str, Any]:
 
 
 def _field(message: Any, name: str, empty: Sequence[str] = ()) -> Any:
-    """A field's value as a row has it; None where it is absent."""
+    """A field's value in the form that rows have; None if it is absent."""
     field = message.DESCRIPTOR.fields_by_name[name]
     value = getattr(message, name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
@@ -227,14 +227,14 @@ def _field(message: Any, name: str, empty: Sequence[str] = ()) -> Any:
 
 def _type_of(event: Any) -> str:
     if not event.event_type:
-        # A type that the contract does not know.
+        # A type that is not in the contract.
         return str(event.ext.get("event_type", ""))
     field = event.DESCRIPTOR.fields_by_name["event_type"]
     return str(field.enum_type.values_by_number[event.event_type].name.removeprefix("STATE_EVENT_TYPE_"))
 
 
 def hours_of(answer: pb.GetCoverageResponse) -> list[HourCoverage]:
-    """The hours of a coverage, with what `require` asks of them."""
+    """The hours of a coverage, with the attributes that `require` needs."""
     from strandline_analytics.jobs.coverage import HourState
     from strandline_analytics.service.values import HOUR
 

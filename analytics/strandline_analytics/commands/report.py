@@ -1,6 +1,6 @@
-"""`strandline analytics report`: one HTML file that shows what happened, to be kept, mailed or printed.
+"""`strandline analytics report`: writes one HTML file that shows what happened, to be kept, mailed or printed.
 
-Invariant: the file is written whole or not at all; what was found is printed too, so a script needs not read HTML.
+Invariant: the file is written whole or not at all; the findings are printed too, so a script need not read HTML.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def report(
             material = gather(silver, own, start_us=start_us, end_us=end_us, steps=steps)
         except (TooMuch, ValueError) as error:
             raise fail(CommandFailed(str(error), EXIT_REFUSED)) from error
-        # The page needs no Spark, which takes up to a second to stop.
+        # The page is made after the session ends: it needs no Spark, which takes up to a second to stop.
         made = beside.submit(report_of, material)
     _tell(made.result(), out, figures)
 
 
 def _imported() -> None:
-    """Import what the report needs."""
+    """Import the modules that the report needs."""
     import strandline_analytics.report.gather
     import strandline_analytics.report.page  # noqa: F401
 

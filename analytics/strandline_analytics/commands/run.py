@@ -1,7 +1,7 @@
-"""`strandline analytics run`: compute the closed hours of a window and write them, as Parquet or as tables.
+"""`strandline analytics run`: computes the closed hours of a window and writes them, as Parquet or as tables.
 
-Invariant: the hours that were not written are listed, with the reason; exit code 4 means that less is there than was
-required, and then nothing was written.
+Invariant: the hours that were not written are listed, with the reason; exit code 4 means that the input is less
+complete than was required, and that nothing was written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`strandline analytics serve`: statistics, timelines and the state of partitions by gRPC, from one Spark session.
+"""`strandline analytics serve`: serves statistics, timelines and states of partitions by gRPC, from one Spark session.
 
-Invariant: the only line on stdout is the address, once calls are answered; a stop that was asked for ends with 0.
+Invariant: the only line on stdout is the address, once calls are answered; a requested stop ends with exit code 0.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def serve(
 def _endpoint_of(
     bind: str, tls_cert: str, tls_key: str, tls_ca: str, token_issuers: str, *, insecure: bool
 ) -> Endpoint:
-    """Where to serve; whatever is wrong with it or with TLS is reported before Spark starts, which takes a while."""
+    """The address to serve; errors in it or in TLS are reported before Spark starts, which takes a while."""
     from strandline.rpc.channels import parse_endpoint
     from strandline.rpc.server import open_tokens
     from strandline.rpc.tls import TlsWrong, open_tls
@@ -216,11 +216,11 @@ async def _serve(settings: AnalyticsSettings, spark: Session, stop_asked: asynci
 def server_destination(
     kind: ResultFormat, results: str | None, catalog: str | None, namespace: str | None
 ) -> Destination:
-    """Where runs write, checked before Spark starts.
+    """The destination of runs, checked before Spark starts.
 
     Args:
         kind: `--format`.
-        results: `--results`; None: the default, where there is one.
+        results: `--results`; None for the default, if there is one.
         catalog: `--catalog`.
         namespace: `--namespace`.
 
@@ -230,7 +230,7 @@ def server_destination(
     """
     check_installed()
     is_given = is_submitted()
-    # A default would be refused where the session's catalog says where tables lie.
+    # A default would be refused if the session's catalog determines where tables are.
     out = results if results is not None or (kind.is_table and is_given) else RESULTS
     if out is not None and "://" not in out:
         out = str(Path(out).absolute())

@@ -1,6 +1,6 @@
-"""`strandline analytics stats`: the statistics listed, or some of them computed and shown.
+"""`strandline analytics stats`: lists the statistics, or computes and shows some of them.
 
-Invariant: the names of filters are those of `kafka-topics --describe`; a threshold is asked of the rows that are shown.
+Invariant: the names of filters are those of `kafka-topics --describe`; a threshold applies to the rows that are shown.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from strandline_analytics.stats.definition import Statistic
 
 _FILTERED = "s10"
-"""The statistic that the filters of `kafka-topics` are about."""
+"""The statistic that the filters of `kafka-topics` apply to."""
 _STATES = ("s10.under_replicated_us>0", "s10.at_min_us>0", "s10.under_min_us>0", "s10.leaderless_us>0")
-"""What `--under-replicated-partitions`, `--at-min-isr-partitions`, `--under-min-isr-partitions` and
-`--unavailable-partitions` filter by."""
+"""The conditions of `--under-replicated-partitions`, `--at-min-isr-partitions`, `--under-min-isr-partitions` and
+`--unavailable-partitions`."""
 _THOSE = "Only those, by s10."
 
 Names = Annotated[
@@ -116,7 +116,7 @@ def stats(
 
 
 def _check_limits(limits: Sequence[Threshold], rows: Sequence[dict[str, Any]]) -> None:
-    """Raises typer.Exit if a row breaches one of them."""
+    """Raises typer.Exit if a row breaches one of the limits."""
     breached = [f"{limit.text}: {who(row)}" for limit in limits for row in rows if _holds(limit, row)]
     for line in breached:
         typer.echo(f"strandline: threshold breached, {line}", err=True)
@@ -125,7 +125,7 @@ def _check_limits(limits: Sequence[Threshold], rows: Sequence[dict[str, Any]]) -
 
 
 def statistics_of(names: Sequence[str]) -> tuple[Statistic, ...]:
-    """The statistics that are named, in lists with commas or one by one.
+    """The named statistics; names come one by one or in lists with commas.
 
     Raises:
         typer.BadParameter: one of them does not exist.
@@ -178,7 +178,7 @@ def _computed(
 
 
 def _absent(asked: Iterable[tuple[str, Sequence[str]]], clusters: Levels) -> Iterator[Absent]:
-    """What is printed in place of the rows of each statistic of which a cluster's export gives no figure."""
+    """The entries printed in place of rows, for each statistic of which a cluster's export gives no figure."""
     from strandline_analytics.sources.kafka.availability import is_unavailable, lacking
 
     for statistic, figures in asked:
@@ -188,7 +188,7 @@ def _absent(asked: Iterable[tuple[str, Sequence[str]]], clusters: Levels) -> Ite
 
 
 def _with_reasons(statistic: Statistic, row: dict[str, Any], clusters: Levels) -> dict[str, Any]:
-    """A row of a cluster whose export lacks figures says which, and why; they are null."""
+    """The row, with the reason for each figure that is null because the cluster's export lacks it."""
     from strandline_analytics.sources.kafka.availability import lacking
 
     levels = clusters.get(row["cluster_id"])
@@ -219,7 +219,7 @@ def _is_asked(row: dict[str, Any], only: dict[str, Any]) -> bool:
 
 
 def _holds(condition: Threshold, row: dict[str, Any]) -> bool | None:
-    """Whether a condition holds for a row; None where the row has no such column."""
+    """Whether a condition holds for a row; None if the row has no such column."""
     if condition.stat not in (None, row["stat"]) or condition.column(row.keys()) is None:
         return None
     return condition.holds(row)

@@ -1,6 +1,6 @@
-"""`strandline analytics stream`: five statistics while they happen, from files as they are exported.
+"""`strandline analytics stream`: computes five statistics live, from files as they are exported.
 
-Invariant: an interrupt ends it between two micro-batches, and the same command goes on where it was.
+Invariant: an interrupt ends it between two micro-batches, and the same command continues where it stopped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 1
 _SAME_S = 1.0
-"""A signal to a process and its group, as `timeout` sends it, counts once."""
+"""Signals within this time count as one: `timeout` sends one to a process and one to its group."""
 
 OutDir = Annotated[
     str, typer.Option("--out", metavar="DIR|URI", help="Rows are written to DIR/live, final ones separately.")
@@ -79,8 +79,8 @@ def stream(
             trigger=None if trigger is None else f"{trigger.us // 1_000_000} seconds",
             delay_s=delay.us // 1_000_000,
             provisional=not final_only,
-            # The controller reports every state again at each hour's start, so an hour later it is certain what is
-            # lost.
+            # The controller reports every state again at the start of each hour, so after an hour it is certain what
+            # is lost.
             timing=Timing(step_us=step.us, horizon_us=HOUR_US + delay.us),
         )
         query = start(spark, job)
@@ -97,10 +97,10 @@ def stream(
 
 
 def _check_format(kind: ResultFormat) -> None:
-    """Refuse tables: what is final here is a row and not an hour, and it is not always the row of the batch.
+    """Refuse tables: here rows become final, not hours, and a final row may differ from that of the batch run.
 
     Raises:
-        typer.BadParameter: another format than files was asked for.
+        typer.BadParameter: a format other than files was asked for.
     """
     if kind.is_table:
         raise typer.BadParameter(
@@ -111,10 +111,10 @@ def _check_format(kind: ResultFormat) -> None:
 
 
 def _await(query: Query) -> None:
-    """Wait for the end of the query, or for an interrupt and the end of the micro-batch that it came into."""
+    """Wait for the end of the query, or for an interrupt and the end of the micro-batch that it interrupts."""
     with _interrupts() as asked:
         at: int | None = None
-        # Waiting without end would not hear of an interrupt.
+        # An unbounded wait would not notice an interrupt.
         while not query.awaitTermination(_LOOK_EVERY_S):
             if not asked.is_set():
                 continue
@@ -133,7 +133,7 @@ def _batch(query: Query) -> int:
 
 @contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """Set by an interrupt or SIGTERM, at which Spark would drop its work in the middle. A second one ends all."""
+    """An event set by an interrupt or SIGTERM, on which Spark would drop unfinished work. A second one ends at once."""
     asked = threading.Event()
     asked_s = 0.0
 

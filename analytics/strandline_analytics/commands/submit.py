@@ -1,4 +1,4 @@
-"""What `spark-submit` runs: `strandline analytics ...` within the session that it prepared, on whatever master.
+"""The script for `spark-submit`: runs `strandline analytics ...` in the session that it prepared, on any master.
 
     spark-submit [options of Spark] .../strandline_analytics/commands/submit.py run --input EXPORT --out RESULTS
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-# Python looks for modules beside its script first, and the files beside this one are none of the names they have.
+# Python looks for modules next to its script first; the files next to this one must not shadow others of their names.
 sys.path[:] = [path for path in sys.path if path != str(Path(__file__).parent)]
 
 

@@ -1,6 +1,6 @@
-"""`strandline analytics timeline`: what happened, event by event, in the order in which it was decided.
+"""`strandline analytics timeline`: lists what happened, event by event, in the order in which it was decided.
 
-Invariant: a filter takes events away and never turns two of them around; nothing is cut without a notice.
+Invariant: a filter removes events and never reorders them; nothing is cut off without a notice.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def timeline(
 
 
 def remark_on_clocks(found: Sequence[Event]) -> str:
-    """Why times go back in the list, if they do: the order is not that of clocks."""
+    """The explanation of times that go back in the list, if any do: the order is not that of clocks."""
     back = sum(after.t_us < before.t_us for before, after in itertools.pairwise(found))
     if not back:
         return ""
@@ -107,7 +107,7 @@ def _from_service(service: str, selection: Selection) -> list[Event]:
     """The events that a service selects.
 
     Raises:
-        typer.BadParameter: a type is none of the contract's.
+        typer.BadParameter: a type is not in the contract.
     """
     from strandline.v1 import analytics_service_pb2 as pb, state_event_pb2
 
@@ -149,7 +149,7 @@ def _computed(inputs: Sequence[str], selection: Selection, memory: str) -> list[
 
 
 def event_row(event: Event) -> dict[str, Any]:
-    """An event as a row of output; programs get its fields as well."""
+    """An event as a row of output; output for programs has its fields as well."""
     from strandline_analytics.timeline.inferred import with_inferences
     from strandline_analytics.timeline.sentences import writer
 
@@ -176,7 +176,7 @@ def event_row(event: Event) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value with nothing in it but what JSON and YAML know."""
+    """The value, converted to types that JSON and YAML know."""
     if isinstance(value, dict):
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

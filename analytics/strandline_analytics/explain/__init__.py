@@ -1,1 +1,1 @@
-"""Why it happened: the chain of events behind one change of an ISR or of a leader."""
+"""Explains why something happened: the chain of events behind one change of an ISR or of a leader."""

@@ -1,7 +1,7 @@
-"""Which events an explanation of a partition is made from, and asks Spark for them.
+"""Selects the events that an explanation of a partition is made from, and reads them with Spark.
 
-Invariant: looks at replicas, the large part of an export, are read for the moments around the question only; an answer
-is of one cluster, and where several have such a partition they are listed.
+Invariant: observations of replicas, the large part of an export, are read only for the time around the question; an
+answer concerns one cluster, and if several have such a partition they are listed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from strandline_analytics.timeline.event import MOVES, Event, Selection, Stall, 
 from strandline_analytics.timeline.order import events
 
 AROUND_US = 120_000_000
-"""Looks are read from so long before a question's moment to as long after it, us."""
+"""Observations of replicas are read from this long before a question's moment to this long after it, us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedPartition:
-    """One partition, and what of it: a decision by its partition epoch, or whatever lies in [start_us, end_us)."""
+    """One partition, and what to explain: the decision of a partition epoch, or whatever lies in [start_us, end_us)."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class ExplainedPartition:
 
 
 def decision(silver: Silver, asked: ExplainedPartition) -> Chain | list[Event]:
-    """The chain of the one decision that fits; where none or several fit, those."""
+    """The chain of the one decision that fits; the list of fitting decisions if there is not exactly one."""
     found = events(silver, _selection(asked))
     fitting = [
         event
@@ -60,7 +60,7 @@ def decision(silver: Silver, asked: ExplainedPartition) -> Chain | list[Event]:
 
 
 def around(silver: Silver, asked: ExplainedPartition, at_us: int) -> tuple[Moment, Chain | None] | list[str]:
-    """What held at a moment, and the chain of the decision nearest to it; the clusters, if it is not in one alone."""
+    """The state at a moment, and the chain of the nearest decision; the clusters, unless just one has the partition."""
     found = events(silver, _selection(asked))
     decisions = candidates(found)
     clusters = sorted({event.cluster_id for event in found if event.partition is not None})
@@ -76,7 +76,7 @@ def _explained(silver: Silver, asked: ExplainedPartition, found: list[Event], ch
 
 
 def stall(silver: Silver, asked: ExplainedPartition) -> Chain | list[Stall]:
-    """The chain of the one stall of the high watermark that overlaps the window; where none or several do, those."""
+    """The chain of the one stall of the high watermark that overlaps the window; a list unless there is exactly one."""
     rows = stalls(silver).where(f"partition = {asked.partition}").collect()
     fitting = [
         episode
@@ -89,7 +89,7 @@ def stall(silver: Silver, asked: ExplainedPartition) -> Chain | list[Stall]:
     if len(fitting) != 1:
         return sorted(fitting, key=lambda episode: episode.t0)
     only = fitting[0]
-    # The move into the stall and the one out of it may be far away; they are few, looks are not.
+    # The moves into and out of the stall may be far away, but moves are few; observations of replicas are many.
     found = events(silver, _selection(asked))
     return explain_stall(only, found + _looks(silver, asked, only.t0, only.t1))
 
@@ -107,7 +107,7 @@ def _selection(asked: ExplainedPartition) -> Selection:
 
 
 # ---- held_back
-# What is known of the transactions of a partition at a moment.
+# Collects what is known of the transactions of a partition at a moment.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class AskedPartition:
 
 
 def held_back(silver: Silver, asked: AskedPartition) -> HeldBack | list[str]:
-    """Why readers of committed records stood still; where no cluster or several have such a partition, those."""
+    """Why readers of committed records stood still; the clusters, if not exactly one has such a partition."""
     its = (F.col("topic") == asked.topic) & (F.col("partition") == asked.partition)
     rows = silver.keys.where(its).select("cluster_id").distinct().collect()
     found = sorted(row.cluster_id for row in rows if asked.cluster_id in (None, row.cluster_id))
@@ -157,7 +157,7 @@ def _known(silver: Silver, asked: AskedPartition, cluster_id: str) -> PartitionA
 
 
 def by_time(silver: Silver, selection: Selection) -> list[Event]:
-    """The selected events by their time; those of one moment stay in logical order."""
+    """The selected events by time; events of the same moment stay in logical order."""
     return sorted(events(silver, selection), key=lambda event: event.t_us)
 
 

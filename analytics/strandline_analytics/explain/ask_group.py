@@ -1,6 +1,6 @@
-"""What is known of a consumer group at a moment, asked of Spark.
+"""Collects with Spark what is known of a consumer group at a moment.
 
-Invariant: every answer is of one cluster; where several have a group of this name they are listed.
+Invariant: every answer concerns one cluster; if several have a group of this name they are listed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AskedGroup:
 
 
 def standstill(silver: Silver, asked: AskedGroup) -> Standstill | list[str]:
-    """Why the group stood still; where no cluster or several have such a group, those."""
+    """Why the group stood still; the clusters, if not exactly one has such a group."""
     found = _clusters(silver, asked)
     if len(found) != 1:
         return found
@@ -88,7 +88,7 @@ def _known(silver: Silver, asked: AskedGroup, cluster_id: str) -> GroupAt:
 
 
 def _coordinator(silver: Silver, cluster_id: str, topic_id: str, partition: int) -> tuple[str | None, list[Term]]:
-    """The name of the coordinator's partition, if the controller reported it, and what was decided about it."""
+    """The name of the coordinator's partition, if the controller reported it, and the decisions about it."""
     its = (F.col("cluster_id") == cluster_id) & (F.col("topic_id") == topic_id) & (F.col("partition") == partition)
     rows = silver.known_control.where(its & (F.col("t1") > F.col("t0"))).orderBy("t0").collect()
     terms = [Term(t0=row.t0, t1=row.t1, leader=row.leader, leader_epoch=row.leader_epoch) for row in rows]
@@ -113,7 +113,7 @@ def _rebalance(row: Any) -> Span:
 
 
 def _stalls(silver: Silver, at_us: int, cluster_id: str, read_up: set[str]) -> list[Chain]:
-    """The stalls of the partitions in which nothing was left to read."""
+    """The stalls of the partitions in which the group had nothing left to read."""
     if not read_up:
         return []
     now = (F.col("t0") <= at_us) & (F.col("t1") > at_us) & (F.col("cluster_id") == cluster_id)

@@ -1,11 +1,11 @@
-"""Which events explain one decision about a partition, and in which order they are reported.
+"""Finds the events that explain one decision about a partition, and puts them in order.
 
 A removal: last fetch, last caught up, proposal, commit, and the HW move that it let through. An addition: proposal,
-commit, HW move. A leader change: last heartbeat, fence, commit, epoch start, what was cut afterwards; without a leader
-before, the way begins with the loss of the leader. One decision may be all of these; then the chain has the links of
-each, by time, and says who waited and what was cut.
+commit, HW move. A leader change: last heartbeat, fence, commit, epoch start, later truncations; if there was no leader
+before, the chain begins with the loss of the leader. One decision may be all of these; then the chain has the links of
+each, by time, and says who waited and what was truncated.
 
-Invariant: a decision is explained by events of its own partition and of nodes, by nothing else.
+Invariant: a decision is explained only by events of its own partition and of nodes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from strandline_analytics.timeline.sentences import nodes_text, sentence, writer
 from strandline_analytics.timeline.states import undecided
 
 # ---- link
-# What an explanation is made of: links in the order of time, what is missing, and what it cost.
+# The parts of an explanation: links in the order of time, what is missing, and the cost.
 #
-# Invariant: a link exists only where an event shows it; what is missing is named in ``missing`` and never made up.
+# Invariant: a link exists only if an event shows it; what is missing is named in ``missing`` and never made up.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseLink:
-    """One step: what, when (us, the controller's clock as far as it was measured), who reported it, and why."""
+    """One step: its name, time (us, by the controller's clock if that was measured), reporter and reason."""
 
     name: str
     t_us: int
@@ -50,22 +50,22 @@ class Chain:
     links: tuple[CauseLink, ...]
     missing: tuple[str, ...]
     cost: tuple[str, ...] = ()
-    """Who waited, for how long, and what was cut: sentences."""
+    """Sentences that say who waited, for how long, and what was truncated."""
 
 
 def link_of(name: str, event: Event) -> CauseLink:
-    """The link that an event is, under this name."""
+    """The link for an event, with this name."""
     return CauseLink(name=name, t_us=event.t_us, who=writer(event.node_id), reported=sentence(event), cause=event.cause)
 
 
 def in_order(links: Iterable[CauseLink]) -> tuple[CauseLink, ...]:
-    """The links by time; those of one moment stay as they were given."""
+    """The links by time; links of the same moment keep their order."""
     return tuple(sorted(links, key=lambda link: link.t_us))
 
 
 def candidates(events: Iterable[Event]) -> list[Event]:
-    """The decisions that can be explained: changes of ISRs and of leaders. Left out are creations, and what leaves the
-    ISR as it is: a member's new process, another ELR, observers.
+    """The decisions that can be explained: changes of ISRs and of leaders. Creations are left out, and so are changes
+    that leave the ISR as it is: a member's new process, another ELR, observers.
     """
     return [e for e in events if e.is_control and e.cause != "created" and _changes_something(e)]
 
@@ -80,9 +80,9 @@ def explain(events: Sequence[Event], partition_epoch: int) -> Chain:
     """The chain behind the decision of one partition epoch.
 
     Args:
-        events: of one partition, with HW_ADVANCE and the looks around the decision, and those of nodes, in logical
-            order.
-        partition_epoch: of the decision.
+        events: events of one partition, with HW_ADVANCE and the observations around the decision, and those of nodes,
+        in logical order.
+        partition_epoch: the epoch of the decision.
 
     Raises:
         LookupError: there is no such decision; see `candidates`.
@@ -142,7 +142,7 @@ def _of_isr(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tup
         if e.event_type == "ISR_CHANGE" and not e.is_control and e.partition_epoch == change.partition_epoch
     ]
     reported = {member["replica_id"]: (echo, member) for echo in echoes for member in echo.get("removed") or ()}
-    # How far a replica had come does not matter where a move took it away.
+    # How far a replica had come does not matter if a reassignment removed it.
     for replica in sorted(gone) if change.cause != MOVED else ():
         if replica not in reported:
             missing.append(f"how far node {replica} had come: no leader reported it")
@@ -161,7 +161,7 @@ def _of_isr(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tup
 
 
 def _move(decided: Sequence[Event], own: Sequence[Event]) -> list[Event]:
-    """The steps so far of the move that is why: it ended in this decision, or let a replica join that it adds."""
+    """The steps so far of the reassignment that is the reason: it ended here, or a replica that it adds joined."""
     epoch, steps = decided[0].partition_epoch or 0, list[Event]()
     for step in own:
         if step.event_type == "REASSIGNMENT" and step.is_control and (step.partition_epoch or 0) <= epoch:
@@ -204,7 +204,7 @@ def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> 
 
 
 def _inferred(event: Event) -> list[CauseLink]:
-    """What an import inferred of a decision, each on a line of its own."""
+    """What an import inferred about a decision, one fact per line."""
     found = inferences(event)
     ties = causes if len(causes := competing(found)) > 1 else ()
     return [
@@ -214,7 +214,7 @@ def _inferred(event: Event) -> list[CauseLink]:
 
 
 def _without_controller(events: Sequence[Event], begin_us: int, change: Event) -> list[CauseLink]:
-    """The spans before a change in which no controller could decide it."""
+    """The periods before a change in which no controller could decide it."""
     of_cluster = (event for event in events if event.cluster_id == change.cluster_id)
     return [
         CauseLink(name="nobody decided", t_us=span.t0, who="controller", reported=span.sentence)
@@ -232,26 +232,26 @@ def _add_hw_move(decided: Event, own: Sequence[Event], links: list[CauseLink], m
 
 
 # ---- moment
-# What was decided about a partition around a moment, and what held then; imports no Spark.
+# Finds the state of a partition at a moment, and the decisions around it; imports no Spark.
 #
-# Invariant: what held is what the last decision before says, else what the next one replaced; without either it is not
-# known.
+# Invariant: the state is what the last decision before says, else what the next one replaced; without either it is
+# unknown.
 
 
 class Moment(NamedTuple):
-    """A partition at a moment: what held, and the decisions on both sides, each in one sentence."""
+    """A partition at a moment: its state, and the decisions before and after, each in one sentence."""
 
     held: str
     decisions: tuple[str, ...]
     nearest: Event | None
-    """The decision that was nearest in time, the earlier one of two; None: there is none."""
+    """The decision that was nearest in time, the earlier one of two; None if there is none."""
 
 
 def moment(decisions: Sequence[Event], at_us: int) -> Moment:
-    """What held at a moment, us.
+    """The state at a moment, us.
 
     Args:
-        decisions: about one partition (`chain.candidates`), in order.
+        decisions: the decisions about one partition (`chain.candidates`), in order.
     """
     earlier = [event for event in decisions if event.t_us <= at_us]
     later = [event for event in decisions if event.t_us > at_us]

@@ -1,10 +1,10 @@
-"""What a decision cost, as far as events tell it: who waited and for how long, what was cut, and of whom.
+"""Describes the cost of a decision, as far as events show it: who waited, for how long, and what was truncated where.
 
-Records wait while they are in the leader's log and the high watermark is below them. A cut is reported with the part of
-it that lay below the replica's own HW (committed) and the part below the offset that clients had been acknowledged,
-as of the last look at the leader before the change: an acknowledgement after that look is not known to it.
+Records wait while they are in the leader's log and the high watermark is below them. A truncation is reported with its
+part below the replica's own HW (committed) and its part below the offset that had been acknowledged to clients, as of
+the leader's last observation before the change: it does not show later acknowledgements.
 
-Invariant: "none" is said only where an event shows it; without a look the answer is that it is not known.
+Invariant: "none" is said only if an event shows it; without an observation the answer is that it is not known.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from strandline_analytics.scope import FOREVER_US
 from strandline_analytics.timeline.event import Event
 
 Reported = tuple[list[str], list[str]]
-"""What is known, and what is missing."""
+"""The sentences about what is known, and those about what is missing."""
 
 
 def reported_waiting(decided: Event, own: Sequence[Event]) -> Reported:
-    """How long the high watermark stood around a decision, and how many records were seen waiting above it."""
+    """How long the high watermark stood still around a decision, and how many records were seen waiting above it."""
     last, first = moves_around(decided, own)
     if last is None or first is None:
         return [], ["how long the high watermark stood: a move before and one after are needed"]
@@ -39,7 +39,7 @@ def reported_waiting(decided: Event, own: Sequence[Event]) -> Reported:
 
 def _reached(last: Event, first: Event, own: Sequence[Event]) -> int:
     """The highest HW that was reported between two moves, or that an epoch began with: a killed leader's last moves
-    never leave it. Moves of one leader that follow each other leave nothing out."""
+    are never exported. Consecutive moves of one leader have no gap."""
     if first.node_id == last.node_id and first.get("old_hw") == last.get("new_hw"):
         return int(last.get("new_hw"))
     kinds = ("EPOCH_START", "LOCAL_SAMPLE", "REPLICA_SAMPLE")
@@ -48,7 +48,7 @@ def _reached(last: Event, first: Event, own: Sequence[Event]) -> int:
         for e in own
         if e.event_type in kinds and last.t_us < e.t_us <= first.t_us and e.get("hw") is not None
     ]
-    # What the next move began at was reached before it.
+    # The HW had already reached the offset at which the next move began.
     begun = first.get("old_hw")
     return int(max([last.get("new_hw"), *reported, *([] if begun is None else [begun])]))
 
@@ -76,14 +76,14 @@ def leader_lost(change: Event, own: Sequence[Event]) -> Event | None:
 
 
 def reported_leaderless(lost: Event, change: Event) -> str:
-    """For how long there was no leader."""
+    """How long there was no leader."""
     return f"no node led for {_ms(change.t_us - lost.t_us)}"
 
 
 def moves_around(decided: Event, own: Sequence[Event]) -> tuple[Event | None, Event | None]:
-    """The last move of the high watermark before a decision, and the first one that knew of it.
+    """The last move of the high watermark before a decision, and the first one made with knowledge of it.
 
-    A leader of the past may move its own for a while; such a move after the decision is neither.
+    A deposed leader may move its own for a while; such a move after the decision is neither.
     """
     moves = [e for e in own if e.event_type == "HW_ADVANCE"]
     before = [e for e in moves if e.t_us < decided.t_us]
@@ -92,7 +92,7 @@ def moves_around(decided: Event, own: Sequence[Event]) -> tuple[Event | None, Ev
 
 
 def reported_above_hw(looks: Sequence[Event]) -> str:
-    """How many records waited, by looks of which each shows some: ``up to 12 records waited``."""
+    """How many records waited, from observations that each show some: ``up to 12 records waited``."""
     most = max(e.get("leader_leo") - e.get("hw") for e in looks)
     acked = max((e.get("acked_offset") - e.get("hw") for e in looks if e.get("acked_offset") is not None), default=0)
     reported = f"up to {most:,} records waited for their commit"
@@ -100,7 +100,7 @@ def reported_above_hw(looks: Sequence[Event]) -> str:
 
 
 def reported_cuts(change: Event, own: Sequence[Event]) -> Reported:
-    """What was cut after a change of leader, and whether any of it was committed or acknowledged."""
+    """What was truncated after a change of leader, and whether any of it was committed or acknowledged."""
     known, missing = [], []
     acked = _acknowledged(change, own)
     for cut in cuts_after(change, own):
@@ -131,12 +131,12 @@ def cuts_after(change: Event, own: Sequence[Event]) -> list[Event]:
 
 
 def leader_looks(own: Sequence[Event]) -> list[Event]:
-    """The looks that a leader took at itself, one per moment."""
+    """The leader's observations of its own replica, one per moment."""
     return [e for e in own if e.event_type == "REPLICA_SAMPLE" and e.get("replica_id") == e.node_id]
 
 
 def _acknowledged(change: Event, own: Sequence[Event]) -> Event | None:
-    """The look at the old leader, in its epochs, that knew most of what was acknowledged."""
+    """The old leader's observation of itself, in its epochs, with the highest acknowledged offset."""
     before = change.get("new_leader_epoch")
     looks = [
         e

@@ -1,7 +1,7 @@
-"""One stall of the high watermark in words: the last move, the first record that waited, who held it up,
+"""Explains one stall of the high watermark: the last move, the first record that waited, who held it up,
 what was decided meanwhile, and what ended it.
 
-Invariant: episodes and blockers are those of S18, never found again; below the minimum ISR no replica is blamed.
+Invariant: episodes and blockers are taken from S18, never recomputed; below the minimum ISR no replica is blamed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def explain_stall(stall: Stall, events: Sequence[Event]) -> Chain:
 
     Args:
         stall: the episode.
-        events: of its partition and around it, with HW_ADVANCE and REPLICA_SAMPLE, in logical order.
+        events: events of its partition and around it, with HW_ADVANCE and REPLICA_SAMPLE, in logical order.
     """
     own = [event for event in events if event.key == stall.key]
     links, missing = _moves(stall, own)
@@ -65,7 +65,7 @@ def _moves(stall: Stall, own: Sequence[Event]) -> tuple[list[CauseLink], list[st
 
 
 def _blockers(stall: Stall, own: Sequence[Event]) -> tuple[list[CauseLink], list[str]]:
-    """When each of those who held it up was last heard and last in step, by the leader's last look at it."""
+    """When each blocker was last heard and last caught up, by the leader's last observation of it."""
     links, missing = [], []
     for node in () if stall.is_under_min else stall.blockers:
         looks = [
@@ -90,7 +90,7 @@ def _blockers(stall: Stall, own: Sequence[Event]) -> tuple[list[CauseLink], list
 
 
 def _within(stall: Stall, look: Event) -> bool:
-    """Whether a look is of the episode; S18 and a timeline both tell its time by the controller's clock."""
+    """Whether an observation belongs to the episode; S18 and a timeline both use the controller's clock."""
     return stall.t0 <= look.t_us <= stall.t1
 
 
@@ -100,10 +100,10 @@ def _offset(look: Event) -> str:
 
 
 # ---- held_back
-# Why readers of committed records stood still in a partition at a moment: which transaction held its LSO back, since
-# when, and what ended it; imports no Spark.
+# Explains why readers of committed records stood still in a partition at a moment: which transaction held its LSO back,
+# since when, and what ended it; imports no Spark.
 #
-# Invariant: times are those of S26, and nothing computes them a second time; what is not known is named in ``missing``.
+# Invariant: times are taken from S26, never recomputed; what is not known is named in ``missing``.
 
 _CAUSES = {
     "committed": "its producer committed it",
@@ -116,7 +116,7 @@ _DECIDES = frozenset(_CAUSES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldLso:
-    """A transaction held the LSO back from t0 to before t1 (us), in one reign."""
+    """A transaction that held the LSO back from t0 until before t1 (us), in one reign."""
 
     t0: int
     t1: int
@@ -124,20 +124,20 @@ class HeldLso:
     producer_id: int | None
     producer_epoch: int | None
     outcome: str | None
-    """commit or abort; None: no leader reported its decision."""
+    """The outcome: commit or abort; None if no leader reported the decision."""
     largest_hw: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionAt:
-    """What is known of a partition at a moment."""
+    """The facts about a partition at a moment."""
 
     cluster_id: str
     partition: str
-    """Its name, ``topic-partition``."""
+    """The name of the partition, ``topic-partition``."""
     at_us: int
     holds: Sequence[HeldLso] = ()
-    """Holds of the partition, by time."""
+    """The transactions that held the partition's LSO back, by time."""
     changes: Sequence[Event] = ()
     """TRANSACTION_CHANGE events of the producer that held the LSO, by time."""
     events: Sequence[Event] = ()
@@ -146,7 +146,7 @@ class PartitionAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldBack:
-    """The answer: ``reasons`` are sentences, the first the one to begin with."""
+    """The answer: ``reasons`` are sentences, the most important one first."""
 
     cluster_id: str
     partition: str
@@ -178,7 +178,7 @@ def explain_held_back(known: PartitionAt) -> HeldBack:
 
 
 def holder_at(holds: Sequence[HeldLso], at_us: int) -> HeldLso | None:
-    """Which transaction held the LSO back at a moment."""
+    """The transaction that held the LSO back at a moment."""
     return next((hold for hold in holds if hold.t0 <= at_us < hold.t1), None)
 
 
@@ -210,8 +210,8 @@ def _who(hold: HeldLso, known: PartitionAt) -> str:
 
 
 def _decision(hold: HeldLso, known: PartitionAt) -> Event | None:
-    """What the coordinator decided: each transaction has an epoch of its own; without one the first since the hold
-    began, for earlier ones are of other transactions."""
+    """The coordinator's decision, found by the transaction's epoch; if that is not known, the first one since the hold
+    began, because earlier ones belong to other transactions."""
     epoch = hold.producer_epoch
     for event in known.changes:
         is_its = event.get("producer_epoch") == epoch if epoch is not None else event.t_us >= hold.t0

@@ -1,11 +1,11 @@
-"""Why a consumer group stood still at a moment, from what S21 to S25 and S18 know of it; imports no Spark.
+"""Explains why a consumer group stood still at a moment, from the results of S21 to S25 and S18; imports no Spark.
 
 Reasons are listed in this order, because each may be the cause of the next: no coordinator answers; the group
-rebalances; a partition has no owner; a member is stuck; the HW does not move, so that there is nothing to read. Without
-any of them the answer is how far behind the group was.
+rebalances; a partition has no owner; a member is stuck; the HW does not move, so that there is nothing to read. If none
+of them applies, the answer is how far behind the group was.
 
-Invariant: times and members are those of the statistics, and nothing computes them a second time; what is not known is
-named in ``missing``.
+Invariant: times and members are taken from the statistics, never recomputed; what is not known is named in
+``missing``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from strandline_analytics.timeline.event import Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A time [t0, t1) in us; ``what`` it is about: a partition, a member and a partition, or nothing more."""
+    """A time span [t0, t1) in us; ``what`` is its subject: a partition, a member and a partition, or empty."""
 
     t0: int
     t1: int
     what: str = ""
     member_id: str | None = None
-    """Who was stuck, or changed last; None: not known."""
+    """The member that was stuck, or changed last; None if not known."""
     is_start_seen: bool = True
     is_end_seen: bool = True
     lag: int = 0
@@ -33,7 +33,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """What the controller decided about the coordinator's partition, and held from t0 to before t1."""
+    """A decision of the controller about the coordinator's partition that was in force from t0 until before t1."""
 
     t0: int
     t1: int
@@ -43,15 +43,15 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAt:
-    """What is known of a group at a moment."""
+    """The facts about a group at a moment."""
 
     cluster_id: str
     group_id: str
     at_us: int
     coordinator: str | None
-    """The partition of its coordinator, as ``topic-partition``; None: no event of the group was read."""
+    """The coordinator's partition, as ``topic-partition``; None if no event of the group was read."""
     terms: Sequence[Term] = ()
-    """Terms of that partition, by time, as far as they are known."""
+    """The known terms of that partition, by time."""
     events: Sequence[Event] = ()
     """Changes of the group and its members, and loads of its coordinators, by time."""
     rebalance: Span | None = None
@@ -64,7 +64,7 @@ class GroupAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standstill:
-    """The answer: ``reasons`` are sentences, the first the one to begin with."""
+    """The answer: ``reasons`` are sentences, the most important one first."""
 
     cluster_id: str
     group_id: str
@@ -114,7 +114,7 @@ def _no_coordinator(known: GroupAt) -> tuple[list[str], list[str]]:
         return [f"it had no coordinator: no node led {known.coordinator}: {_by_then(span, at)}"], []
     reported = [event for event in known.events if event.leader_epoch == now.leader_epoch]
     if any(event.t_us <= at for event in reported):
-        # It loads before it reports anything else, perhaps long before the first event that was read.
+        # A coordinator loads before it reports anything else, perhaps long before the first event that was read.
         return [], []
     loads = [event.t_us for event in reported if event.event_type == "COORDINATOR_LOAD"]
     if not loads:
@@ -143,7 +143,7 @@ def _stuck(span: Span, at_us: int) -> str:
 
 
 def _asked_back(known: GroupAt) -> list[str]:
-    """The members that were asked for partitions, as of the moment."""
+    """The members that had been asked to give up partitions, as of the moment."""
     last: dict[str, Event] = {}
     for event in known.events:
         if event.event_type == "MEMBER_CHANGE" and event.t_us <= known.at_us:
@@ -161,8 +161,8 @@ def _how_far_behind(lags: Sequence[Span]) -> str:
 
 
 def _links(known: GroupAt) -> list[CauseLink]:
-    """The events of the rebalance; without one, the last before the moment. Those that repeat what is known are left
-    out if there are others."""
+    """The events of the rebalance; without a rebalance, the last ones before the moment. Events that only repeat known
+    facts are left out if there are others."""
     names = {"GROUP_CHANGE": "group", "MEMBER_CHANGE": "member", "COORDINATOR_LOAD": "load"}
     span = known.rebalance
     if span is None:

@@ -1,1 +1,1 @@
-"""What is run: a question answered at once, closed hours written for good, coverage reported."""
+"""The jobs: answer a question at once, write closed hours for good, report coverage."""

@@ -1,4 +1,4 @@
-"""How a question is answered at once: which files, which window, the rows of each statistic in a fixed order.
+"""Answers a question at once: finds the files and the window, and computes the rows of each statistic in a fixed order.
 
 Invariant: nothing is written; the same input and question give the same rows in the same order.
 """
@@ -26,7 +26,7 @@ from strandline_analytics.stats.together import together
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked of which input. A window without start or end goes as far as the input does."""
+    """A question and its input. A window without start or end extends as far as the input does."""
 
     inputs: tuple[str, ...]
     statistics: tuple[Statistic, ...]
@@ -43,7 +43,7 @@ class Question:
 
 
 def chosen(names: Sequence[str]) -> tuple[Statistic, ...]:
-    """The statistics that are meant by `s1`, `S01` or `hw_lag`, each once, in order of their numbers.
+    """The statistics named like `s1`, `S01` or `hw_lag`, each once, in order of their numbers.
 
     Raises:
         ValueError: there is no such statistic.
@@ -66,12 +66,12 @@ def files_for(
 
 
 def scope_of(spark: SparkSession, question: Question, files: Sequence[ExportedFile]) -> Scope:
-    """The window and its steps; ends that were not given are those of the events.
+    """The window and its steps; an end that was not given is that of the events.
 
     Raises:
-        NothingThere: no file lies in the window, or there is no event in any.
-        TooLong: there are more windows than a request can mean.
-        DamagedFile: a file that no manifest speaks for cannot be read.
+        NothingThere: no file is in the window, or none has an event.
+        TooLong: there are more windows than a request can sensibly ask for.
+        DamagedFile: a file that no manifest describes cannot be read.
     """
     if not files:
         raise NothingThere(
@@ -98,11 +98,11 @@ def scope_of(spark: SparkSession, question: Question, files: Sequence[ExportedFi
 
 
 def _spans(spark: SparkSession, files: Sequence[ExportedFile], *, is_open: bool) -> list[tuple[int, int]]:
-    """From when to when files tell of events, us; without those that hold none.
+    """The time spans of the files' events, us; files without events are left out.
 
     Args:
-        is_open: whether an end of the window follows from it; if not, the hour of a file that no manifest speaks for
-            is as good, and the file is not read here.
+        is_open: whether an end of the window follows from the spans; if not, the hour of a file that no manifest
+        describes is enough, and the file is not read here.
     """
     spans = [file.span_us for file in files if file.manifest is not None and file.manifest.rows]
     unproven = [file for file in files if file.manifest is None]
@@ -120,7 +120,7 @@ def answers(
     files: Sequence[ExportedFile],
     noticed: Callable[[Sequence[str]], None] = lambda said: None,
 ) -> Iterator[tuple[Statistic, list[dict[str, Any]]]]:
-    """The rows of each statistic, in the order of the question; ``noticed`` gets what was found in rows."""
+    """The rows of each statistic, in the order of the question; ``noticed`` gets remarks on the rows."""
     scope = scope_of(spark, question, files)
     silver = read_exports(spark, files, samples=question.reads_samples)
     noticed(unread(not_understood(silver.transitions)))
@@ -136,12 +136,12 @@ def answers(
 
 
 # ---- thresholds
-# What `under_min_ms>0` means: a column of a statistic, a unit, a comparison, a number.
+# Parses thresholds such as `under_min_ms>0`: a column of a statistic, a unit, a comparison, a number.
 #
 # Declared columns are in microseconds (`_us`); a condition may name the same column in milliseconds (`_ms`) or seconds
 # (`_s`). `s10.under_min_ms>0` names the statistic as well.
 #
-# Invariant: a value that is null fulfils no condition; nothing is known of it.
+# Invariant: a null value fulfils no condition, because it is unknown.
 
 _SHAPE = re.compile(r"\s*(?:(s\d+)\.)?([a-z_][a-z_0-9]*)\s*(>=|<=|==|!=|>|<|=)\s*(-?\d+(?:\.\d+)?)\s*")
 _COMPARES: dict[str, Callable[[Any, Any], bool]] = {
@@ -171,7 +171,7 @@ class Threshold:
         """Read a condition.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not a condition.
         """
         found = _SHAPE.fullmatch(text)
         if found is None:
@@ -180,7 +180,7 @@ class Threshold:
         return cls(text=text.strip(), stat=stat, name=found[2], compare=found[3], number=float(found[4]))
 
     def column(self, columns: Collection[str]) -> tuple[str, int] | None:
-        """The declared column that is meant, and how many of its units one of the condition's is."""
+        """The declared column that the condition means, and how many of its units make one of the condition's units."""
         if self.name in columns:
             return self.name, 1
         for suffix, factor in _IN_US.items():

@@ -1,9 +1,9 @@
-"""How much of an hour is there, and whether it is over: closed, closed_incomplete or open.
+"""Determines how much of an hour is there, and whether it is over: closed, closed_incomplete or open.
 
 An hour of a cluster is *closed* when the numbers of every emitter that was alive in it run without a hole up to the
-first one after the hour, or up to the end that the emitter reported. It is *open* while an emitter has not yet been
-heard after it and the grace has not passed, and *closed_incomplete* otherwise. A hole between two hours counts in both:
-it is not known in which of them its events happened.
+first one after the hour, or up to the end that the emitter reported. It is *open* while some emitter has not yet been
+heard after it and the grace period has not passed, and *closed_incomplete* otherwise. A hole between two hours counts
+in both: it is not known in which of them its events happened.
 
 Coverage is events / (events + missing). Invariant: pure; time is an argument.
 """
@@ -27,22 +27,22 @@ from strandline_analytics.sources.inspection import inspect
 from strandline_analytics.sources.trouble import Incomplete, TooLong
 
 GRACE_US = 15 * 60 * 1_000_000
-"""How long after its end an hour is waited for."""
+"""How long after its end an hour stays open for late events."""
 
 
 class HourState(StrEnum):
-    """Whether an hour is over."""
+    """Whether an hour is over, and complete."""
 
     CLOSED = "closed"
     CLOSED_INCOMPLETE = "closed_incomplete"
     OPEN = "open"
     EMPTY = "empty"
-    """No process was heard in it, nor before and after it."""
+    """No process was heard in the hour, nor both before and after it."""
 
 
 @dataclass(slots=True, kw_only=True)
 class HourCoverage:
-    """What is there of one hour of one cluster."""
+    """The coverage of one hour of one cluster."""
 
     cluster_id: str
     hour: int
@@ -55,14 +55,14 @@ class HourCoverage:
     unknown_types: set[str] = field(default_factory=set)
     newer: int = 0
     unproven: set[int] = field(default_factory=set)
-    """Nodes that were heard in it, not after it, and did not tell their end."""
+    """Nodes that were heard in the hour but not after it, and did not report their end."""
     restarted: set[int] = field(default_factory=set)
-    """Nodes of which an incarnation ended in it without a word, and the next one came."""
+    """Nodes of which an incarnation ended in the hour without reporting it, and the next one came."""
     is_past_grace: bool = False
 
     @property
     def state(self) -> HourState:
-        """Whether it is over."""
+        """Whether the hour is over, and complete."""
         if not self.emitters:
             return HourState.EMPTY
         if self.unproven and not self.is_past_grace:
@@ -73,23 +73,23 @@ class HourCoverage:
 
     @property
     def coverage(self) -> float:
-        """The share of its events that is there; 0 where no process was heard."""
+        """The share of the hour's events that is there; 0 if no process was heard."""
         return self.events / (self.events + self.missing) if self.events else 0.0
 
 
 def hours_of(
     tallies: Sequence[HourTally], *, now_us: int, start_us: int | None = None, end_us: int | None = None
 ) -> list[HourCoverage]:
-    """The hours of every cluster between start and end, those without a single event as well.
+    """The hours of every cluster between start and end, including those without a single event.
 
     Args:
-        tallies: of these hours and of some before them.
+        tallies: the counts of these hours and of some before them.
         now_us: the present, us since 1970.
-        start_us: None: from the first event on.
-        end_us: None: to the last event.
+        start_us: the start; None for the first event.
+        end_us: the end; None for the last event.
 
     Raises:
-        TooLong: there are more hours than a request can mean.
+        TooLong: there are more hours than a request can sensibly ask for.
     """
     by_cluster: dict[str, list[HourTally]] = defaultdict(list)
     for tally in tallies:
@@ -176,7 +176,7 @@ def _holes(emitter: _Emitter, is_whole: bool) -> Iterable[tuple[Iterable[int], i
     """The hours that a hole may belong to, and its size."""
     parts = emitter.tallies
     reached, reached_hour = (0, parts[0].hour) if is_whole else (parts[0].first_seq - 1, parts[0].hour)
-    # Hours whose numbers overlap, because a clock went back, are looked at together.
+    # Hours whose numbers overlap because a clock went back are examined together.
     group: list[HourTally] = []
     for part in [*parts, None]:
         if part is not None and (not group or part.first_seq <= max(each.last_seq for each in group)):
@@ -185,7 +185,7 @@ def _holes(emitter: _Emitter, is_whole: bool) -> Iterable[tuple[Iterable[int], i
         begin, end = min(each.first_seq for each in group), max(each.last_seq for each in group)
         in_hours = sorted(each.hour for each in group)
         yield range(min(reached_hour, in_hours[0]), max(reached_hour, in_hours[0]) + 1), begin - reached - 1
-        # Numbers that were counted in two hours are no hole of less than nothing.
+        # Numbers that were counted in two hours must not make a hole of negative size.
         yield in_hours, max(0, end - begin + 1 - sum(each.events for each in group))
         reached, reached_hour = end, in_hours[-1]
         group = [part] if part is not None else []
@@ -219,17 +219,17 @@ def hour_text(hour: int) -> str:
 
 
 # ---- hours
-# Which files tell how complete an hour is, and which files and rows its results follow from.
+# Selects the files that show how complete an hour is, and the files and rows that its results follow from.
 #
 # The results of an hour are computed from transitions of a day before it, samples of ten minutes before it, and the
-# first minute of transitions after it: it has the snapshot that proves that nothing before it is missing, and the
-# events of nodes with fast clocks. Nothing later counts, however much a run covers.
+# first minute of transitions after it: that minute has the snapshot that proves that nothing before it is missing, and
+# the events of nodes with fast clocks. Nothing later counts, however much a run covers.
 #
-# Invariant: the hash of an hour is that of the files that it is computed from and of no others, whatever range a run
-# covers: a file that comes late changes the hashes of the hours that it can change, and a second run changes nothing.
+# Invariant: the hash of an hour covers exactly the files that it is computed from, whatever range a run covers: a file
+# that comes late changes the hashes of the hours that it can change, and a second run changes nothing.
 
 TRANSITIONS_AFTER_US = 60_000_000
-"""How far behind the end of an hour transitions are read for it, us."""
+"""How long after the end of an hour transitions are read for it, us."""
 
 
 def files_of_hours(
@@ -264,8 +264,8 @@ def covered(
     """How complete each hour of each cluster is.
 
     Args:
-        files: of `files_of_hours`; counted are those of the window, of the hour before and of the hour after it, in
-            which emitters are heard that had not reported their end.
+        files: from `files_of_hours`; those of the window and of the hours before and after it are counted: emitters
+        that had not reported their end are heard there.
 
     Raises:
         InputTrouble: a file is damaged.

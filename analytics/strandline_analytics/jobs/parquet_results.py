@@ -1,11 +1,11 @@
-"""Results as plain Parquet, one file for a statistic, hour and cluster, with a ledger of what was written.
+"""Writes results as plain Parquet, one file per statistic, hour and cluster, with a ledger of what was written.
 
-Results lie under ``OUTPUT/results/stat=s10/dt=2026-11-21/hr=14/cluster=ID/rows.parquet``; another grouping than by
+Results are in ``OUTPUT/results/stat=s10/dt=2026-11-21/hr=14/cluster=ID/rows.parquet``; a grouping other than by
 partition has a folder of its own (``results_by_topic``, ``results_by_cluster``). ``cluster`` repeats ``cluster_id``, so
-that a run over one cluster leaves the results of others alone. ``_schema.md`` beside them says what each column means,
-``_written`` what was written of each hour, and from which files (`ledger`).
+that a run over one cluster leaves the results of others alone. ``_schema.md`` next to them explains each column;
+``_written`` records what was written for each hour, and from which files (`ledger`).
 
-Invariant: the ledger of an hour is written after all files of it.
+Invariant: the ledger of an hour is written after all its files.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from strandline_analytics.sources.places import path_here, uri_of, write_text
 from strandline_analytics.stats.definition import Statistic
 
 # ---- placing
-# How rows come to their place: one file for an hour and cluster, complete or not there, replaced at once.
+# Puts rows in their place: one file per hour and cluster, complete or absent, replaced at once.
 #
-# Spark writes into ``_unfinished``, which no reader of Spark looks at; then each file is moved over the one that it
-# replaces. A directory of this machine renames, which is atomic; an object store copies, and the object appears whole.
+# Spark writes into ``_unfinished``, which Spark's readers ignore; then each file is moved over the one it replaces.
+# On a local file system that is an atomic rename; an object store copies, and the object appears whole.
 #
-# Invariant: anyone who reads meanwhile sees the old file or the new one; what a run that was killed left behind lies in
-# ``_unfinished``, and the next run removes it.
+# Invariant: a concurrent reader sees the old file or the new one; a run that was killed leaves files only in
+# ``_unfinished``, and the next run removes them.
 
 
 UNFINISHED = "_unfinished"
@@ -44,10 +44,10 @@ def place_rows(spark: SparkSession, rows: DataFrame, root: str, folder: str, clu
     """Write the rows of one hour, a file for each cluster.
 
     Args:
-        rows: in their order, with ``place``, the number of their cluster in ``clusters``, beside what is written.
-        root: where ``_unfinished`` is; a path or URI.
-        folder: of the hour, below the root.
-        clusters: those that the hour is written for; the file of one without rows is removed.
+        rows: the rows in order, with an extra column ``place``, the index of their cluster in ``clusters``.
+        root: the parent of ``_unfinished``; a path or URI.
+        folder: the folder of the hour, below the root.
+        clusters: the clusters that the hour is written for; the file of one without rows is removed.
     """
     fresh = f"{root}/{UNFINISHED}/{folder}"
     writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "static")
@@ -64,12 +64,12 @@ def clear_unfinished(spark: SparkSession, root: str) -> None:
 
 
 def is_placed(spark: SparkSession, root: str, folder: str, cluster: str) -> bool:
-    """Whether the file of an hour and cluster is there."""
+    """Whether the file of an hour and cluster exists."""
     return _mover(spark, root).exists(f"{root}/{folder}/cluster={cluster}/{FILE_NAME}")
 
 
 class Mover(Protocol):
-    """Moves files of one kind of place."""
+    """Moves files on one kind of file system."""
 
     def replace(self, fresh: str, place: str) -> None:
         """Move the only data file of a folder over a place; without one, what is at the place is removed."""
@@ -85,7 +85,7 @@ class Mover(Protocol):
 
 
 class _LocalMover:
-    """Moves files of this machine."""
+    """Moves files on this machine."""
 
     def replace(self, fresh: str, place: str) -> None:
         """Move the only data file of a folder over a place; without one, what is at the place is removed."""
@@ -108,7 +108,7 @@ class _LocalMover:
 
 
 class HadoopMover:
-    """Moves files of a file system of Hadoop."""
+    """Moves files on a Hadoop file system."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._gateway = gateway_of(spark)
@@ -116,7 +116,7 @@ class HadoopMover:
         self._conf = hadoop_settings(spark)
 
     def replace(self, fresh: str, place: str) -> None:
-        """As on this machine, by the one rename of Hadoop that may replace."""
+        """As on this machine, by the one rename of Hadoop that may replace a file."""
         source, target = self._path(fresh), self._path(place)
         files = source.getFileSystem(self._conf)
         listed = files.listStatus(source) if files.exists(source) else []
@@ -191,7 +191,7 @@ class ParquetResults:
             clear_unfinished(self._spark, self._root)
 
     def known(self, hour: HourCoverage) -> Mapping[str, ResultEntry]:
-        """What the ledger of an hour says, without tables whose file is not there."""
+        """The entries of an hour's ledger, without those whose file is missing."""
         reported = self._ledgers[_key(hour)] = read_ledger(self._spark, self._root, hour)
         return {stat: entry for stat, entry in reported.items() if not entry.rows or self._is_placed(stat, hour)}
 
@@ -200,7 +200,7 @@ class ParquetResults:
 
     def write(self, statistic: Statistic, rows: DataFrame, hour: int, hashes: Mapping[str, str]) -> None:
         """Replace the files of an hour."""
-        # Counted on the way: a query of its own would be planned again, which costs more than it does.
+        # The rows are counted while they are written: planning a separate query would cost more than counting.
         counts = Observation()
         clusters = [*hashes]
         places = [F.count_if(F.col(PLACE) == place).alias(f"_{place}") for place in range(len(clusters))]
@@ -211,7 +211,7 @@ class ParquetResults:
             self._fresh[cluster, hour, statistic.id] = entry
 
     def finish(self, hour: HourCoverage) -> None:
-        """Write the ledger: statistics that were not asked for keep what it said of them."""
+        """Write the ledger; statistics that were not asked for keep their entries."""
         before = self._ledgers.get(_key(hour)) or read_ledger(self._spark, self._root, hour)
         fresh = {stat: entry for (*key, stat), entry in self._fresh.items() if (*key,) == _key(hour)}
         self._ledgers[_key(hour)] = before | fresh
@@ -223,7 +223,7 @@ class ParquetResults:
         write_text(self._spark, f"{self._root}/_schema.md", schema_page(self._grouping))
 
     def count(self, statistics: Collection[Statistic], hours: Sequence[HourCoverage]) -> dict[str, int]:
-        """How many rows the ledgers name."""
+        """The number of rows according to the ledgers."""
         ledgers = [self._ledgers[_key(hour)] for hour in hours]
         return {one.id: sum(ledger[one.id].rows for ledger in ledgers) for one in statistics} if hours else {}
 

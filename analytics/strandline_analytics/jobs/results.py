@@ -1,6 +1,6 @@
-"""What a run asks of the place that its rows go to, whatever the format: files in folders, or tables.
+"""The interface of a run's destination, whatever its format: files in folders, or tables.
 
-Invariant: an hour of a statistic is replaced as a whole, and nothing is reported as known that is not there.
+Invariant: an hour of a statistic is replaced as a whole, and only what exists is reported as known.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLACE = "place"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultEntry:
-    """The files that a statistic's rows follow from, and how many rows there are."""
+    """The hash of the files that a statistic's rows follow from, and the number of rows."""
 
     input_manifest_hash: str
     rows: int
@@ -33,36 +33,36 @@ class ResultEntry:
 
 
 class Results(Protocol):
-    """Where the rows of closed hours are written."""
+    """The destination of the rows of closed hours."""
 
     @property
     def shown(self) -> str:
-        """What people are shown as the place."""
+        """The destination as it is shown to people."""
         ...
 
     def place(self, statistic: Statistic) -> str:
-        """Where the rows of one statistic are: a folder, or a table."""
+        """The place of the rows of one statistic: a folder, or a table."""
         ...
 
     def begin(self, statistics: Sequence[Statistic], hours: Sequence[HourCoverage]) -> None:
-        """Make ready for rows of these statistics and hours, and for `known`. Hours may be none.
+        """Prepare for rows of these statistics and hours, and for `known`. There may be no hours.
 
         Raises:
-            InputTrouble: what is there cannot take the rows.
+            InputTrouble: the present contents of the destination do not permit adding the rows.
         """
         ...
 
     def known(self, hour: HourCoverage) -> Mapping[str, ResultEntry]:
-        """What earlier runs wrote of an hour, as far as it is there, by statistic."""
+        """What earlier runs wrote for an hour and still exists, by statistic."""
         ...
 
     def write(self, statistic: Statistic, rows: DataFrame, hour: int, hashes: Mapping[str, str]) -> None:
         """Replace an hour of a statistic; called for several statistics at a time.
 
         Args:
-            rows: in their order, with ``place``, the number of their cluster in ``hashes``, beside what is written.
-            hour: since 1970.
-            hashes: of the input, by cluster; the rows of a cluster that has none now are removed.
+            rows: the rows in order, with an extra column ``place``, the index of their cluster in ``hashes``.
+            hour: the hour, counted from 1970.
+            hashes: hashes of the input, by cluster; the old rows of a cluster without new ones are removed.
         """
         ...
 
@@ -75,24 +75,24 @@ class Results(Protocol):
         ...
 
     def count(self, statistics: Collection[Statistic], hours: Sequence[HourCoverage]) -> dict[str, int]:
-        """How many rows of these hours there are now, by statistic."""
+        """The current number of rows of these hours, by statistic."""
         ...
 
 
 # ---- ledger
-# How it is known what was written of an hour, and from which files: one small JSON file for hour and cluster.
+# Records what was written for an hour, and from which files: one small JSON file per hour and cluster.
 #
-# It lies beside the results, in ``_written/dt=.../hr=.../cluster=ID.json``, and is written after them: an hour whose
-# statistics all stand in it with one version of the code is whole. An hour is computed again when its files, or the
-# code, are others than those of its ledger.
+# It is next to the results, in ``_written/dt=.../hr=.../cluster=ID.json``, and is written after them: an hour is whole
+# if its ledger has all statistics with one version of the code. An hour is computed again when its files or the code
+# differ from those in its ledger.
 #
-# Invariant: a ledger never says more than lies in the results; without a ledger nothing is believed.
+# Invariant: a ledger never claims more than the results contain; without a ledger no results are assumed.
 
 FOLDER = "_written"
 
 
 def read_ledger(spark: SparkSession, root: str, hour: HourCoverage) -> dict[str, ResultEntry]:
-    """What was written of an hour, by statistic; nothing where no ledger can be read."""
+    """What was written for an hour, by statistic; empty if no ledger can be read."""
     text = read_text(spark, _name(root, hour))
     if text is None:
         return {}
@@ -104,7 +104,7 @@ def read_ledger(spark: SparkSession, root: str, hour: HourCoverage) -> dict[str,
 
 
 def write_ledger(spark: SparkSession, root: str, hour: HourCoverage, entries: dict[str, ResultEntry]) -> None:
-    """Say what is written of an hour."""
+    """Record what is written for an hour."""
     reported = {
         "cluster_id": hour.cluster_id,
         "state": hour.state.value,
@@ -119,7 +119,7 @@ def _name(root: str, hour: HourCoverage) -> str:
 
 
 # ---- columns
-# Which columns a statistic's results have, with the unit and the meaning of each.
+# The columns of a statistic's results, with the unit and the meaning of each.
 
 
 _COMMON = {
@@ -144,13 +144,13 @@ _EVERYWHERE = {
 
 
 def head_columns(grouping: Grouping) -> list[Value]:
-    """What a row is about: the statistic, its group and its window."""
+    """The columns that identify a row: the statistic, its group and its window."""
     names = (*grouping.value, *(name for both in TIMES.items() for name in both))
     return [Value("stat", "string", "", "the statistic's id"), *(Value(name, *_COMMON[name]) for name in names)]
 
 
 def tail_columns() -> list[Value]:
-    """How far a row can be relied on, and what it follows from."""
+    """The columns that say how reliable a row is, and what it follows from."""
     return [Value(name, *said) for name, said in _EVERYWHERE.items()]
 
 
@@ -161,9 +161,9 @@ def result_columns(statistic: Statistic, grouping: Grouping) -> list[Value]:
 
 
 # ---- schema_page
-# What `_schema.md` beside results says: every column of every statistic, with its unit and meaning.
+# Makes `_schema.md`, the page next to results: every column of every statistic, with its unit and meaning.
 #
-# Invariant: derived from the declarations alone, so it cannot say anything else than the files.
+# Invariant: it is derived from the declarations alone, so it cannot contradict the files.
 
 
 def schema_page(grouping: Grouping) -> str:

@@ -1,10 +1,9 @@
-"""What a batch run writes: the results of closed hours, each hour replaced as a whole, and nothing else.
+"""The batch run: writes the results of closed hours, each hour replaced as a whole, and nothing else.
 
-Where they go, and how it is known what is there already, is decided by the format: `parquet_results`, or
-`tables/hours.py`.
+The format decides where results go, and how existing ones are recognized: `parquet_results`, or `tables/hours.py`.
 
 Each hour is computed by itself. An hour whose files and code are those that its results name is left as it is, so a run
-over the last day costs what changed in it, and a file that came late changes exactly the hours that follow from it.
+over the last day costs only what changed in it, and a late file changes exactly the hours that follow from it.
 
 Invariant: an hour's results follow from the files that its ``input_manifest_hash`` names and from the version of the
 code, whatever range a run covers; writing them again writes the same rows in their order. An open hour is not written.
@@ -34,21 +33,21 @@ _WRITTEN = (coverage.HourState.CLOSED, coverage.HourState.CLOSED_INCOMPLETE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a run did."""
+    """The result of a run."""
 
     folder: str
     hours: tuple[coverage.HourCoverage, ...]
     """Every hour that was asked for, written or not."""
     rows: dict[str, int]
-    """How many rows there are of these hours now, by statistic."""
+    """The current number of rows of these hours, by statistic."""
     places: dict[str, str]
-    """Where the rows are, by statistic: a folder, or a table."""
+    """The place of the rows, by statistic: a folder, or a table."""
     unchanged: tuple[coverage.HourCoverage, ...] = ()
-    """Hours whose results were there already, from the same files and by the same code."""
+    """Hours whose results already existed, from the same files and by the same code."""
 
     @property
     def left_out(self) -> tuple[coverage.HourCoverage, ...]:
-        """Hours that were not written: open, or nothing is there of them."""
+        """Hours that were not written: they are open, or nothing of them is there."""
         return tuple(hour for hour in self.hours if hour.state not in _WRITTEN)
 
 
@@ -67,7 +66,7 @@ def hours_for(spark: SparkSession, question: Question, *, now_us: int) -> list[c
     """How complete the hours of a run are.
 
     Raises:
-        NothingThere: there are none.
+        NothingThere: there are no hours.
     """
     near = coverage.files_of_hours(
         spark, question.inputs, cluster_id=question.cluster_id, start_us=question.start_us, end_us=question.end_us
@@ -94,14 +93,14 @@ def run(
     One run at a time writes to the same results.
 
     Args:
-        question: over whole hours (`whole_hours`).
-        hours: of `hours_for`.
-        results: where they go; of the question's grouping.
-        noticed: gets what has to be known of the input.
-        recompute: compute also hours that did not change.
+        question: a question over whole hours (`whole_hours`).
+        hours: the hours from `hours_for`.
+        results: the destination, of the question's grouping.
+        noticed: gets remarks on the input.
+        recompute: also compute hours that did not change.
 
     Raises:
-        InputTrouble: the results cannot take the rows.
+        InputTrouble: the rows cannot be added to the destination.
     """
     closed = [hour for hour in hours if hour.state in _WRITTEN]
     unchanged: list[coverage.HourCoverage] = []
@@ -136,7 +135,7 @@ def run(
 def _is_written(
     results: Results, hour: coverage.HourCoverage, question: Question, files: Sequence[ExportedFile]
 ) -> bool:
-    """Whether nothing of an hour has to be written again."""
+    """Whether the hour is written and up to date."""
     known, hashes = results.known(hour), _hashes(question, files, hour)
     return all(_is_same(known.get(one.id), hashes[one.reads_samples]) for one in question.statistics)
 
@@ -146,7 +145,7 @@ def _is_same(entry: ResultEntry | None, own_hash: str) -> bool:
 
 
 def _hashes(question: Question, files: Sequence[ExportedFile], hour: coverage.HourCoverage) -> dict[bool, str]:
-    """The hash of an hour's input, by whether a statistic reads samples."""
+    """The hash of an hour's input, by whether it includes samples."""
     kinds = {statistic.reads_samples for statistic in question.statistics}
     return {samples: coverage.hash_of_hour(files, hour.cluster_id, hour.hour, samples=samples) for samples in kinds}
 
@@ -183,7 +182,7 @@ def _write_hour(
 
 
 def _named(spark: SparkSession, found: DataFrame, hashes: Mapping[str, str]) -> DataFrame:
-    """The rows, each with the hash of its own cluster's input and with the place of the cluster in ``hashes``."""
+    """The rows, each with the hash of its own cluster's input and with the index of the cluster in ``hashes``."""
     rows = [(cluster, own, place) for place, (cluster, own) in enumerate(hashes.items())]
     names = spark.createDataFrame(rows, f"cluster_id string, _hash string, {PLACE} int")
     joined = found.join(F.broadcast(names), "cluster_id", "inner").withColumn("input_manifest_hash", F.col("_hash"))
@@ -191,7 +190,7 @@ def _named(spark: SparkSession, found: DataFrame, hashes: Mapping[str, str]) -> 
 
 
 def _ordered(found: DataFrame, statistic: Statistic, scope: Scope) -> DataFrame:
-    """The rows by cluster and by what they are about, with their moments as TIMESTAMPs too."""
+    """The rows ordered by cluster and identifying columns, with their moments as TIMESTAMPs too."""
     values = {value.name for value in statistic.values}
     order = [name for name in statistic.columns(scope) if name in found.columns and name not in values]
     return with_times(found).repartition(1).sortWithinPartitions(PLACE, *order)

@@ -1,6 +1,6 @@
-"""One page that shows what happened: incidents as lanes, the statistics, and how each figure was computed.
+"""Makes one page that shows what happened: incidents as lanes, the statistics, and how each figure was computed.
 
-Importing this loads no Spark: a command that asks a service for a page needs none.
+Importing this does not load Spark: a command that asks a service for a page does not need it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a page says, without the material that it was made from."""
+    """A page and its findings, without the material that it was made from."""
 
     verdict: str
     troubles: Mapping[str, str]
     page: str
     figures: str
-    """The figures as JSON."""
+    """The page's figures as JSON."""
 
     def write(self, out: Path, figures: Path | None) -> None:
-        """Write the page, and its figures if they are asked for; each file appears whole or not at all."""
+        """Write the page, and its figures if requested; each file appears whole or not at all."""
         for path, text in ((out, self.page), (figures, self.figures)):
             if path is not None:
                 fresh = path.with_name(f".{path.name}.{os.getpid()}")

@@ -1,4 +1,4 @@
-"""`python -m strandline_analytics.report`: the page by itself, for spark-submit and for programs that show progress.
+"""`python -m strandline_analytics.report`: makes just the page, for spark-submit and for programs that show progress.
 
 Invariant: files appear whole or not at all; progress goes to stderr as one line of JSON for each part, and stdout has
 the verdict alone.
@@ -19,7 +19,7 @@ from strandline_analytics.sources.exports import open_exports
 
 
 def main() -> int:
-    """Write the page; 0 when it is there."""
+    """Write the page of a report; the exit code is 0 on success."""
     if not __debug__:
         remedy = "start it without -O and with PYTHONOPTIMIZE unset"
         sys.stderr.write(f"strandline: this Python removes assertions; {remedy}\n")

@@ -1,6 +1,6 @@
-"""Whom incidents are about: the node that most of it points to, why, and when it was down.
+"""Finds whom incidents are about: the node that most of the events point to, why, and when it was down.
 
-Invariant: a node is named for what events or an inferred cause say of it, and an inferred one is called so.
+Invariant: a node is named only because of events or an inferred cause, and an inferred cause is called inferred.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.states import downs
 
 MOSTLY = 0.8
-"""With this share of what happened a node is the one that it is about (S17)."""
+"""The share of the events from which a node counts as the one that incidents are about (S17)."""
 
 _NAMED = 3
-"""How many names are written; the others are counted."""
+"""The maximum number of names in a sentence; the others are counted."""
 
 
 def whose(material: Material, incidents: Sequence[Incident]) -> str:
-    """How many incidents there are, and the node that most of it is about, with the reason and when it was down."""
+    """The number of incidents, and the node that most of them are about, with the reason and when it was down."""
     reported = count_text(len(incidents), "incident")
     faults = [incident for incident in incidents if not incident.is_planned]
     about = Counter((fault.cluster_id, node) for fault in faults for node in fault.culprits.elements())
@@ -39,9 +39,9 @@ def whose(material: Material, incidents: Sequence[Incident]) -> str:
 
 
 def down_text(material: Material, own: Sequence[Incident], node: int) -> str:
-    """``, down FROM to TO``: when a node was fenced in these incidents of its cluster, of several times the first.
+    """``, down FROM to TO``: the first time that a node was fenced in these incidents of its cluster.
 
-    It is empty where the node was not.
+    Empty if the node was not fenced.
     """
     reported = [e for e in material.events if e.partition is None and e.cluster_id == own[0].cluster_id]
     times = [
@@ -63,7 +63,7 @@ def _over(incident: Incident, material: Material) -> int:
 
 
 def who_text(material: Material, incident: Incident) -> str:
-    """The nodes that an incident is about, and why."""
+    """The nodes that an incident is about, and the reason."""
     about = [node for node, _ in incident.culprits.most_common()]
     if not about:
         return incident.reason
@@ -72,7 +72,7 @@ def who_text(material: Material, incident: Incident) -> str:
 
 
 def names_text(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """The first names, and the number of further ones."""
     shown = ", ".join(names[:_NAMED])
     return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"
 
@@ -83,13 +83,13 @@ def count_text(number: int, what: str) -> str:
 
 
 # ---- spools
-# Whose events are still in a spool: a node that was killed exports its last minutes only when it runs again.
+# Finds nodes with events still in a spool: a node that was killed exports its last minutes only when it runs again.
 #
-# Invariant: said of a node that is down at the end of the window, in a cluster whose nodes export, if neither the last
-# word of its export was read nor anything as late as the controller heard it.
+# Invariant: a node is reported if it is down at the end of the window, in a cluster whose nodes export, and neither its
+# final heartbeat was read nor any event as late as the controller last heard the node.
 
 _LATE_US = 12_000_000
-"""An export says every 10 s that it is alive, and its events are in the spool a second later at most, us."""
+"""An export heartbeat is written every 10 s, and its events reach the spool at most 1 s later; us."""
 
 
 def spooled(material: Material) -> Iterator[str]:
@@ -97,7 +97,7 @@ def spooled(material: Material) -> Iterator[str]:
     for cluster in sorted({event.cluster_id for event in material.events}):
         events = sorted((e for e in material.events if e.cluster_id == cluster), key=lambda e: (e.incarnation, e.seq))
         beats = [e for e in events if e.event_type == "EXPORT_HEARTBEAT" and not e.by_controller]
-        # An import of Kafka's logs writes heartbeats too, and has no spool; it says which clock its times are of.
+        # An import of Kafka's logs also writes heartbeats but has no spool; its heartbeats name the clock of its times.
         if any("clock" not in beat.ext for beat in beats):
             yield from _of_cluster(events, material.end_us)
 

@@ -1,6 +1,6 @@
-"""How a partition's picture looks: lanes of replicas, markers, curves of LEO and HW, one time axis for all.
+"""Draws a partition's picture: lanes of replicas, markers, curves of LEO and HW, one time axis for all.
 
-Pure: a `Picture` in, a `Drawing` out.
+Pure: turns a `Picture` into a `Drawing`.
 
 Invariant: one instant has one x in every row of the drawing.
 """
@@ -16,9 +16,9 @@ from strandline.units import duration_text
 from strandline_analytics.report.pictures import BelievedValue, Lane, Picture
 
 # ---- shapes
-# What a drawing is made of: a few shapes in a rectangle, drawn by `templates/drawing.svg.j2`.
+# The parts of a drawing: a few shapes in a rectangle, rendered by `templates/drawing.svg.j2`.
 #
-# Invariant: shapes name classes, never colours; the page's style sheet knows the colours of light, dark and paper.
+# Invariant: shapes name classes, never colours; the page's style sheet has the colours for light, dark and paper.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Drawing:
     shapes: list[Shape] = field(default_factory=list)
 
     def rect(self, css: str, x: float, y: float, width: float, height: float, title: str = "") -> None:
-        """A rectangle, at least as wide as can be seen."""
+        """A rectangle, at least wide enough to be seen."""
         self.shapes.append(
             Shape(kind="rect", css=css, x=x, y=y, width=max(width, 0.8), height=height, title=title)
         )  # fmt: skip
@@ -58,7 +58,7 @@ class Drawing:
         self.path(css, f"M{x0:.1f} {y0:.1f}L{x1:.1f} {y1:.1f}")
 
     def path(self, css: str, d: str, title: str = "") -> None:
-        """A path in SVG's own words."""
+        """A path in SVG's syntax."""
         if d:
             self.shapes.append(Shape(kind="path", css=css, d=d, title=title))
 
@@ -72,7 +72,7 @@ class Drawing:
 
 
 def steps_path(pieces: Iterable[tuple[float, float, float]]) -> str:
-    """A step line through (x0, x1, y), interrupted where pieces do not touch."""
+    """A step line through pieces (x0, x1, y), interrupted where pieces do not touch."""
     d, end = "", None
     for x0, x1, y in pieces:
         d += f"V{y:.1f}H{x1:.1f}" if end is not None and abs(end - x0) < 0.05 else f"M{x0:.1f} {y:.1f}H{x1:.1f}"
@@ -92,7 +92,7 @@ _NICE_US = tuple(n * 10**p for p in range(12) for n in (1, 2, 5)) + tuple(n * 60
 
 
 def draw_lanes(picture: Picture, width: int = WIDE) -> Drawing:
-    """The drawing of one partition, so many pixels wide."""
+    """The drawing of one partition, ``width`` pixels wide."""
     rows = _marker_rows(picture, width)
     marks = _MARKS * (max(rows, default=0) + 1)
     lanes_at = _TOP + marks + 14
@@ -121,7 +121,7 @@ def _reported(picture: Picture) -> str:
 
 
 def _marker_rows(picture: Picture, width: int) -> list[int]:
-    """The row in which each marker stands, so that none covers another."""
+    """The row of each marker, chosen so that none covers another."""
     ends: list[float] = []
     rows = []
     for marker in picture.markers:
@@ -168,7 +168,7 @@ def _draw_lane(drawing: Drawing, picture: Picture, lane: Lane, y: float) -> None
         x0, x1 = _x(picture, drawing.width, span.t0), _x(picture, drawing.width, span.t1)
         title = f"node {lane.replica_id} {span.state} for {duration_text((span.t1 - span.t0) / 1_000)}"
         drawing.rect(f"span {span.state}", x0, y, x1 - x0, _LANE, title)
-        # Words beside colours: a print in grey and an eye that cannot distinguish red from green see the same.
+        # Words repeat the colours: the picture is readable in grey, and without distinguishing red from green.
         if span.state != "member" and x1 - x0 > 46:
             drawing.text("span-word", (x0 + x1) / 2, y + _LANE - 5, span.state, "middle")
     for start, end in lane.led:
@@ -225,7 +225,7 @@ def _draw_curve(
     css: str,
     title: str,
 ) -> None:
-    """A curve, and in grey what no later look confirmed."""
+    """Draw a curve, with values that no later observation confirmed in grey."""
     for is_old in (False, True):
         pieces = [
             (_x(picture, drawing.width, step.t0), _x(picture, drawing.width, step.t1), y(step.value))
@@ -237,7 +237,7 @@ def _draw_curve(
 
 
 def _draw_above(drawing: Drawing, picture: Picture, top: float) -> None:
-    """LEO - HW of the leader: what a clean failover could still cut."""
+    """Draw LEO - HW of the leader: the records that a clean failover could still truncate."""
     pieces = above_hw(picture)
     most = max((piece.value for piece in pieces), default=0)
     bottom = top + _ABOVE
@@ -291,9 +291,9 @@ def clock_text(us: int, step_us: int = 1_000) -> str:
 
 
 # ---- draw_sparkline
-# How a figure's course over the window is drawn beside its table: bars, and gaps where nothing is known.
+# Draws a figure's course over the window next to its table: bars, and gaps where nothing is known.
 #
-# Pure: values in, a `Drawing` out. Invariant: null is no bar, zero is a bar of no height on the base line.
+# Pure: turns values into a `Drawing`. Invariant: null has no bar, zero is a bar without height on the base line.
 
 WIDTH, HEIGHT = 200, 36
 

@@ -1,11 +1,11 @@
-"""Which moments make up a failover: the last heartbeat and the fence of the old leader, the decision, the new
-leader's first word.
+"""Finds the moments of a failover: the last heartbeat and the fence of the old leader, the decision, the new
+leader's first event.
 
-Times are the controller's: fence and decision are its own events, and the new leader's word is put into its time by
-the offset that it measured, within ``clock_err_us``.
+Times are the controller's: fence and decision are its own events, and the new leader's event is converted to its time
+by the offset that it measured, within ``clock_err_us``.
 
-Invariant: a failover is reported only with the last three moments; a planned change has no fence and is none. Where
-no replica could be elected at once, the old leader is the one that was lost before.
+Invariant: a failover is reported only with the last three moments; a planned change has no fence and is not a failover.
+If no replica could be elected at once, the old leader is the one that was lost before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Failover:
     decided_us: int
     epoch_start_us: int
     clock_err_us: int | None
-    """The error of ``epoch_start_us``; None: the new leader's clock was not measured, the time is uncorrected."""
+    """The error of ``epoch_start_us``; None if the new leader's clock was not measured: the time is uncorrected."""
 
 
 def failovers(events: Sequence[Event], start_us: int, end_us: int) -> list[Failover]:
@@ -45,10 +45,10 @@ def failovers(events: Sequence[Event], start_us: int, end_us: int) -> list[Failo
 
 
 def failovers_of(changes: Iterable[Event], events: Sequence[Event]) -> list[Failover]:
-    """Those of the given changes that are failovers, in their order.
+    """The failovers among the given changes, in their order.
 
     Args:
-        changes: what is asked about; events other than changes of a leader are none.
+        changes: the events to examine; those other than changes of a leader are ignored.
         events: all transitions.
     """
     starts = {(e.key, e.leader_epoch): e for e in events if e.event_type == "EPOCH_START"}
@@ -84,15 +84,14 @@ def failovers_of(changes: Iterable[Event], events: Sequence[Event]) -> list[Fail
 
 
 # ---- losses
-# What a window's lost committed records come to: how many, how large, and how many of them could be avoided.
+# Sums a window's lost committed records: their number, their size, and how many of them could have been avoided.
 #
-# Invariant: what is not known is None, and no sentence mentions it; a sum that leaves something out is called a lower
-# bound.
+# Invariant: an unknown figure is None, and no sentence mentions it; an incomplete sum is called a lower bound.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Losses:
-    """Records, bytes and avoidable records over all partitions (S7); each None where nothing is known of it.
+    """Records, bytes and avoidable records over all partitions (S7); each is None if nothing is known of it.
 
     ``avoidable`` and ``min_bytes`` are lower bounds.
     """
@@ -104,7 +103,7 @@ class Losses:
 
 
 def losses(material: Material) -> Losses:
-    """The losses of a window, by the rows of S7."""
+    """The losses of a window, from the rows of S7."""
     found = material.results.get("s07")
     if found is None or found.trouble or not found.is_recorded("epochs_unknown"):
         return Losses()
@@ -121,7 +120,7 @@ def losses(material: Material) -> Losses:
 
 
 def loss_parts(found: Losses) -> list[str]:
-    """The size of what was lost, and how much of it another replica had; empty where neither is known."""
+    """The size of the loss, and how much of it another replica had; empty if neither is known."""
     if not found.records:
         return []
     parts = [size] if (size := _size_text(found)) else []
@@ -140,7 +139,7 @@ def _size_text(found: Losses) -> str:
 
 
 def _of_lossy(found: Result, name: str) -> tuple[int | None, bool]:
-    """The sum over the partitions that lost records, None if it is 0 and one is not known; whether all are known."""
+    """The sum over the partitions that lost records, None if it is 0 and one is unknown; and whether all are known."""
     values = [row.get(name) for row in found.rows if row.get("committed_lost_records")]
     known = sum(value for value in values if value is not None)
     is_whole = None not in values and not found.total("epochs_unknown")

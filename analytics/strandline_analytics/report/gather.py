@@ -1,7 +1,7 @@
-"""What a report asks Spark: transitions, stalls and each statistic once, the course of a few, samples of what is drawn.
+"""Collects a report's data with Spark: transitions, stalls and each statistic once, the course of a few, drawn samples.
 
-Invariant: the only file of the report that knows Spark. Silver tables are shared by all questions; statistics are asked
-for together (`stats.together`).
+Invariant: no other file of the report uses Spark. Silver tables are shared by all questions; statistics are computed
+together (`stats.together`).
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from strandline_analytics.timeline.event import Event, Selection, events_from, s
 from strandline_analytics.timeline.order import timeline
 
 STEPS = 40
-"""Into how many steps the window is cut for the course of a figure."""
+"""The number of steps of the window for the course of a figure."""
 
 COURSES = ("s01", "s10", "s18")
-"""The statistics of which the course is drawn: how much waits, how long too few replicas are in sync, how long nothing
-moves. To ask for the course of every one takes as long as the rest of the page."""
+"""The statistics whose course is drawn: how much waits, how long too few replicas are in sync, how long nothing
+moves. Computing the course of every statistic would take as long as the rest of the page."""
 
 CURVE_TYPES = ("REPLICA_SAMPLE", "HW_ADVANCE")
 MOST_EVENTS = 200_000
-"""More rows than a page can tell; a narrower window is asked for instead."""
+"""The maximum number of rows for a page; with more the user is asked for a narrower window."""
 
 Reported = Callable[[str, int, int], None]
-"""What is being done, how many parts are done, and how many there are."""
+"""Called with the current activity, the number of finished parts, and the number of all parts."""
 
 
 class TooMuch(Exception):
-    """The window holds more events than one page can tell."""
+    """The window holds more events than one page can show."""
 
 
 def gather(
@@ -61,13 +61,13 @@ def gather(
     steps: int = STEPS,
     reported: Reported = lambda what, done, parts: None,
 ) -> Material:
-    """Everything that a page shows of a window; without bounds, of all that is there.
+    """Everything that a page shows of a window; without bounds, of the whole input.
 
-    ``steps`` is into how many steps the course of a figure (`COURSES`) is cut; 0 asks for no course.
+    ``steps`` is the number of steps of the course of a figure (`COURSES`); 0 for no course.
 
     Raises:
-        TooMuch: there are more events than a page can tell.
-        ValueError: nothing is there.
+        TooMuch: there are more events than a page can show.
+        ValueError: there is no event.
     """
     if end_us is None:
         return _gathered(silver, inputs, start_us, end_us, steps, reported)
@@ -83,7 +83,7 @@ def _gathered(
 ) -> Material:
     parts = 3 + len(ALL) + (len(COURSES) if steps else 0)
     reported("transitions", 0, parts)
-    # From the beginning of what was read: the state at the start of the window follows from what came before.
+    # From the beginning of the input: the state at the start of the window follows from earlier events.
     kinds = tuple(name for name, kind in EVENT_TYPES.items() if kind.dataset == TRANSITIONS)
     selection = Selection(types=kinds, unknown_types=True, end_us=end_us)
     events, stalled = side_by_side(
@@ -117,11 +117,11 @@ def _gathered(
 
 
 def as_of(silver: Silver, end_us: int) -> Silver:
-    """What was known at the end of a window: a chain of shrinks does not go on in a report about the time before it.
+    """The data as known at the end of a window: a chain of shrinks does not continue beyond the end of a report.
 
-    The end is in the controller's time, and so is what nodes reported, as far as their clocks were measured by then.
+    The end is in the controller's time, and so are the events of nodes whose clocks were measured by then.
     """
-    # Over little input, to correct every event again for every question costs more than to keep them.
+    # For small input, correcting every event again for every question costs more than keeping them.
     as_rows = is_kept_as_rows(silver.transitions)
     offsets = clock_offsets(silver.transitions.where(F.col("ts_wall_us") < end_us))
     offsets = kept(offsets) if as_rows else offsets
@@ -146,7 +146,7 @@ def as_of(silver: Silver, end_us: int) -> Silver:
 
 
 def _samples(silver: Silver, material: Material) -> list[Event]:
-    """Samples of what is drawn, and of nothing else: they are the large part of an export."""
+    """Samples of the drawn partitions only, because samples are the large part of an export."""
     found = incidents_of(material)
     drawn = [scene for incident in found for scene in scenes(incident, found, material)]
     if not drawn:
@@ -157,7 +157,7 @@ def _samples(silver: Silver, material: Material) -> list[Event]:
         partitions=tuple(sorted({scene.key[2] for scene in drawn if scene.key[2] is not None})),
         types=("HW_ADVANCE",),
         sample_types=CURVE_TYPES,
-        # A look before the window may still be believed in it.
+        # A value observed before the window may still be valid in it.
         start_us=min(scene.t0 for scene in drawn) - SAMPLES_BEFORE_US,
         end_us=max(scene.t1 for scene in drawn),
         node_events=False,
@@ -175,8 +175,8 @@ def _events(silver: Silver, selection: Selection) -> list[Event]:
 def _results(
     silver: Silver, scope: Scope, steps: int | None, reported: Reported, parts: int, left_out: frozenset[str]
 ) -> dict[str, Result]:
-    """Every statistic; those of groups and of transactions are asked for where there can be one: not where the topic of
-    their coordinators is ``left_out`` of the events."""
+    """Every statistic; those of groups and of transactions are not computed if the topic of their coordinators is
+    ``left_out`` of the events, because there can be none."""
     stepped = Scope(start_us=scope.start_us, end_us=scope.end_us, step_us=steps, grouping=Grouping.CLUSTER)
     topics = {statistic: _topic_of(statistic) for statistic in ALL.values()}
     asked = [(statistic, scope) for statistic, topic in topics.items() if topic not in left_out]
@@ -197,14 +197,14 @@ def _results(
 
 
 def _topic_of(statistic: Statistic) -> str | None:
-    """The topic of the coordinators without which a statistic has nothing to say; None: it is not about them."""
+    """The topic of the coordinators that a statistic is about; None if it is not about coordinators."""
     if statistic.of_groups:
         return GROUP_STATE
     return TRANSACTION_STATE if statistic.of_transactions else None
 
 
 def _computed(_: Statistic, found: DataFrame) -> list[dict[str, Any]] | str:
-    """A statistic's rows, or why there are none: one that fails leaves the others on the page."""
+    """A statistic's rows, or the reason for their absence: if one fails, the others stay on the page."""
     try:
         return _rows(found)
     except PySparkException as error:

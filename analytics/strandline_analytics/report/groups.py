@@ -1,7 +1,7 @@
-"""The consumer groups of the window: one line each, made of S21 to S25, the one that was furthest behind first.
+"""Lists the consumer groups of the window: one line each, made of S21 to S25, the one that was furthest behind first.
 
-Invariant: every figure is one of those statistics, or a maximum or a sum of it over the partitions of the group; what
-none of them knows is a dash.
+Invariant: every figure is from those statistics, or a maximum or a sum of them over the partitions of the group; an
+unknown figure is a dash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class GroupLine:
-    """What a row of the table shows."""
+    """A row of the table."""
 
     group_id: str
     records: str
@@ -34,7 +34,7 @@ class GroupLine:
 
 
 def group_lines(material: Material) -> list[GroupLine]:
-    """Every group that any of the statistics knows."""
+    """A line for every group that any of the statistics mentions."""
     rows = {name: _rows(material, name) for name in _STATISTICS}
     groups = {_key(row) for of in rows.values() for row in of}
     several = len({cluster for cluster, _ in groups}) > 1
@@ -94,7 +94,7 @@ def _refused(rows: Sequence[_Row]) -> str:
 
 
 def _longest(rows: Sequence[_Row], exact: str, bound: str) -> str:
-    """The longest time; where the longest is only a lower bound, that is said."""
+    """The longest time, marked if it is only a lower bound."""
     known, least = _most(rows, exact), _most(rows, bound)
     if known is None and least is None:
         return "–"

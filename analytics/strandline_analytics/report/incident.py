@@ -1,6 +1,6 @@
-"""What an incident of a report is: its decisions, what was cut and stalled in it, and whom and what it is about.
+"""An incident of a report: its decisions, truncations and stalls, the nodes involved and the reasons.
 
-Invariant: everything is one of its events; nothing is computed a second time, and what was inferred is never a cause.
+Invariant: all of it comes from its events; nothing is computed a second time, and an inference is never a cause.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Key = tuple[str, str | None, int | None]
 
 @dataclass(slots=True, kw_only=True)
 class Incident:
-    """What belongs together. ``began_us`` to ``ended_us`` are its first and last decision; recovery comes after."""
+    """Events that belong together. ``began_us`` and ``ended_us``: the first and last decision; recovery comes later."""
 
     number: int
     cluster_id: str
@@ -31,31 +31,31 @@ class Incident:
     truncations: list[Event] = field(default_factory=list)
     stalls: list[Stall] = field(default_factory=list)
     recovered_us: int | None = None
-    """When the last of its partitions had its whole ISR back; None: not within what was read."""
+    """When the last of its partitions had its whole ISR back; None if that is not within the input."""
 
     @property
     def id(self) -> str:
-        """What a link names it by."""
+        """The anchor for links to the incident."""
         return f"incident-{self.number}"
 
     @property
     def keys(self) -> list[Key]:
-        """The partitions it touched."""
+        """The partitions that the incident touched."""
         return sorted({e.key for e in [*self.shrinks, *self.leader_changes]} | {s.key for s in self.stalls}, key=str)
 
     @property
     def label(self) -> str:
-        """What kind of chain it is by S17; empty where it is several, or none."""
+        """The kind of its chain by S17; empty if it has several kinds, or no chain."""
         return str((self.chain or {}).get("label") or "")
 
     @property
     def changes(self) -> list[Event]:
-        """Its decisions: shrinks, then changes of leaders."""
+        """The decisions of the incident: shrinks, then changes of leaders."""
         return [*self.shrinks, *self.leader_changes]
 
     @property
     def causes(self) -> Counter[str]:
-        """How many decisions gave each cause; a shrink and a change of leader in one partition epoch are one."""
+        """The number of decisions by cause; a shrink and a change of leader in one partition epoch count once."""
         decisions = dict.fromkeys(
             (event.key, event.partition_epoch, event.cause or "unknown") for event in self.changes
         )
@@ -63,7 +63,7 @@ class Incident:
 
     @property
     def is_planned(self) -> bool:
-        """Whether all of it was asked for."""
+        """Whether the whole incident was planned."""
         return bool(self.causes) and set(self.causes) <= PLANNED
 
     @property
@@ -85,14 +85,14 @@ class Incident:
 
     @property
     def inferred(self) -> tuple[Inference, ...]:
-        """What an import inferred of most of its shrinks, several if they are a tie; empty: it inferred nothing."""
+        """What an import inferred about most of its shrinks, several in case of a tie; empty if it inferred nothing."""
         found = Counter(causes for event in self.shrinks if (causes := competing(inferences(event))))
         return found.most_common(1)[0][0] if found else ()
 
     @property
     def culprits(self) -> Counter[int]:
-        """The nodes it is about: whom an inferred cause names, else who left an ISR, else whose leadership was lost,
-        else who held the HW up."""
+        """The nodes it is about: those named by an inferred cause, else those that left an ISR, else those whose
+        leadership was lost, else those that held the HW up."""
         if len(self.inferred) == 1:
             return Counter({node: len(self.shrinks) for node in self.inferred[0].nodes})
         if self.shrinks:
@@ -103,31 +103,31 @@ class Incident:
 
     @property
     def why(self) -> list[str]:
-        """Its causes, those that may lose records first, then the most frequent; of a stall alone what it was."""
+        """Its causes: first those that may lose records, then by frequency, then the kinds of its stalls."""
         named = sorted((cause for cause, _ in self.causes.most_common()), key=lambda cause: cause not in LOSSY)
         stalled = {UNDER_MIN if stall.is_under_min else STALLED for stall in self.stalls}
         return named + sorted(stalled)
 
     @property
     def reason(self) -> str:
-        """Why it began, in a few words."""
+        """The reason why it began, in a few words."""
         if self.inferred:
             return in_short(self.inferred)
         return next((cause for cause in self.why if cause not in LOSSY), self.why[0]).replace("_", " ")
 
     @property
     def cut_records(self) -> int:
-        """Records cut from logs, over all copies."""
+        """The number of records truncated from logs, over all copies."""
         return sum(event.cut_records or 0 for event in self.truncations)
 
     @property
     def committed_cut(self) -> int:
-        """Records that were cut below the replica's own HW, where that was known."""
+        """The number of records truncated below the replica's own HW, if that was known."""
         return sum(event.get("committed_cut") or 0 for event in self.truncations)
 
     @property
     def blind_cuts(self) -> int:
-        """Cuts by replicas that did not know their own HW."""
+        """The number of truncations by replicas that did not know their own HW."""
         return sum(event.get("committed_cut") is None for event in self.truncations)
 
     @property
@@ -141,7 +141,7 @@ class Incident:
         return self.is_unclean or bool(self.committed_cut)
 
     def take(self, other: Incident) -> None:
-        """What the other one is becomes a part of this one."""
+        """Merge the other incident into this one."""
         self.shrinks += other.shrinks
         self.leader_changes += other.leader_changes
         self.began_us, self.ended_us = min(self.began_us, other.began_us), max(self.ended_us, other.ended_us)

@@ -1,13 +1,13 @@
-"""Which decisions and stalls are one incident: chains of shrinks (S17) with the elections and stalls around them, or
-those on their own.
+"""Groups decisions and stalls into incidents: chains of shrinks (S17) with the elections and stalls around them, or
+elections and stalls alone.
 
-Chains are those that Spark found, never found again. A leader change belongs to the chain that it is at most G from; a
-stall to the incident that it overlaps. What is left over forms incidents of its own, by the same gap. What was
-asked for and what was not are never one incident (S17), except that what ends an outage belongs to the incident that
-began it, however long the partition had no leader. One outage is one incident: while its ISRs are not whole, what
-happens to its nodes is a part of it, as is, within a minute, what its partitions lose besides.
+Chains are taken from Spark, never recomputed. A leader change belongs to the chain that is at most G away; a stall to
+the incident that it overlaps. The rest forms incidents of its own, by the same gap. Planned and unplanned events are
+never in one incident (S17), except that the end of an outage belongs to the incident that began it, however long the
+partition had no leader. One outage is one incident: until its ISRs are whole, whatever happens to its nodes is part of
+it, and so are further losses of its partitions within a minute.
 
-Invariant: every chain, every leader change that is no creation and no move, and every stall is in exactly one incident.
+Invariant: every chain, every leader change except creations and moves, and every stall is in exactly one incident.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from strandline_analytics.timeline.event import Event, Stall
 from strandline_analytics.timeline.states import State, states
 
 GAP_US = 5_000_000
-"""G of S17."""
+"""The gap G of S17, us."""
 
 SOON_US = 60_000_000
-"""What an outage's partitions lose within a minute of its last decision is a part of it, us."""
+"""Losses of an outage's partitions within this time after its last decision are part of it, us."""
 
 Held = Mapping[Key, Sequence[State]]
 """The states of each partition, in order."""
 
 
 def incidents(chains: Iterable[Mapping[str, Any]], stalls: Iterable[Stall], events: Sequence[Event]) -> list[Incident]:
-    """All incidents: those that lost committed records, or may have, first; then by time.
+    """All incidents: first those that lost committed records, or may have; then by time.
 
     Args:
         chains: rows of S17.
@@ -56,7 +56,7 @@ def incidents(chains: Iterable[Mapping[str, Any]], stalls: Iterable[Stall], even
     for stall in sorted(stalls, key=lambda s: s.t0):
         home = _home([i for i in found if stall.key in i.keys], stall.cluster_id, stall.t0, stall.t1)
         home = home or _home([i for i in found if not i.shrinks], stall.cluster_id, stall.t0, stall.t1)
-        # A node that is in trouble holds up partitions that it is not removed from, too.
+        # A node in trouble also holds up partitions from whose ISR it is not removed.
         of_nodes = [i for i in found if not i.is_planned and set(stall.blockers) & set(i.culprits)]
         home = home or _home(of_nodes, stall.cluster_id, stall.t0, stall.t1)
         home = home or _new(found, stall.cluster_id, stall.t0, stall.t1)
@@ -88,7 +88,7 @@ def _of_chain(chain: Mapping[str, Any], events: Sequence[Event]) -> Incident:
 
 
 def _home(found: Iterable[Incident], cluster_id: str, t0: int, t1: int) -> Incident | None:
-    """The nearest incident that is at most G away; the earlier one of two."""
+    """The nearest incident that is at most G away; the earlier one if two are equally near."""
 
     def away(incident: Incident) -> int:
         end = max(incident.ended_us, incident.recovered_us or 0) if t1 > t0 else incident.ended_us
@@ -99,7 +99,7 @@ def _home(found: Iterable[Incident], cluster_id: str, t0: int, t1: int) -> Incid
 
 
 def _outage(found: Iterable[Incident], keys: Iterable[Key], at: int, held: Held) -> Incident | None:
-    """The incident in which one of these partitions lost the leader that it did not have just before ``at``."""
+    """The incident in which one of these partitions lost its leader, if it had none just before ``at``."""
     for key in keys:
         before = [s for s in held.get(key, []) if s.t0 < at]
         if before and before[-1].known and before[-1].leader is None:
@@ -110,7 +110,7 @@ def _outage(found: Iterable[Incident], keys: Iterable[Key], at: int, held: Held)
 
 
 def _joined(found: Sequence[Incident], held: Held) -> list[Incident]:
-    """What ends an outage, as an unclean election does, or goes on with it, is a part of the incident that began it."""
+    """Merge incidents that end an outage, as an unclean election does, or continue it, into the one that began it."""
     kept: list[Incident] = []
     for incident in sorted(found, key=lambda i: i.began_us):
         home = _outage(kept, incident.keys, incident.began_us, held)
@@ -123,7 +123,7 @@ def _joined(found: Sequence[Incident], held: Held) -> list[Incident]:
 
 
 def _goes_on(outage: Incident, later: Incident, held: Held) -> bool:
-    """Whether a later incident is one of the same outage."""
+    """Whether a later incident belongs to the same outage."""
     if outage.cluster_id != later.cluster_id or outage.is_planned or later.is_planned:
         return False
     whole_us = _recovered(outage, held)
@@ -138,7 +138,7 @@ def _goes_on(outage: Incident, later: Incident, held: Held) -> bool:
 
 
 def _removers(incident: Incident, held: Held) -> set[int | None]:
-    """The leaders that removed others: one that stood still does so when it goes on."""
+    """The leaders that removed others: a leader that was paused does so when it continues."""
     own = [event for event in incident.shrinks if event.get("initiator") == "leader"]
     before = [[state for state in held[event.key] if state.t0 < event.t_us] for event in own]
     return {states[-1].leader for states in before if states} - {None}
@@ -159,7 +159,7 @@ def _new(found: list[Incident], cluster_id: str, t0: int, t1: int) -> Incident:
 
 
 def _recover(found: Sequence[Incident], events: Sequence[Event], held: Held) -> None:
-    """When each incident was over, and what was cut until then."""
+    """Set when each incident was over, and its truncations."""
     for incident in found:
         incident.recovered_us = _recovered(incident, held)
     for number, incident in enumerate(sorted(found, key=lambda i: i.began_us)):
@@ -175,17 +175,17 @@ def _recover(found: Sequence[Incident], events: Sequence[Event], held: Held) -> 
 
 
 def _recovered(incident: Incident, held: Held) -> int | None:
-    """When all of its partitions were back; None if one never was."""
+    """When all of its partitions had recovered; None if one never did."""
     ends = [_back(held[key], incident) for key in incident.keys]
     reported = [end for end in ends if end is not None]
     return max([incident.ended_us, *reported]) if len(reported) == len(ends) else None
 
 
 def _back(held: Sequence[State], incident: Incident) -> int | None:
-    """When the partition's ISR had all of its replicas again, and it had a leader; None if it never did.
+    """When the partition had a leader and all replicas in its ISR again; None if it never did.
 
-    A partition that healed before the last decision of the incident is back since then, however often it is in trouble
-    later. Where its replicas were not reported, as many members are expected as it had before.
+    For a partition that recovered before the last decision of the incident that time counts, whatever happens to it
+    later. If its replicas were not reported, as many members are expected as it had before.
     """
     before = [len(s.isr) for s in held if s.t0 < incident.began_us]
     size = before[-1] if before else max((len(s.isr) for s in held), default=0)

@@ -1,6 +1,6 @@
-"""What a report is made from: everything that left Spark for it, and nothing of Spark itself.
+"""The data that a report is made from: all results of Spark, and nothing of Spark itself.
 
-Invariant: the page is a function of this material alone, so it can be made, tested and looked at without a JVM.
+Invariant: the page is a function of this material alone, so it can be made, tested and viewed without a JVM.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ class Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one statistic came to: over the whole window per partition, and step by step over the cluster."""
+    """The result of one statistic: over the whole window per partition, and step by step over the cluster."""
 
     id: str
     title: str
     headline: str
-    """The value whose course is drawn, and by which rows are sorted where not all fit."""
+    """The value whose course is drawn, and by which rows are sorted if not all fit."""
     definition: str
     declared: Sequence[Declared]
     rows: Sequence[Mapping[str, Any]] = ()
     steps: Sequence[Mapping[str, Any]] = ()
     trouble: str = ""
-    """Why there are no rows, where the computation failed."""
+    """The reason why there are no rows, if the computation failed."""
 
     def total(self, name: str) -> int:
-        """The sum of a count over all rows; 0 where nothing was counted."""
+        """The sum of a count over all rows; 0 if nothing was counted."""
         return sum(row[name] for row in self.rows if row.get(name) is not None)
 
     def is_recorded(self, name: str) -> bool:
-        """Whether any row knows the figure, or there is none; an export of Kafka's may not have it (`availability`)."""
+        """Whether any row has the figure, or there are no rows; Kafka's exports may lack it (`availability`)."""
         return not self.rows or any(row.get(name) is not None for row in self.rows)
 
     def at_least(self, name: str, left_out: str) -> int | None:
-        """The sum of what is known over all rows; None where that is 0 and something is not known.
+        """The sum of the known values over all rows; None if that is 0 and something is not known.
 
         Args:
-            left_out: the column that counts what is not in the sum.
+            left_out: the column that counts what the sum lacks.
         """
         known = self.total(name)
         return known if known or not self.total(left_out) else None
 
     def most(self, name: str) -> float | None:
-        """The largest value of all rows; None if none is known."""
+        """The largest value of all rows; None if no value is known."""
         return max((row[name] for row in self.rows if row.get(name) is not None), default=None)
 
 
@@ -75,13 +75,13 @@ class Material:
     events: Sequence[Event]
     """Transitions of all partitions and nodes, in logical order."""
     samples: Sequence[Event] = ()
-    """What is drawn as curves, of the partitions that are drawn."""
+    """Samples for the curves of the partitions that are drawn."""
     stalls: Sequence[Stall] = ()
     results: Mapping[str, Result] = field(default_factory=dict)
 
 
 def sees_changes(material: Material) -> bool:
-    """Whether changes of ISRs and leaders are recorded; a collector of Kafka's sees states alone."""
+    """Whether changes of ISRs and leaders are recorded; a collector for Kafka sees only states."""
     return "s08" not in material.results or material.results["s08"].is_recorded("shrinks")
 
 

@@ -1,4 +1,4 @@
-"""What stands on the page, and makes the one file of it: material in, HTML out.
+"""Makes the page from its material, as one HTML file.
 
 Invariant: the file loads nothing from outside itself, and every figure on it is in the material.
 """
@@ -53,7 +53,7 @@ def _render(shown: Mapping[str, Any]) -> str:
 
 
 def page(material: Material) -> dict[str, Any]:
-    """What the template shows."""
+    """The values for the template."""
     found = incidents_of(material)
     share = coverage(material)
     figures = data(material, found)
@@ -86,7 +86,7 @@ def page(material: Material) -> dict[str, Any]:
 
 
 def data(material: Material, incidents: Sequence[Incident]) -> dict[str, Any]:
-    """The page's figures for programs, as they stand in it under ``report-data``."""
+    """The page's figures for programs, as the page has them under ``report-data``."""
     results = material.results
 
     def there(statistic: str) -> bool:
@@ -125,7 +125,7 @@ def data(material: Material, incidents: Sequence[Incident]) -> dict[str, Any]:
 
 
 def coverage(material: Material) -> float | None:
-    """The share of the window in which the control plane is known, over all partitions; None: nothing to tell by."""
+    """The share of the window in which the control plane is known, over all partitions; None without any evidence."""
     rows = material.results["s10"].rows if "s10" in material.results else []
     shares = [row["coverage"] for row in rows if row.get("coverage") is not None]
     return sum(shares) / len(shares) if shares else None
@@ -164,7 +164,7 @@ def _facts(material: Material, figures: Mapping[str, Any]) -> list[Fact]:
 
 
 def _longest_failover(found: Sequence[Mapping[str, Any]]) -> str:
-    """How long each phase of the longest failover took, of those with a last heartbeat; empty without one."""
+    """The phases of the longest failover among those with a last heartbeat; empty if there is none."""
     heard = [each for each in found if each["last_heartbeat_us"] is not None]
     if not heard:
         return ""

@@ -1,9 +1,9 @@
-"""What the lanes of a partition show: who was a member when, who led, how far the log and its HW had come.
+"""Computes the picture of a partition: who was a member when, who led, how far the log and its HW had come.
 
-No Spark and no drawing here: events in, spans and curves out.
+It uses no Spark and draws nothing: it turns events into spans and curves.
 
 Invariant: a span or a piece of a curve exists only where something is known; the rest is reported as unknown. A
-leader's look is believed as long as `silver.looks` believes it.
+leader's observation is valid for as long as in `silver.looks`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MARKED = frozenset(
 )
 
 _IN_TIME = 1.25
-"""So many intervals after a look the next one is not late yet."""
+"""The number of intervals after an observation within which the next one is in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class StateSpan:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A replica: its states, and the times in which it led."""
+    """A replica: its states, and the periods in which it led."""
 
     replica_id: int
     spans: tuple[StateSpan, ...]
@@ -47,7 +47,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class BelievedValue:
-    """A value that is believed in [t0, t1); ``is_old``: no later look of the same leader came in time to confirm it."""
+    """A value that is valid in [t0, t1); ``is_old`` if no later observation of the same leader confirmed it in time."""
 
     t0: int
     t1: int
@@ -70,7 +70,7 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Everything that is drawn of one partition in [t0, t1)."""
+    """The contents of the drawing of one partition in [t0, t1)."""
 
     title: str
     t0: int
@@ -89,11 +89,11 @@ def picture(title: str, of_partition: Sequence[Event], of_nodes: Sequence[Event]
     """The picture of one partition.
 
     Args:
-        title: as it stands above it.
-        of_partition: all events of the partition, samples too, in their order.
+        title: the title above the picture.
+        of_partition: all events of the partition, including samples, in order.
         of_nodes: events of whole nodes.
-        t0: start of what is drawn, us.
-        t1: its end, us.
+        t0: the start of the picture, us.
+        t1: the end of the picture, us.
     """
     held = states(of_partition, t1)
     replicas = sorted({replica for state in held for replica in state.replicas} | {r for s in held for r in s.isr})
@@ -110,7 +110,7 @@ def picture(title: str, of_partition: Sequence[Event], of_nodes: Sequence[Event]
         hw=hw,
         others_leo=others,
         zombies=zombies,
-        # A row with a HW has a LEO with it, and Prometheus has only that.
+        # A row with a HW also has a LEO, and Prometheus has only the LEO.
         unknown=tuple(_gaps(leo, max(t0, began), t1)),
         markers=tuple(_markers(of_partition, of_nodes, replicas, t0, t1)),
     )
@@ -131,7 +131,7 @@ def _lane(replica: int, held: Sequence[State], fenced: Sequence[Down], t0: int, 
             spans += _inside(state, own)
         elif replica in state.replicas:
             spans += _outside(state, own)
-    # A leader that is fenced is one by name alone.
+    # A leader that is fenced leads in name only.
     led = [
         (span.t0, span.t1)
         for state in held
@@ -146,7 +146,7 @@ def _lane(replica: int, held: Sequence[State], fenced: Sequence[Down], t0: int, 
 
 
 def _inside(state: State, own: Sequence[Down]) -> list[StateSpan]:
-    """A stay in the ISR, cut where the node was fenced: the last member stays one by name."""
+    """A stay in the ISR, split where the node was fenced: the last member of an ISR stays in it in name only."""
     spans: list[StateSpan] = []
     at = state.t0
     for down in own:
@@ -161,7 +161,7 @@ def _inside(state: State, own: Sequence[Down]) -> list[StateSpan]:
 
 
 def _outside(state: State, own: Sequence[Down]) -> list[StateSpan]:
-    """A stay outside the ISR, cut where the node went down and came up: out, down, joining."""
+    """A stay outside the ISR, split where the node went down and came up: out, down, joining."""
     spans: list[StateSpan] = []
     at = state.t0
     was_down = any(down.t1 <= state.t0 for down in own if down.t0 >= state.t0 - 1)
@@ -199,7 +199,7 @@ def _merged(pieces: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _epochs(held: Sequence[State], t0: int, t1: int) -> list[tuple[int, int]]:
-    """(when, leader epoch), for each epoch that was in force in the window."""
+    """(start, leader epoch) for each epoch that was in force in the window."""
     found: list[tuple[int, int]] = []
     for state in held:
         if state.leader_epoch is None or state.t0 >= t1 or state.t1 <= t0:
@@ -218,7 +218,7 @@ Curves = tuple[
 
 
 class _Point(NamedTuple):
-    """A value seen at ``t_us`` by the leader of an epoch, believed until ``until_us``; the next one was due at
+    """A value that the leader of an epoch observed at ``t_us``, valid until ``until_us``; the next one was due at
     ``due_us``."""
 
     epoch: int | None
@@ -229,7 +229,7 @@ class _Point(NamedTuple):
 
 
 def _curves(events: Sequence[Event], held: Sequence[State], t0: int, t1: int) -> Curves:
-    """LEO and HW of leaders, LEOs of the others as leaders knew them, and what zombies said."""
+    """LEO and HW of leaders, LEOs of the others as leaders knew them, and LEOs that zombies reported."""
     ends: dict[int, int] = {}
     for state in held:
         if state.leader_epoch is not None:
@@ -251,7 +251,7 @@ def _curves(events: Sequence[Event], held: Sequence[State], t0: int, t1: int) ->
                 zombies.append((event.t_us, event.get("leader_leo")))
         elif kind == "HW_ADVANCE":
             hw.append(seen(event.get("new_hw")))
-            # HWs are reported as they happen and LEOs are sampled: a log that has this HW is at least as long.
+            # HWs are reported at each change, but LEOs are sampled: a log that has this HW is at least as long.
             leo.append(seen(max(event.get("new_hw"), leo[-1].value if leo else 0)))
         elif kind == "EPOCH_START":
             leo.append(seen(event.get("start_offset")))
@@ -267,7 +267,7 @@ def _curves(events: Sequence[Event], held: Sequence[State], t0: int, t1: int) ->
 
 
 def _steps(points: Sequence[_Point], t0: int, t1: int) -> tuple[BelievedValue, ...]:
-    """Each value from its time to the next one's, no longer than it is believed; cut to the window."""
+    """Each value from its time to that of the next one, no longer than it is valid; clipped to the window."""
     found = []
     for number, point in enumerate(points):
         after = points[number + 1] if number + 1 < len(points) else None
@@ -278,14 +278,14 @@ def _steps(points: Sequence[_Point], t0: int, t1: int) -> tuple[BelievedValue, .
 
 
 def _is_old(point: _Point, after: _Point | None, end: int, t1: int) -> bool:
-    """Whether no look of the same leader confirmed a value in time; what comes after ``t1`` is not known."""
+    """Whether no observation of the same leader confirmed a value in time; nothing after ``t1`` is known."""
     late = point.t_us + round(_IN_TIME * (point.due_us - point.t_us))
     is_confirmed = after is not None and after.epoch == point.epoch and after.t_us <= late
     return not is_confirmed and (end < t1 or point.due_us < t1)
 
 
 def _gaps(known: Sequence[BelievedValue], t0: int, t1: int) -> list[tuple[int, int]]:
-    """Where nothing is known, as far as it can be seen: the complement of the steps."""
+    """The periods in which nothing is known: the complement of the steps."""
     found, at = [], t0
     for step in known:
         if step.t0 > at:
@@ -299,7 +299,7 @@ def _gaps(known: Sequence[BelievedValue], t0: int, t1: int) -> list[tuple[int, i
 def _markers(
     of_partition: Sequence[Event], of_nodes: Sequence[Event], replicas: Sequence[int], t0: int, t1: int
 ) -> list[Marker]:
-    """What happened in the window, in logical order."""
+    """Markers of the events in the window, in logical order."""
     about = [e for e in of_nodes if e.event_type == "NODE_SESSION" and e.get("subject_node_id") in replicas]
     own = noted(of_partition)
     own.sort(key=lambda e: e.ordinal)
@@ -314,7 +314,7 @@ def _markers(
 
 
 def noted(of_partition: Iterable[Event]) -> list[Event]:
-    """The events of a partition that a picture marks: the leader's echoes of ISR changes are left out."""
+    """The events of a partition that a picture marks; the leader's echoes of ISR changes are left out."""
     found = list(of_partition)
     own = [e for e in found if e.event_type in MARKED and (e.is_control or e.event_type != "ISR_CHANGE")]
     refused = [e for e in found if e.event_type == "ALTER_PARTITION" and e.get("phase") not in ("proposed",)]
@@ -322,7 +322,7 @@ def noted(of_partition: Iterable[Event]) -> list[Event]:
 
 
 def _merge(own: Sequence[Event], about: Sequence[Event]) -> list[Event]:
-    """Two ordered lists as one, by the time of their heads: neither is turned around."""
+    """Two ordered lists merged by the times of their heads; neither is reordered."""
     found: list[Event] = []
     left, right = list(own), list(about)
     while left and right:

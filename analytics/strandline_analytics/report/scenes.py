@@ -1,7 +1,7 @@
-"""What of an incident is drawn: which of its partitions, and from when to when.
+"""Selects what is drawn of an incident: which of its partitions, and which period.
 
-Of partitions that look alike one is drawn. Invariant: what is not drawn is named or counted by the code that shows the
-drawings.
+Of partitions that look alike one is drawn. Invariant: the code that shows the drawings names or counts the partitions
+that are not drawn.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from strandline_analytics.report.pictures import noted
 from strandline_analytics.timeline.event import Event, Stall
 
 # ---- likeness
-# Which partitions of an incident look alike, so that one picture is enough for all of them.
+# Finds partitions of an incident that look alike, so that one picture is enough for all of them.
 #
 # Invariant: partitions are alike only if the same happened to them, equally often: the same nodes left and came back
-# for the same causes, the same leader was lost, the same replicas cut their logs. Who leads afterwards, offsets and
-# times are no difference.
+# for the same causes, the same leader was lost, the same replicas cut their logs. The later leader, offsets and times
+# make no difference.
 
 Likeness = frozenset[tuple[Hashable, int]]
-"""What happened to a partition, and how often."""
+"""The events that happened to a partition, and how often."""
 
 
 def likeness(of_partition: Iterable[Event], stalls: Iterable[Stall]) -> Likeness:
-    """What partitions must have in common to look alike.
+    """The key that partitions that look alike have in common.
 
     Args:
         of_partition: the transitions of one partition in the time that is drawn.
@@ -55,15 +55,15 @@ def _trait(event: Event) -> Hashable:
 
 
 MOST_PARTITIONS = 6
-"""Drawings of one incident; its table has all of its partitions."""
+"""The maximum number of drawings of one incident; its table has all of its partitions."""
 
 MOST_INCIDENTS = 12
-"""Incidents with drawings: the first ones of the table."""
+"""The maximum number of incidents with drawings: the first ones of the table."""
 
 _LEAST_PAD_US = 500_000
 _PAD_SHARE = 0.12
 _BEFORE_NEXT_US = 1_000
-"""A node is fenced a moment before the decision that follows from it, with which its incident begins."""
+"""A drawing ends this long before the next incident: a node is fenced a moment before its incident's first decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +77,14 @@ class Scene:
 
 
 def scenes(incident: Incident, found: Sequence[Incident], material: Material) -> list[Scene]:
-    """What is drawn of an incident: partitions whose log was cut first, then those that changed their leader.
+    """The scenes of an incident: first partitions whose log was cut, then those that changed their leader.
 
-    Of the partitions that look alike the first one is drawn.
+    Of partitions that look alike the first one is drawn.
 
     Args:
-        incident: the one to draw.
+        incident: the incident to draw.
         found: all incidents; a drawing ends where the next one begins, if this one is over by then.
-        material: their events.
+        material: the events of the incidents.
     """
     if incident.number > MOST_INCIDENTS:
         return []
@@ -104,8 +104,8 @@ def scenes(incident: Incident, found: Sequence[Incident], material: Material) ->
 
 
 def window(incident: Incident, found: Sequence[Incident], material: Material) -> tuple[int, int]:
-    """From a little before the first decision to a little after the recovery, or to the next incident, within what was
-    asked about."""
+    """The period from a little before the first decision to a little after the recovery, or to the next incident,
+    within the window of the report."""
     until = incident.recovered_us if incident.recovered_us is not None else material.end_us
     until = max(until, incident.ended_us, *(stall.t1 for stall in incident.stalls), *[0])
     began = min([incident.began_us, *(stall.t0 for stall in incident.stalls)])

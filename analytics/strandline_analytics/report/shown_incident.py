@@ -1,6 +1,6 @@
-"""What a page shows of one incident: its row, its facts, its next steps and its pictures.
+"""Prepares one incident for the page: its row, its facts, its next steps and its pictures.
 
-Invariant: partitions that are not drawn are counted, and a figure that is not known is a dash.
+Invariant: partitions that are not drawn are counted, and an unknown figure is a dash.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from strandline_analytics.timeline.inferred import in_short
 from strandline_analytics.timeline.sentences import nodes_text
 
 # ---- facts
-# What a page shows as a name and a figure.
+# Facts: pairs of a name and a figure on the page.
 #
-# Invariant: a figure leads to its definition only where that stands on the page.
+# Invariant: a figure links to its definition only if the page has that definition.
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A name and a figure, with what it consists of; ``anchor`` leads to how the figure was computed."""
+    """A name and a figure, with a note on its parts; ``anchor`` links to how the figure was computed."""
 
     name: str
     shown: str
@@ -40,24 +40,24 @@ class Fact:
 
 
 def linked(facts: Sequence[Fact], material: Material) -> list[Fact]:
-    """The facts, without links to statistics that were not asked for."""
+    """The facts, without links to statistics that are not in the report."""
     there = {"incidents"} | {f"def-{name}" for name in material.results}
     there |= {f"def-{name}-{column.name}" for name, found in material.results.items() for column in found.declared}
     return [fact if fact.anchor in there else replace(fact, anchor="") for fact in facts]
 
 
 # ---- steps
-# What to do about an incident: one step for each of its causes, recorded or inferred.
+# Lists what to do about an incident: one step for each of its causes, recorded or inferred.
 #
-# Invariant: what was inferred is called so, and never hides what was recorded.
+# Invariant: an inferred cause is called inferred, and never hides a recorded one.
 
 DOCS = "docs/OPERATIONS.md"
-"""Where next steps are written: of the project, and not of the page, which refers to it by this name."""
+"""The document that explains next steps: it is part of the project, not of the page, which refers to it by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What to do about one cause of an incident, and where that is written."""
+    """What to do about one cause of an incident, and where that is documented."""
 
     cause: str
     said: str
@@ -67,7 +67,7 @@ class Remedy:
 
 
 def steps(incident: Incident) -> list[Remedy]:
-    """The next steps: of causes that may lose records, of what was inferred, of the other causes."""
+    """The next steps: for causes that may lose records, for inferred causes, then for the others."""
     lossy = [cause for cause in incident.why if cause in LOSSY]
     return [
         *map(_recorded, lossy),
@@ -82,7 +82,7 @@ def _recorded(cause: str) -> Remedy:
 
 
 def _inferred(incident: Incident) -> list[Remedy]:
-    # The heading is that of the cause of the removals, which the inferred one explains.
+    # The heading is that of the recorded cause of the removals, which the inferred cause explains.
     lag = meaning("lag")
     link, heading = f"{DOCS}#{lag.anchor}", lag.heading
     return [
@@ -95,7 +95,7 @@ _MOST_NAMES = 12
 
 
 def shown_incident(incident: Incident, found: Sequence[Incident], material: Material) -> dict[str, Any]:
-    """What the template shows of an incident, as one of those that were ``found``."""
+    """The template's values for an incident, one of those in ``found``."""
     drawn = scenes(incident, found, material)
     of_nodes = [e for e in material.events if e.partition is None and e.cluster_id == incident.cluster_id]
     topics = {event.key: event.topic for event in material.events}
@@ -135,7 +135,7 @@ def shown_incident(incident: Incident, found: Sequence[Incident], material: Mate
 
 
 def _alike(names: Sequence[str]) -> str:
-    """The partitions that a picture also shows, in one line."""
+    """The other partitions that a picture stands for, in one line."""
     if not names:
         return ""
     more = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
@@ -144,7 +144,7 @@ def _alike(names: Sequence[str]) -> str:
 
 
 def longest_failover(incident: Incident, material: Material) -> str:
-    """How long the longest failover took, from a leader's last heartbeat; without one, to elect and to begin alone."""
+    """The duration of the longest failover from the last heartbeat; if none was seen, of election and start only."""
     found = failovers_of(incident.leader_changes, material.events)
     heard = [f.epoch_start_us - f.last_heartbeat_us for f in found if f.last_heartbeat_us is not None]
     if heard:
@@ -158,7 +158,7 @@ def _ordered(events: Sequence[Event]) -> list[Event]:
 
 
 def incident_sentence(incident: Incident) -> str:
-    """What an incident was, in one line."""
+    """The summary of an incident, in one line."""
     parts = []
     if incident.shrinks:
         nodes = incident.removed_nodes
@@ -192,7 +192,7 @@ def _tag(incident: Incident) -> tuple[str, str]:
 
 
 def recovered_text(incident: Incident) -> str:
-    """When its ISRs were whole again."""
+    """The time until its ISRs were whole again."""
     if incident.recovered_us is None:
         return "not within the window"
     return f"after {duration_text((incident.recovered_us - incident.began_us) / 1_000)}"
@@ -207,7 +207,7 @@ def _below_hw(incident: Incident) -> str:
 
 
 def _phases(incident: Incident, material: Material) -> list[Fact]:
-    """The phases of the incident's failovers (S19), the longest of each, as far as events tell them."""
+    """The phases of the incident's failovers (S19), the longest of each, as far as events show them."""
     found = failovers_of(incident.leader_changes, material.events)
     heard = [each.fence_us - each.last_heartbeat_us for each in found if each.last_heartbeat_us is not None]
     phases = (

@@ -1,6 +1,6 @@
-"""How a statistic's result stands on the page: which columns, the worst rows first, in which units, with which bar.
+"""Prepares a statistic's result for the page: its columns and units, the worst rows first, and its bar chart.
 
-Invariant: a column leads to the place where its declaration is written; rows that are left out are counted.
+Invariant: a column links to its declaration; rows that are left out are counted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from strandline_analytics.report.drawing import Drawing, draw_sparkline
 from strandline_analytics.report.material import Declared, Material, Result
 
 # ---- moments
-# How a moment is written on the page: RFC 3339 in UTC, to the millisecond.
+# Formats a moment for the page: RFC 3339 in UTC, to the millisecond.
 
 
 def moment_text(us: int) -> str:
@@ -28,11 +28,11 @@ def moment_text(us: int) -> str:
 MOST_ROWS = 24
 
 _SUMMED = frozenset({"removals", "out_us", "shrinks"})
-"""These are added up over several rows of one step; of all others the largest counts."""
+"""Values that are summed over the rows of one step; of all others the largest counts."""
 
 
 class Content(StrEnum):
-    """What a table has to say: figures that are not zero, only zeros, or that nothing was known."""
+    """The contents of a table: figures that are not zero, only zeros, or nothing known."""
 
     FIGURES = "figures"
     ZEROS = "zeros"
@@ -41,7 +41,7 @@ class Content(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnHead:
-    """The head of a column; ``anchor`` is where it is defined."""
+    """The head of a column; ``anchor`` links to its definition."""
 
     name: str
     anchor: str
@@ -50,7 +50,7 @@ class ColumnHead:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDeclared:
-    """A column's line among the definitions."""
+    """A column's line in the definitions."""
 
     name: str
     unit: str
@@ -75,7 +75,7 @@ class StatTable:
 
 
 def stat_tables(material: Material) -> list[StatTable]:
-    """Every statistic, in order."""
+    """The tables of all statistics, in order."""
     return [stat_table(found, material) for _, found in sorted(material.results.items())]
 
 
@@ -118,7 +118,7 @@ def _has_figures(row: Mapping[str, Any], values: Sequence[Declared]) -> bool:
 
 
 def _left_out(found: Result, rows: Sequence[Mapping[str, Any]], telling: Sequence[Mapping[str, Any]]) -> str:
-    """How many rows are not shown, and why."""
+    """The number of rows that are not shown, with the reasons."""
     known = {id(row) for row in telling or rows}
     silent = [row for row in rows if id(row) not in known]
     unknown = sum(not row.get("coverage") for row in silent)
@@ -134,7 +134,7 @@ def _left_out(found: Result, rows: Sequence[Mapping[str, Any]], telling: Sequenc
 
 
 def _badness(row: Mapping[str, Any], headline: str) -> tuple[bool, float]:
-    """The largest headline comes first; rows of which it is not known are last."""
+    """The sort key of a row: the largest headline comes first; rows without a known headline are last."""
     value = row.get(headline)
     return value is None, -(value or 0)
 
@@ -160,7 +160,7 @@ def _cells(
 
 
 def cell(value: Any, declared: Declared) -> str:
-    """A value in readable units; a dash where nothing is known."""
+    """A value in readable units; a dash if it is unknown."""
     if value is None:
         return "–"
     if declared.unit == "us":
@@ -173,7 +173,7 @@ def cell(value: Any, declared: Declared) -> str:
 
 
 def share_text(share: float) -> str:
-    """``99.7 %``; 100 only where nothing at all is missing."""
+    """``99.7 %``; 100 only if nothing at all is missing."""
     if share >= 1:
         return "100 %"
     return f"{min(99.9, 100 * share):.1f} %"
@@ -200,5 +200,5 @@ def _spark(found: Result, headline: str, material: Material) -> Drawing | None:
 
 
 def paragraphs(text: str) -> list[str]:
-    """A docstring's paragraphs, its line breaks taken out."""
+    """A docstring's paragraphs, without line breaks."""
     return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]

@@ -1,6 +1,6 @@
-"""The first sentence of a report: was anything lost, does anything stand open, and how much of it is known.
+"""Writes the first sentence of a report: was anything lost, is any incident still open, and how much of it is known.
 
-Invariant: nothing is called fine that is not known; a figure of the sentence is one of the page's own.
+Invariant: nothing unknown is called fine; every figure of the sentence is on the page.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.states import undecided
 
 KNOWN_ENOUGH = 0.95
-"""Below this share of known time, a window without incidents is not called calm."""
+"""The share of known time below which a window without incidents is not called calm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What matters first, its tone (good, warn or bad), and what else there is to say."""
+    """The headline, its tone (good, warn or bad), and further details."""
 
     headline: str
     tone: str
@@ -34,13 +34,13 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """All of it in one line."""
+        """The whole verdict in one line."""
         return "; ".join((self.headline, *self.details))
 
 
 def verdict(material: Material, incidents: Sequence[Incident], coverage: float | None) -> Verdict:
-    """The verdict on a window. Losses are what a new leader lacked; a copy that is cut while the record lives elsewhere
-    is none."""
+    """The verdict on a window. Losses are the records that a new leader lacked; truncating one copy of a record that
+    exists elsewhere is not a loss."""
     known = "" if coverage is None or coverage >= KNOWN_ENOUGH else f" ({100 * coverage:.0f} % of the time is known)"
     faults = [incident for incident in incidents if not incident.is_planned]
     lost, unknown = _total(material, "s07", "committed_lost_records"), unknown_losses(material)
@@ -62,7 +62,7 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
 
 
 def _details(material: Material, incidents: Sequence[Incident], faults: Sequence[Incident]) -> Iterator[str]:
-    """What else there is to say of a window with incidents, what is missing of it first."""
+    """Further details of a window with incidents, missing data first."""
     yield from spooled(material)
     if below := _total(material, "s07", "committed_cut_records"):
         yield f"{below:,} committed records cut from copies"
@@ -83,7 +83,7 @@ def _details(material: Material, incidents: Sequence[Incident], faults: Sequence
 
 
 def _undecided(material: Material) -> Iterator[str]:
-    """When no controller could decide anything in the window."""
+    """The periods in which no controller could decide anything, within the window."""
     for cluster in sorted({event.cluster_id for event in material.events}):
         for span in undecided(event for event in material.events if event.cluster_id == cluster):
             if span.overlaps(material.start_us, material.end_us):
@@ -91,7 +91,7 @@ def _undecided(material: Material) -> Iterator[str]:
 
 
 def unknown_losses(material: Material) -> list[str]:
-    """Partitions with an unclean election in the window of which not everything that was lost is known."""
+    """Partitions with an unclean election in the window whose losses are not completely known."""
     unclean = {
         event.key
         for event in material.events
@@ -104,7 +104,7 @@ def unknown_losses(material: Material) -> list[str]:
 
 
 def _blind_cuts(material: Material) -> list[Event]:
-    """The cuts in the window that say nothing of committed records, because the replica did not know its own HW."""
+    """The truncations in the window that do not show committed records: the replica did not know its own HW."""
     return [
         event
         for event in material.events
@@ -115,7 +115,7 @@ def _blind_cuts(material: Material) -> list[Event]:
 
 
 def _without_faults(material: Material, incidents: Sequence[Incident], known: str) -> Verdict:
-    """No incident began in the window, which is calm only if none was open when it began."""
+    """The verdict if no fault began in the window, which is calm only if nothing was in trouble when it began."""
     planned = {key for incident in incidents for key in incident.keys}
     open_rows = [row for row in _rows(material, "s10") if row.get("under_replicated_us") and _key(row) not in planned]
     if open_rows:
@@ -135,7 +135,7 @@ def _rows(material: Material, statistic: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _measured(material: Material) -> set[Key]:
-    """Partitions of which looks tell what all of their new leaders lacked."""
+    """Partitions for which observations show what all of their new leaders lacked."""
     return {
         _key(row)
         for row in _rows(material, "s07")
@@ -156,17 +156,17 @@ def _most(material: Material, statistic: str, name: str) -> float | None:
 
 
 # ---- worst
-# The worst incident of a report, for its first screen: who, what it cost, what to do next.
+# Describes the worst incident of a report for its first screen: who, what it cost, what to do next.
 #
-# Worst are incidents that lost committed records, or may have; then those whose ISRs took longest to be whole again.
+# The worst incidents lost committed records, or may have; next come those whose ISRs took longest to be whole again.
 #
-# Invariant: every figure is one of the page's own. What statistics know of a partition over the window is said to be
-# that where the incident is not the partition's only one.
+# Invariant: every figure is on the page. If the partition has other incidents too, a figure that statistics give for
+# the whole window is marked as such.
 
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """One incident, as the first screen has it."""
+    """One incident, as the first screen shows it."""
 
     id: str
     began: str
@@ -176,7 +176,7 @@ class Worst:
 
 
 def worst(material: Material, incidents: Sequence[Incident]) -> Worst | None:
-    """The worst one; None where everything that happened was asked for."""
+    """The worst incident; None if everything that happened was planned."""
     faults = [incident for incident in incidents if not incident.is_planned]
     if not faults:
         return None

@@ -1,9 +1,9 @@
-"""How a question becomes Spark work in the worker thread, and how that work is interrupted.
+"""Turns a question into Spark work in the worker thread, and interrupts that work.
 
 Everything here but `interrupt` and `look` runs in the one worker thread, with the job's id as tag of its Spark jobs.
 Tables over the same files are opened once and kept until a question needs other files.
 
-Invariant: what is expected of a bad input comes out as a refusal that names the file; no error of Spark is shown.
+Invariant: bad input ends in a refusal that names the file; no error of Spark is shown.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from strandline_analytics.timeline.inferred import with_inferences
 from strandline_analytics.timeline.order import timeline
 
 KEPT_REPORTS = 8
-"""Some hundred kilobytes each."""
+"""The number of reports that are kept; each takes some hundred kilobytes."""
 
 _Arguments = ParamSpec("_Arguments")
 _Reported = TypeVar("_Reported")
@@ -54,7 +54,7 @@ _Reported = TypeVar("_Reported")
 def interruptible(
     work: Callable[Concatenate[Engine, Job, _Arguments], _Reported],
 ) -> Callable[Concatenate[Engine, Job, _Arguments], _Reported]:
-    """Tag the Spark jobs of ``work``, and tell its expected failures as refusals."""
+    """Tag the Spark jobs of ``work``, and turn its expected failures into refusals."""
 
     @wraps(work)
     def tagged(engine: Engine, job: Job, /, *arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Reported:
@@ -80,7 +80,7 @@ def interruptible(
 
 
 class Engine:
-    """The one Spark session of a server. ``most_rows``: more in one answer is refused."""
+    """The one Spark session of a server. An answer with more than ``most_rows`` rows is refused."""
 
     def __init__(self, spark: SparkSession, *, most_rows: int) -> None:
         self.spark = spark
@@ -89,17 +89,17 @@ class Engine:
         self._reports: OrderedDict[tuple[object, ...], Report] = OrderedDict()
 
     def interrupt(self, job_id: str) -> None:
-        """End the Spark jobs of a job, as far as they have begun; from any thread."""
+        """End the Spark jobs of a job that have begun; may be called from any thread."""
         self.spark.sparkContext.cancelJobsWithTag(job_id)
 
     @interruptible
     def query(
         self, job: Job, question: Question, place: pages.Continuation, *, with_samples: bool = False
     ) -> pages.Answer[pb.Row]:
-        """All rows of one statistic, in the order of what they are about.
+        """All rows of one statistic, ordered by the columns that identify them.
 
         Args:
-            with_samples: files of samples are read whatever the statistic needs.
+            with_samples: read files of samples even if the statistic does not need them.
         """
         (statistic,) = question.statistics
         notes: list[str] = []
@@ -131,7 +131,7 @@ class Engine:
     def timeline(
         self, job: Job, question: Question, selection: Selection, place: pages.Continuation
     ) -> pages.Answer[pb.TimelineEvent]:
-        """All selected events in logical order. ``question`` says which files."""
+        """All selected events in logical order. ``question`` determines the files."""
         samples = bool(selection.sample_types)
         # The first state of the window follows from what came before it; only the end bounds what is read.
         wanted = needed(None, question.end_us, samples=samples)
@@ -147,7 +147,7 @@ class Engine:
 
     @interruptible
     def explain(self, job: Job, question: Question, asked: ExplainedPartition, *, of_stall: bool) -> pb.ExplainResponse:
-        """The explanation of what was asked, or what the question fits."""
+        """The explanation that was asked for, or the candidates if the question fits several."""
         silver = self._silver(job, files_for(self.spark, question), samples=True)
         job.check()
         if of_stall:
@@ -163,14 +163,14 @@ class Engine:
 
     @interruptible
     def explain_held_back(self, job: Job, question: Question, asked: AskedPartition) -> pb.ExplainHeldBackResponse:
-        """Who held the LSO of a partition back, or which clusters have such a partition."""
+        """What held back the LSO of a partition, or which clusters have such a partition."""
         silver = self._silver(job, files_for(self.spark, question), samples=True)
         job.check()
         return values.of_held_back(held_back(silver, asked))
 
     @interruptible
     def report(self, job: Job, question: Question, steps: int) -> Report:
-        """The page of a window; the last ones are kept, and are good while the files are the same."""
+        """The report of a window; the latest reports are kept, and are valid while the files are the same."""
         files = files_for(self.spark, question)
         name = (input_hash(files), question.start_us, question.end_us, question.cluster_id, steps)
         if name in self._reports:
@@ -196,9 +196,9 @@ class Engine:
         return self._reports[name]
 
     def warm(self, job: Job, inputs: tuple[str, ...]) -> None:
-        """Open little input and make its report, so that the first question is answered like later ones.
+        """Open a small input and make its report, so that the first question is answered as fast as later ones.
 
-        What is wrong with the input is for the caller who asks about it.
+        Trouble with the input is left to the caller who asks about it.
         """
         if is_little(inputs):
             with suppress(Refused):
@@ -219,7 +219,7 @@ class Engine:
 
     @interruptible
     def coverage(self, job: Job, question: Question) -> pb.GetCoverageResponse:
-        """How complete each hour is, and the name of the files that tell it."""
+        """How complete each hour is, and the hash of the files that show it."""
         notes: list[str] = []
         files = files_of_hours(
             self.spark,

@@ -1,7 +1,7 @@
-"""In which order work is done in the one worker thread, how much may wait, and how it is given up.
+"""Queues the work of the one worker thread: orders it, bounds how much may wait, and cancels it.
 
-The queue belongs to the event loop; only ``Job.work`` runs in the worker thread. It knows nothing of Spark: anyone who
-makes the queue says how work under way is interrupted.
+The queue belongs to the event loop; only ``Job.work`` runs in the worker thread. It knows nothing of Spark: the creator
+of the queue supplies the function that interrupts running work.
 
 Invariant: one job runs at a time, in order of arrival; at most ``capacity`` wait; every job ends in exactly one of
 done, failed and cancelled, and its outcome is known to every caller that waits for it at that moment.
@@ -28,11 +28,11 @@ from strandline_analytics.service import questions
 from strandline_analytics.service.values import HOUR, moment
 
 INTERRUPT_EVERY_S = 0.5
-"""How often cancelled work is interrupted until it ends: it may just have been between two interruptible parts."""
+"""The interval at which cancelled work is interrupted until it ends: it may be between two interruptible parts."""
 
 
 class JobState(Enum):
-    """Where a job stands."""
+    """The state of a job."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -42,12 +42,12 @@ class JobState(Enum):
 
     @property
     def is_end(self) -> bool:
-        """Whether nothing follows."""
+        """Whether the state is final."""
         return self not in (JobState.WAITING, JobState.RUNNING)
 
 
 class Cancelled(Exception):
-    """The job was given up; raised in the worker by `Job.check`, and in every caller that waits for it."""
+    """The job was cancelled; raised in the worker by `Job.check`, and in every caller that waits for the job."""
 
 
 class Job:
@@ -62,22 +62,22 @@ class Job:
         self.ended_us: int | None = None
         self.error: Exception | None = None
         self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        # A job need not be waited for; asyncio must not complain of an error that no caller fetches.
+        # A job may have no waiting caller; asyncio must not complain about an error that no caller fetches.
         self.outcome.add_done_callback(lambda outcome: outcome.exception())
         self._work = work
         self._given_up = threading.Event()
 
     def check(self) -> None:
-        """For the work, between its parts.
+        """Called by the work between its parts.
 
         Raises:
-            Cancelled: no caller wants it any more.
+            Cancelled: the job was cancelled.
         """
         if self._given_up.is_set():
             raise Cancelled(self.id)
 
     def perform(self) -> Any:
-        """Do the work; in the worker thread."""
+        """Do the work; called in the worker thread."""
         self.check()
         return self._work(self)
 
@@ -96,7 +96,7 @@ class Job:
 
 
 class JobQueue:
-    """Jobs of one server. ``interrupt`` gets the id of a job whose work is under way; it may be called repeatedly."""
+    """Jobs of one server. ``interrupt`` gets the id of a job whose work is running; it may be called repeatedly."""
 
     def __init__(
         self,
@@ -114,15 +114,15 @@ class JobQueue:
         self._waiting: deque[Job] = deque()
         self._running: Job | None = None
         self.ended: Counter[str] = Counter()
-        """How many jobs ended, by their last state."""
+        """The number of jobs that ended, by final state."""
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="analytics-worker")
 
     def submit(self, title: str, work: Callable[[Job], Any]) -> Job:
-        """Put work at the end.
+        """Append work to the queue.
 
         Raises:
-            Refused: THROTTLING_QUOTA_EXCEEDED, as many jobs wait as may.
+            Refused: THROTTLING_QUOTA_EXCEEDED, the queue is full.
         """
         if len(self._waiting) >= self._capacity:
             raise questions.full(
@@ -137,17 +137,17 @@ class JobQueue:
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait."""
+        """The number of waiting jobs."""
         return len(self._waiting)
 
     def ahead_of(self, job: Job) -> int:
-        """How many jobs end before this one begins; 0 for one that has begun."""
+        """The number of jobs that end before this one begins; 0 once it has begun."""
         if job not in self._waiting:
             return 0
         return self._waiting.index(job) + (self._running is not None)
 
     def cancel(self, job: Job) -> None:
-        """Give a job up; one that has ended stays as it is."""
+        """Cancel a job; one that has ended stays as it is."""
         job._give_up(self._now_us())
         if job in self._waiting:
             self._waiting.remove(job)
@@ -155,7 +155,7 @@ class JobQueue:
         self._changed.set()
 
     async def run_forever(self) -> None:
-        """Do what is submitted, one job after the other."""
+        """Perform the submitted jobs, one after the other."""
         while True:
             while not self._waiting:
                 self._changed.clear()
@@ -186,16 +186,16 @@ class JobQueue:
             raise error
 
     def close(self) -> None:
-        """Give everything up; what is under way ends by itself in the worker thread."""
+        """Cancel every job; running work ends by itself in the worker thread."""
         for job in [*self._waiting, *([self._running] if self._running else [])]:
             self.cancel(job)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 # ---- runs
-# Which runs are listed, and for how long.
+# Keeps the list of runs.
 #
-# Invariant: a run is listed from when it was submitted until ``kept`` others have ended after it.
+# Invariant: a run is listed from its submission until ``kept`` other runs have ended after it.
 
 _STATES = {
     JobState.WAITING: pb.RUN_STATE_WAITING,
@@ -208,17 +208,17 @@ _STATES = {
 
 @dataclass(slots=True)
 class Run:
-    """A run and what was asked of it."""
+    """A run and its question."""
 
     job: Job
     stats: tuple[str, ...]
     grouping: Grouping
     writes_tables: bool
-    """Whether it writes tables of a catalog or a warehouse, and not files."""
+    """Whether the run writes tables of a catalog or a warehouse instead of files."""
     notes: list[str] = field(default_factory=list)
 
     def reported(self, waiting_behind: int) -> pb.Run:
-        """The run as its message."""
+        """The run as a message."""
         job = self.job
         run = pb.Run(
             run_id=job.id,
@@ -251,7 +251,7 @@ class Runs:
         self._runs: dict[str, Run] = {}
 
     def add(self, run: Run) -> Run:
-        """Tell of a run from now on, and forget those that ended longest ago beyond the bound."""
+        """List a run, and drop the runs that ended longest ago if there are more than ``kept``."""
         self._runs[run.job.id] = run
         ended = sorted(
             (one for one in self._runs.values() if one.job.state.is_end), key=lambda one: one.job.ended_us or 0
@@ -261,7 +261,7 @@ class Runs:
         return run
 
     def find(self, run_id: str) -> Run:
-        """The run of that id.
+        """The run with this id.
 
         Raises:
             Refused: RESOURCE_NOT_FOUND, there is none.
@@ -277,7 +277,7 @@ class Runs:
 
 
 def hour_reported(hour: HourCoverage, input_hash: str = "") -> pb.HourCoverage:
-    """The coverage of an hour as its message; ``input_hash`` names the files that its results are computed from."""
+    """The coverage of an hour as a message; ``input_hash`` identifies the files that its results are computed from."""
     return HOUR.write(
         hour,
         state=hour.state.value,
@@ -287,7 +287,7 @@ def hour_reported(hour: HourCoverage, input_hash: str = "") -> pb.HourCoverage:
 
 
 def noting(run_notes: list[str]) -> Callable[[Sequence[str]], None]:
-    """What a run says of its input, each line once."""
+    """Collects a run's remarks on its input, each line once."""
 
     def note(lines: Sequence[str]) -> None:
         run_notes.extend(line for line in lines if line not in run_notes)

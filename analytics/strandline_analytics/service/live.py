@@ -1,7 +1,7 @@
-"""What the newest events say of each partition, without Spark and without history.
+"""Derives the present state of each partition from the newest events, without Spark and without history.
 
-Decisions of the controller are ordered by (partition epoch, position in the metadata log); looks of a leader count
-while its epoch is the newest that is known. What arrives late and is older changes nothing, so files may be read in any
+Decisions of the controller are ordered by (partition epoch, position in the metadata log); a leader's observations
+count while its epoch is the newest known one. Older events that arrive late change nothing, so files may be read in any
 order, and twice.
 
 Invariant: state only moves forward; everything reported is provisional.
@@ -28,7 +28,7 @@ COLUMNS = tuple(
     "meta_offset replica_id leo leader_leo hw last_caught_up_us expected_state new_isr elr new_leader new_leader_epoch "
     "min_isr replicas topic_deleted phase adding_replicas original_replicas".split()
 )
-"""The columns that this file reads."""
+"""The columns that this module reads."""
 
 Key = tuple[str, str, int]
 
@@ -44,7 +44,7 @@ class ReplicaSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivePartition:
-    """What is known of one partition. Two are equal if they tell the same, whatever the time of it."""
+    """The known state of one partition. Two are equal if they differ at most in their times."""
 
     cluster_id: str
     topic_id: str
@@ -55,7 +55,7 @@ class LivePartition:
     partition_epoch: int
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
-    """The replicas that a running reassignment adds."""
+    """The replicas that the current reassignment adds."""
     isr: tuple[int, ...]
     min_isr: int | None
     hw: int | None
@@ -66,17 +66,17 @@ class LivePartition:
 
     @property
     def key(self) -> Key:
-        """Which partition it is."""
+        """The key that identifies the partition."""
         return self.cluster_id, self.topic_id, self.partition
 
     @property
     def out_of_sync(self) -> tuple[int, ...]:
-        """Replicas that are missed in the ISR: all but those that a reassignment is adding."""
+        """Replicas that are missing from the ISR, apart from those that a reassignment is adding."""
         return tuple(node for node in self.replicas if node not in (*self.isr, *self.adding))
 
     @property
     def is_troubled(self) -> bool:
-        """Whether it has no leader, or a replica is out of sync."""
+        """Whether the partition has no leader, or a replica is out of sync."""
         return not self.is_deleted and (self.leader is None or bool(self.out_of_sync))
 
 
@@ -84,7 +84,7 @@ _DECIDED = ("new_leader", "new_isr", "replicas", "min_isr")
 
 
 class _Newest:
-    """The newest value of each name, by the place of the row that reported it."""
+    """The newest value of each name, by the position of the row that reported it."""
 
     def __init__(self) -> None:
         self._reported: dict[Any, tuple[tuple[int, ...], Any]] = {}
@@ -99,12 +99,12 @@ class _Newest:
         return otherwise if found is None else found[1]
 
     def of_epoch(self, leader_epoch: int) -> dict[Any, Any]:
-        """The values whose place begins with this epoch."""
+        """The values whose position begins with this epoch."""
         return {name: value for name, (place, value) in self._reported.items() if place[0] == leader_epoch}
 
 
 class _Fold:
-    """The rows of one partition so far."""
+    """Combines the rows of one partition that were read so far."""
 
     def __init__(self, key: Key) -> None:
         self._key = key
@@ -117,7 +117,7 @@ class _Fold:
         self._looks = _Newest()
 
     def decide(self, row: Mapping[str, Any]) -> None:
-        """Take a row of the controller."""
+        """Apply a row of the controller."""
         place = (row["partition_epoch"] or 0, row["meta_offset"] or 0, row["seq"])
         for name in _DECIDED:
             if row[name] is not None:
@@ -132,7 +132,7 @@ class _Fold:
         self._hear(row, epoch)
 
     def look(self, row: Mapping[str, Any]) -> None:
-        """Take a leader's look at one replica."""
+        """Apply a leader's observation of one replica."""
         place = (-1 if row["leader_epoch"] is None else row["leader_epoch"], row["incarnation"], row["seq"])
         self._leaders_own.take("hw", place, row["hw"])
         self._leaders_own.take("leo", place, row["leader_leo"])
@@ -146,7 +146,7 @@ class _Fold:
         self._as_of_us = max(self._as_of_us, row["ts_wall_us"])
 
     def reported(self) -> LivePartition:
-        """The state that the rows make."""
+        """The state that follows from the rows."""
         leader = self._decided.get("new_leader", NO_LEADER)
         cluster_id, topic_id, partition = self._key
         return LivePartition(
@@ -161,7 +161,7 @@ class _Fold:
             adding=tuple(self._decided.get("adding", ())),
             isr=tuple(self._decided.get("new_isr", ())),
             min_isr=self._decided.get("min_isr"),
-            # An HW is a fact regardless of which node saw it; how far logs reach is what the present leader sees.
+            # An HW is a fact whichever node saw it; log ends are taken from the present leader only.
             hw=self._leaders_own.get("hw"),
             leo=self._leaders_own.of_epoch(self._leader_epoch).get("leo"),
             looks=self._looks.of_epoch(self._leader_epoch),
@@ -171,13 +171,13 @@ class _Fold:
 
 
 class LiveState:
-    """All partitions that were heard of."""
+    """All partitions that any event mentioned."""
 
     def __init__(self) -> None:
         self._folds: dict[Key, _Fold] = {}
 
     def take(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Fold rows with `COLUMNS` in; of other types than are read here, nothing is kept."""
+        """Apply rows with `COLUMNS`; events of types that are not used here are ignored."""
         for row in rows:
             if row["partition"] is None or row["topic_id"] is None:
                 continue
@@ -194,7 +194,7 @@ class LiveState:
         return found
 
     def partitions(self) -> list[LivePartition]:
-        """All of them, in order of cluster, topic and partition."""
+        """All partitions, in order of cluster, topic and partition."""
         return sorted(
             (fold.reported() for fold in self._folds.values()),
             key=lambda one: (one.cluster_id, one.topic, one.partition),
@@ -202,7 +202,7 @@ class LiveState:
 
 
 # ---- arrivals
-# Which exported files are new, and reads the rows of them that a watch needs.
+# Finds new exported files, and reads the rows that a watch needs.
 #
 # Every file is read once, when it first appears; a file appears whole (`strandline.export.layout`). At the first look
 # the newest hours are read, since each begins with snapshots of everything.
@@ -217,7 +217,7 @@ Row = Mapping[str, Any]
 
 
 class Arrivals:
-    """New files of some places. ``on_damage`` gets one sentence for each file that cannot be read."""
+    """New files of some inputs. ``on_damage`` gets one sentence for each file that cannot be read."""
 
     def __init__(self, places: Sequence[Place], *, hours: int, on_damage: Callable[[str], None]) -> None:
         self._places = places
@@ -255,7 +255,7 @@ def parsed(path: str, content: bytes) -> list[Row]:
     """The rows of a file that `LiveState` reads, with all its columns.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: the file is damaged.
     """
     if path.endswith(layout.JSON_LINES):
         try:
@@ -291,15 +291,15 @@ def _cluster(root: str, path: str) -> str:
 
 
 # ---- watching
-# When the input is read for the watchers of partitions, and what each of them is sent.
+# Reads the input for the watchers of partitions, and determines what to send to each.
 #
-# One look serves all watchers; looks are ``poll_s`` apart at least, and there are none without a watcher. A watcher
-# that is slow misses intermediate states, never the last one: what it is sent is compared with what it was sent last.
+# One look serves all watchers; looks are at least ``poll_s`` apart, and there are none without a watcher. A slow
+# watcher misses intermediate states, but never the last one: each state is compared with the one it was sent last.
 #
-# Invariant: one look at a time, outside the event loop; a watcher first gets everything, then only what differs.
+# Invariant: one look at a time, outside the event loop; a watcher first gets everything, then only differences.
 
 Source = Callable[[LiveState], None]
-"""Folds what is new into the state; called outside the event loop."""
+"""Applies new rows to the state; called outside the event loop."""
 
 
 class Watches:
@@ -314,10 +314,10 @@ class Watches:
         self._looking = asyncio.Lock()
 
     async def changes(self, wanted: Callable[[LivePartition], bool]) -> AsyncIterator[list[LivePartition]]:
-        """First all wanted partitions, then those that changed; without end.
+        """First all wanted partitions, then endlessly those that changed.
 
         Raises:
-            Exception: what looking at the input raised.
+            Exception: the error that reading the input raised.
         """
         reported: dict[Key, LivePartition] = {}
         first = True
@@ -341,9 +341,9 @@ class Watches:
 def news_for(
     reported: dict[Key, LivePartition], newest: list[LivePartition], wanted: Callable[[LivePartition], bool]
 ) -> list[LivePartition]:
-    """What a watcher that has ``reported`` is sent now; ``reported`` is updated.
+    """The partitions to send to a watcher that already has ``reported``; ``reported`` is updated.
 
-    A watcher that was sent a partition is also sent once that it is not wanted any more.
+    If a partition that was sent no longer matches the watch, it is sent once more.
     """
     news = []
     for one in newest:

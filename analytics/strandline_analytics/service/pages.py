@@ -1,9 +1,9 @@
-"""How an answer is cut into pages, and which answers are kept so that the next page costs nothing.
+"""Cuts an answer into pages, and keeps recent answers so that the next page costs nothing.
 
-A token names the question, the input it was answered from, and the next row. Pages of one answer are from one
-computation: where it is no longer kept, it is computed again, but only from the very same files.
+A token names the question, the input it was answered from, and the next row. All pages of an answer come from one
+computation: an answer that is no longer kept is computed again, but only from the very same files.
 
-Invariant: the kept answers have at most ``most_rows`` rows in all; a token is good for its own question only.
+Invariant: the kept answers have at most ``most_rows`` rows in all; a token is valid for its own question only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TOKEN_FIELD = "page_token"
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[_Part]):
-    """All rows of an answer, and what is reported before them."""
+    """All rows of an answer, and the header that precedes them."""
 
     input_hash: str
     rows: Sequence[_Part]
@@ -38,14 +38,14 @@ class Answer(Generic[_Part]):
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """Where an answer goes on; ``input_hash`` is empty at the first page."""
+    """The position at which an answer continues; ``input_hash`` is empty for the first page."""
 
     input_hash: str = ""
     offset: int = 0
 
 
 def fingerprint(request: Message) -> str:
-    """A name for the question without its paging: 16 hexadecimal digits."""
+    """A hash of the question without its paging: 16 hexadecimal digits."""
     question = type(request)()
     question.CopyFrom(request)
     for name in ("page_size", _TOKEN_FIELD, "speed"):
@@ -56,10 +56,10 @@ def fingerprint(request: Message) -> str:
 
 
 def read_token(token: str, question: str) -> Continuation:
-    """Where a request goes on.
+    """The position at which a request continues.
 
     Raises:
-        Refused: the token is none of ours, or of another question.
+        Refused: the token is not one of this service, or belongs to another question.
     """
     if not token:
         return Continuation()
@@ -74,14 +74,14 @@ def read_token(token: str, question: str) -> Continuation:
 
 
 def next_token(question: str, answer: Answer[Any], end: int) -> str:
-    """The token for what follows ``end`` rows; empty if nothing does."""
+    """The token for the rows after the first ``end``; empty if there are none."""
     if end >= len(answer.rows):
         return ""
     return base64.urlsafe_b64encode(json.dumps([question, answer.input_hash, end]).encode()).decode()
 
 
 def check_same_input(place: Continuation, input_hash: str) -> None:
-    """Refuse to go on in an answer that would be another one now.
+    """Refuse to continue an answer if the input has changed.
 
     Raises:
         Refused: the files are not those of the first page.
@@ -91,21 +91,21 @@ def check_same_input(place: Continuation, input_hash: str) -> None:
 
 
 class KeptAnswers:
-    """The answers that were asked for last."""
+    """The answers to the latest questions."""
 
     def __init__(self, most_rows: int) -> None:
         self._most_rows = most_rows
         self._answers: OrderedDict[tuple[str, str], Answer[Any]] = OrderedDict()
 
     def find(self, question: str, input_hash: str) -> Answer[Any] | None:
-        """An answer from that input, if it is kept."""
+        """The answer from this input, if it is kept."""
         found = self._answers.get((question, input_hash))
         if found is not None:
             self._answers.move_to_end((question, input_hash))
         return found
 
     def keep(self, question: str, answer: Answer[Any]) -> None:
-        """Keep an answer, and let go of the oldest ones until all fit; the newest one always stays."""
+        """Keep an answer, and drop the oldest ones until all fit; the newest one always stays."""
         self._answers[question, answer.input_hash] = answer
         self._answers.move_to_end((question, answer.input_hash))
         while len(self._answers) > 1 and sum(len(one.rows) for one in self._answers.values()) > self._most_rows:
@@ -116,12 +116,12 @@ _BEGIN = "leave it empty to begin at the first row"
 
 
 # ---- reports
-# A report as the service keeps and sends it: what it found, and the page and its figures in pieces.
+# A report as the service keeps and sends it: the findings, and the page and its figures in pieces.
 #
 # Invariant: the pieces in their order are the page that `strandline analytics report` writes over the same files.
 
 PIECE_BYTES = 256 * 1024
-"""Far below what a message may have."""
+"""The size of a piece, far below the limit of a message."""
 
 
 def parts_of(report: Report) -> Iterator[pb.GetReportResponse]:

@@ -110,7 +110,7 @@ class AnalyticsServer:
         return self._owner
 
     async def shut_down(self) -> None:
-        """Refuse new questions, give up what is under way, stop."""
+        """Refuse new questions, cancel those that are running, and stop."""
         await self._health.set_serving(False)
         self.queue.close()
         await self._server.stop(_GRACE_S)
@@ -149,7 +149,7 @@ async def serve(
 
 
 def arrivals_of(spark: SparkSession, settings: AnalyticsSettings) -> Callable[[LiveState], None]:
-    """What folds newly arrived files of the inputs into a state."""
+    """A function that applies newly arrived files of the inputs to a state."""
     places = [open_place(spark, name) for name in settings.inputs]
     arrivals = Arrivals(
         places,
@@ -165,7 +165,7 @@ def arrivals_of(spark: SparkSession, settings: AnalyticsSettings) -> Callable[[L
 
 
 def queue_figures(queue: JobQueue) -> Iterator[Figure]:
-    """How many questions wait, and how those before them ended; every end is there from the start, as a zero."""
+    """Metrics: the number of waiting questions, and of ended ones by outcome; each outcome starts as a zero."""
     yield Figure(QUESTIONS_WAITING, queue.waiting)
     for state in JobState:
         if state.is_end:

@@ -1,6 +1,6 @@
-"""What a request asks, and refuses one that cannot be meant.
+"""Reads a request, and refuses an invalid one.
 
-Invariant: nothing behind this file sees a request; what it gives is complete and in range.
+Invariant: no other code sees a request; the questions that this module returns are complete and in range.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from strandline_analytics.stats.definition import Statistic
 from strandline_analytics.timeline.event import MOVES, Selection
 
 # ---- refusals
-# How a call that cannot be answered is refused: which field, by which rule, and what to do.
+# Builds the refusal of a call that cannot be answered: the field, the rule that it breaks, and the remedy.
 #
 # Invariant: every refusal carries the three apart from its sentence, so that programs need not read the sentence.
 
@@ -34,17 +34,17 @@ def wrong(field: str, rule: str, remedy: str) -> Refused:
 
 
 def not_found(field: str, rule: str, remedy: str) -> Refused:
-    """NOT_FOUND: the request names what does not exist."""
+    """NOT_FOUND: the request names something that does not exist."""
     return _refused(ErrorCode.RESOURCE_NOT_FOUND, field, rule, remedy)
 
 
 def full(field: str, rule: str, remedy: str) -> Refused:
-    """RESOURCE_EXHAUSTED: a bound of the server is reached; the same call may succeed later."""
+    """RESOURCE_EXHAUSTED: a limit of the server is reached; the same call may succeed later."""
     return _refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, field, rule, remedy)
 
 
 def unusable_input(reported: str) -> Refused:
-    """FAILED_PRECONDITION: the exported files cannot be used as they are; ``reported`` says which, and what to do."""
+    """FAILED_PRECONDITION: the exported files cannot be used; ``reported`` says which files, and what to do."""
     return Refused.of(
         Refusal(
             ErrorCode.INVALID_CONFIG,
@@ -57,7 +57,7 @@ def unusable_input(reported: str) -> Refused:
 
 
 def stopping() -> Refused:
-    """UNAVAILABLE: the server gives up what it does, because it stops."""
+    """UNAVAILABLE: the server cancels its work because it stops."""
     return Refused(ErrorCode.NETWORK_EXCEPTION, "the server stops and gave this up; ask it again once it serves")
 
 
@@ -66,16 +66,16 @@ def _refused(code: ErrorCode, field: str, rule: str, remedy: str) -> Refused:
 
 
 def sentence_of(error: Exception) -> str:
-    """What a caller may learn of an error: a refusal's own sentence, and nothing of the inside of the process."""
+    """The text of an error for a caller: a refusal's own sentence, and nothing about the inside of the process."""
     if isinstance(error, Refused):
         return str(error.refusal)
     return f"{ErrorCode.UNKNOWN_SERVER_ERROR.name}: internal failure; the server's log has it at this run's id"
 
 
 MOST_WINDOWS = 10_000
-"""Steps that a window may be cut into."""
+"""The maximum number of steps of a window."""
 MOST_STEPS = 200
-"""Bars of a small chart."""
+"""The maximum number of bars of a small chart."""
 MOST_SPEED = 1_000_000.0
 
 _GROUPINGS = {
@@ -89,7 +89,7 @@ _MOMENT_REMEDY = "write RFC 3339, such as 2026-11-21T14:00:00Z"
 
 
 def query_of(request: pb.QueryRequest, inputs: tuple[str, ...]) -> Question:
-    """What a Query asks.
+    """The question of a Query.
 
     Raises:
         Refused: INVALID_REQUEST with the field.
@@ -108,7 +108,7 @@ def query_of(request: pb.QueryRequest, inputs: tuple[str, ...]) -> Question:
 
 
 def run_of(request: pb.SubmitRunRequest, inputs: tuple[str, ...]) -> Question:
-    """What a SubmitRun asks.
+    """The question of a SubmitRun.
 
     Raises:
         Refused: INVALID_REQUEST with the field.
@@ -125,7 +125,7 @@ def run_of(request: pb.SubmitRunRequest, inputs: tuple[str, ...]) -> Question:
 
 
 def report_of(request: pb.GetReportRequest, inputs: tuple[str, ...]) -> Question:
-    """What a GetReport asks: the window and the cluster, of every statistic.
+    """The question of a GetReport: every statistic over its window and cluster.
 
     Raises:
         Refused: INVALID_REQUEST with the field.
@@ -134,7 +134,7 @@ def report_of(request: pb.GetReportRequest, inputs: tuple[str, ...]) -> Question
 
 
 def coverage_of(request: pb.GetCoverageRequest, inputs: tuple[str, ...]) -> Question:
-    """What a GetCoverage asks: the window and the cluster; no statistic.
+    """The question of a GetCoverage: its window and cluster, and no statistic.
 
     Raises:
         Refused: INVALID_REQUEST with the field.
@@ -154,7 +154,7 @@ def _whole(window: pb.TimeRange, cluster_id: str, inputs: tuple[str, ...]) -> Qu
 
 
 def asked_of(request: pb.ExplainRequest) -> ExplainedPartition:
-    """What an Explain asks.
+    """The question of an Explain.
 
     Raises:
         Refused: INVALID_REQUEST with the field.
@@ -174,7 +174,7 @@ def asked_of(request: pb.ExplainRequest) -> ExplainedPartition:
 
 
 def asked_group_of(request: pb.ExplainGroupRequest) -> AskedGroup:
-    """What an ExplainGroup asks.
+    """The question of an ExplainGroup.
 
     Raises:
         Refused: INVALID_REQUEST with the field.
@@ -189,7 +189,7 @@ def asked_group_of(request: pb.ExplainGroupRequest) -> AskedGroup:
 
 
 def asked_held_back_of(request: pb.ExplainHeldBackRequest) -> AskedPartition:
-    """What an ExplainHeldBack asks.
+    """The question of an ExplainHeldBack.
 
     Raises:
         Refused: INVALID_REQUEST with the field.
@@ -213,7 +213,7 @@ def _check_place(request: pb.ExplainRequest | pb.ExplainHeldBackRequest) -> None
 
 
 def steps_of(request: pb.GetReportRequest) -> int:
-    """Into how many steps a report's small charts are cut.
+    """The number of steps of a report's small charts.
 
     Raises:
         Refused: INVALID_REQUEST with the field.
@@ -224,7 +224,7 @@ def steps_of(request: pb.GetReportRequest) -> int:
 
 
 def selection_of(request: pb.GetTimelineRequest) -> Selection:
-    """Which events a GetTimeline asks for.
+    """The events that a GetTimeline selects.
 
     Raises:
         Refused: INVALID_REQUEST with the field.
@@ -249,7 +249,7 @@ def selection_of(request: pb.GetTimelineRequest) -> Selection:
 
 
 def statistics_of(names: Sequence[str], field: str) -> tuple[Statistic, ...]:
-    """The statistics that are named.
+    """The statistics with these names.
 
     Raises:
         Refused: there is no such statistic.
@@ -264,7 +264,7 @@ def window_of(asked: pb.TimeRange) -> tuple[int | None, int | None]:
     """Both ends in microseconds since 1970; None where the request leaves one open.
 
     Raises:
-        Refused: an end is no time, or they are in the wrong order.
+        Refused: an end is not a valid time, or they are in the wrong order.
     """
     ends: list[int | None] = []
     for name in ("start", "end"):
@@ -282,7 +282,7 @@ def _moment_us(moment: Timestamp, field: str) -> int:
     """Microseconds since 1970.
 
     Raises:
-        Refused: it is no time.
+        Refused: it is not a valid time.
     """
     if not (0 <= moment.seconds <= _LAST_SECOND and 0 <= moment.nanos < 1_000_000_000):
         raise wrong(field, "it is a moment from 1970 to 9999", _MOMENT_REMEDY)
@@ -290,7 +290,7 @@ def _moment_us(moment: Timestamp, field: str) -> int:
 
 
 def grouping_of(number: int) -> Grouping:
-    """What a row is about.
+    """The grouping of the rows.
 
     Raises:
         Refused: no such grouping.
@@ -306,7 +306,7 @@ def grouping_of(number: int) -> Grouping:
 
 
 def page_size_of(asked: int, otherwise: int) -> int:
-    """How many rows an answer has at most.
+    """The maximum number of rows of an answer.
 
     Raises:
         Refused: it is negative.

@@ -1,6 +1,6 @@
-"""AnalyticsService: its calls become questions for the worker, and the worker's answers messages.
+"""Implements AnalyticsService: turns its calls into questions for the worker, and the worker's answers into messages.
 
-Invariant: a caller that goes away, or whose deadline passes, takes its question with it; no call computes in the loop.
+Invariant: if a caller goes away or its deadline passes, its question is cancelled; no call computes in the event loop.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class AnalyticsServicer:
         self._runs = Runs(settings.kept_runs)
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Serve on ``server``."""
+        """Register the service with ``server``."""
         pb_grpc.add_AnalyticsServiceServicer_to_server(cast(Any, self), server)
 
     async def ListStats(self, request: pb.ListStatsRequest, context: Context) -> pb.ListStatsResponse:
@@ -100,7 +100,7 @@ class AnalyticsServicer:
         await context.write(pb.GetTimelineResponse(end=pb.TimelineEnd(next_page_token=token, events=len(events))))
 
     async def GetCoverage(self, request: pb.GetCoverageRequest, context: Context) -> pb.GetCoverageResponse:
-        """Tells how complete each hour is."""
+        """Reports how complete each hour is."""
         question = questions.coverage_of(request, self._settings.inputs)
         return await self._wait_for("coverage", lambda job: self._engine.coverage(job, question))
 
@@ -139,7 +139,7 @@ class AnalyticsServicer:
         title: str,
         compute: Callable[[Job, pages.Continuation], pages.Answer[_Reported]],
     ) -> tuple[pages.Answer[_Reported], Sequence[_Reported], str]:
-        """An answer, the rows of the page that was asked for, and the token of the next one."""
+        """An answer, the rows of the requested page, and the token of the next page."""
         question = pages.fingerprint(cast(Message, request))
         size = questions.page_size_of(request.page_size, self._settings.page_rows)
         place = pages.read_token(request.page_token, question)
@@ -157,11 +157,11 @@ class AnalyticsServicer:
         except Cancelled:
             raise questions.stopping() from None
         finally:
-            # A caller that left, by itself or by its deadline, gets no answer; what has ended stays as it is.
+            # A caller that left or whose deadline passed gets no answer; a job that has ended stays as it is.
             self._queue.cancel(job)
 
     async def WatchPartitions(self, request: pb.WatchPartitionsRequest, context: Context) -> None:
-        """Tells all partitions, then those that changed."""
+        """Sends all partitions, then those that changed."""
         topics = frozenset(request.topics)
 
         def is_wanted(one: LivePartition) -> bool:
@@ -185,11 +185,11 @@ class AnalyticsServicer:
         return pb.SubmitRunResponse(run=self._reported(run))
 
     async def GetRun(self, request: pb.GetRunRequest, context: Context) -> pb.GetRunResponse:
-        """Tells how a run stands."""
+        """Returns the state of a run."""
         return pb.GetRunResponse(run=self._reported(self._runs.find(request.run_id)))
 
     async def CancelRun(self, request: pb.CancelRunRequest, context: Context) -> pb.CancelRunResponse:
-        """Gives a run up."""
+        """Cancels a run."""
         run = self._runs.find(request.run_id)
         self._queue.cancel(run.job)
         return pb.CancelRunResponse(run=self._reported(run))

@@ -1,4 +1,4 @@
-"""What can be set on the analytics server.
+"""The settings of the analytics server.
 
 Invariant: settings are frozen and read once, by the code that starts the process.
 """
@@ -12,7 +12,7 @@ from strandline_analytics.tables.destination import Destination
 
 LOOPBACK = Endpoint("127.0.0.1", 0)
 MOST_PAGE_ROWS = 10_000
-"""Rows of one answer at most, whatever was asked for."""
+"""The maximum number of rows of one page, whatever was requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,39 +20,39 @@ class AnalyticsSettings:
     """Settings of `strandline analytics serve`."""
 
     inputs: tuple[str, ...]
-    """Exports: directories or URIs."""
+    """The exports to read: directories or URIs."""
     destination: Destination
-    """Where runs write their results; the session must have what it needs."""
+    """The destination of the results of runs; the session must have what it needs."""
     bind: Endpoint = LOOPBACK
-    """Address that is served; port 0: the kernel chooses."""
+    """The address to serve; with port 0 the kernel chooses the port."""
     health_bind: str = ""
-    """Address of grpc.health.v1 without TLS; empty: none."""
+    """The address of grpc.health.v1 without TLS; empty for none."""
     metrics_bind: str = ""
-    """Address of Prometheus metrics by HTTP; empty: none."""
+    """The address of Prometheus metrics by HTTP; empty for none."""
     metrics_tls: bool = False
-    """Whether metrics are served by HTTPS, to callers with a certificate of the authority."""
+    """Whether metrics are served by HTTPS, only to callers with a certificate of the authority."""
     tls_cert: str = ""
-    """Certificate of this process; empty: no TLS. Its identity is a client's or an administrator's."""
+    """The certificate of this process; empty for no TLS. Its identity is a client's or an administrator's."""
     tls_key: str = ""
     tls_ca: str = ""
     rules_of: str = ""
-    """Bootstrap addresses of the cluster whose rules say what clients may ask; empty: each its role (C105)."""
+    """Bootstrap addresses of the cluster whose rules govern what clients may ask; empty: their roles do (C105)."""
     token_issuers: str = ""
-    """File of the issuers whose tokens clients may show instead of a certificate; empty: no tokens."""
+    """The file of the issuers whose tokens clients may show instead of a certificate; empty for no tokens."""
     insecure: bool = False
     """Whether addresses beyond loopback may be served without TLS."""
     reflection: bool = True
     warm: bool = False
-    """Whether little input is opened, and its report made, before the first request."""
+    """Whether a small input is opened, and its report made, before the first request."""
     queue_length: int = 8
-    """Questions that may wait for the one that is computed."""
+    """The maximum number of questions that wait for the one that is being computed."""
     page_rows: int = 1_000
-    """Rows of an answer whose request names no page_size."""
+    """The number of rows of an answer whose request names no page_size."""
     most_rows: int = 100_000
-    """Rows that one question may have in all; a larger one is for a run."""
+    """The maximum number of rows of one question in all; a larger question needs a run."""
     kept_runs: int = 100
-    """Ended runs that GetRun still returns."""
+    """The number of ended runs that GetRun still returns."""
     poll_s: float = 2.0
-    """How often the input is looked at for new files while a caller watches partitions."""
+    """The interval at which the input is searched for new files while a caller watches partitions."""
     watch_hours: int = 2
-    """How many of the newest hours a watch is built from."""
+    """The number of newest hours that a watch is built from."""

@@ -1,6 +1,6 @@
-"""How rows of Spark and moments become messages.
+"""Converts rows of Spark and moments into messages.
 
-Invariant: a null is left out, never sent as 0; the kind of a value is that of its column, whatever Python made of it.
+Invariant: a null is left out, never sent as 0; the kind of a value is that of its column, whatever its Python type.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _COMMON: dict[str, tuple[str, str, str]] = {
     "input_manifest_hash": ("string", "", "names the files that were read"),
     "code_version": ("string", "", "version of the program that computed it"),
 }
-"""Type, unit and meaning of the columns that stand in every result."""
+"""Type, unit and meaning of the columns that every result has."""
 
 LINK = ByName(CauseLink, pb.ExplainedLink, t_us="time_us")
 _LINKS = As("links", LINK.write_all, LINK.read_all)
@@ -60,7 +60,7 @@ _LISTS = (ColumnType.INTS, ColumnType.STRINGS, ColumnType.MEMBERS, ColumnType.ST
 
 
 def columns_of(statistic: Statistic, grouping: Grouping) -> list[pb.StatColumn]:
-    """The columns of a result, in order, as they are declared."""
+    """The declared columns of a result, in order."""
     declared = dict(_COMMON)
     declared |= {value.name: (value.type, value.unit, value.meaning) for value in (*statistic.extra, *statistic.values)}
     if statistic.only_cluster:
@@ -115,7 +115,7 @@ def moment(us: int) -> Timestamp:
 
 
 def state_event(row: Mapping[str, Any]) -> state_event_pb2.StateEvent:
-    """An exported row as its message; a type that the contract does not know stays unspecified, its name in ``ext``."""
+    """An exported row as a message; a type that is not in the contract stays unspecified, with its name in ``ext``."""
     event = state_event_pb2.StateEvent()
     for column in COLUMNS:
         value = row.get(column.name)
@@ -155,9 +155,9 @@ def timeline_event(row: Mapping[str, Any], reported: str) -> pb.TimelineEvent:
 
 
 # ---- explanations
-# Explanations and their candidates as messages.
+# Converts explanations and their candidates into messages.
 #
-# Invariant: of exactly one fitting decision, stall, group or partition there is an explanation, and no candidates.
+# Invariant: exactly one matching decision, stall, group or partition gives an explanation and no candidates.
 
 
 def of_decision(found: Chain | Sequence[Event]) -> pb.ExplainResponse:
@@ -175,14 +175,14 @@ def of_stall(found: Chain | Sequence[Stall]) -> pb.ExplainResponse:
 
 
 def of_group(found: Standstill | Sequence[str]) -> pb.ExplainGroupResponse:
-    """The answer about a consumer group; of several clusters, which they are."""
+    """The answer about a consumer group; if several clusters have it, the list of them."""
     if not isinstance(found, Standstill):
         return pb.ExplainGroupResponse(cluster_ids=found)
     return pb.ExplainGroupResponse(standstill=STANDSTILL.write(found))
 
 
 def of_held_back(found: HeldBack | Sequence[str]) -> pb.ExplainHeldBackResponse:
-    """The answer about who held the LSO of a partition back; of several clusters, which they are."""
+    """The answer about what held back the LSO of a partition; if several clusters have it, the list of them."""
     if not isinstance(found, HeldBack):
         return pb.ExplainHeldBackResponse(cluster_ids=found)
     return pb.ExplainHeldBackResponse(held_back=HELD_BACK.write(found))

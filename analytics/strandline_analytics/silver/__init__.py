@@ -1,1 +1,1 @@
-"""Makes, from events as they were written, tables that statistics can be computed from."""
+"""Makes the tables that statistics are computed from, out of events as they were written."""

@@ -1,4 +1,4 @@
-"""What an emitter's clock must be corrected by, where times of two clocks meet.
+"""Corrects the times of emitters' clocks, so that times of two clocks can be compared.
 
 The controller measures the clocks of nodes on heartbeats: CLOCK_SAMPLE has offset_us, node's clock - controller's, and
 err_us, at most half of the round trip. A node's time minus the offset is the controller's time, within +- err_us.
@@ -19,17 +19,17 @@ from strandline.export.schema import CONTROLLER_NODE_ID
 from strandline_analytics.scope import FOREVER_US, PARTITION_KEY
 
 _SLOT_US = 30_000_000
-"""How finely the times of a day are sorted before they are compared with intervals: about one interval to a slot."""
+"""The length of the slots into which times are sorted before they are compared with intervals: about one per slot."""
 
 _BELIEVED_US = 7 * 24 * 3_600_000_000
-"""A clock that began in 1970 and was set leaves an interval of decades, of which nothing is known."""
+"""The longest validity of a measurement, us: a clock that began in 1970 and was then set leaves decades of nothing."""
 
 
 def clock_offsets(transitions: DataFrame) -> DataFrame:
     """Per node: intervals [c0, c1) of its own clock with ``offset_us`` and ``err_us``; the first has no beginning.
 
-    They lie side by side even where the clock was set back: of two measurements at one own time the later counts. A
-    measurement that another follows is believed for `_BELIEVED_US` at most.
+    They are adjacent even if the clock was set back: of two measurements at the same own time the later one counts. A
+    measurement that is followed by another is valid for `_BELIEVED_US` at most.
     """
     rows = transitions.where("event_type = 'CLOCK_SAMPLE'").select(
         "cluster_id", F.col("subject_node_id").alias("clock_node_id"), "ts_wall_us", "offset_us", "err_us"
@@ -46,7 +46,7 @@ def clock_offsets(transitions: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The intervals of `clock_offsets` as `in_controller_time` looks them up, planned once for all that is corrected.
+    """The intervals of `clock_offsets` in the form that `in_controller_time` looks up, planned once for all uses.
 
     - ``ends``: one row per node: its first and its last interval, which have no beginning and no end.
     - ``between``: the other intervals, once in each slot of time that they touch.
@@ -57,23 +57,23 @@ class Clocks:
 
 
 def clocks(offsets: DataFrame) -> Clocks:
-    """What columns of a node's clock are corrected by.
+    """The corrections for columns of nodes' clocks.
 
     Args:
-        offsets: as `clock_offsets` gives them.
+        offsets: the result of `clock_offsets`.
     """
     return Clocks(F.broadcast(_ends(offsets)), F.broadcast(_between(offsets)))
 
 
 def in_controller_time(rows: DataFrame, measured: Clocks, node: str, *times: str) -> DataFrame:
-    """Turn columns of a node's clock into controller time, and add ``clock_err_us`` (null where nothing was measured).
+    """Convert columns of a node's clock to controller time, and add ``clock_err_us`` (null if nothing was measured).
 
     Both joins are by equality and with few rows, so that millions of samples can be corrected: before the first and
-    behind the last measurement of a node by what was measured there, in between by slots of time.
+    after the last measurement of a node by that measurement, in between by slots of time.
 
     Args:
-        node: the column that names the node whose clock gave the times.
-        times: all of one moment, more or less: what is corrected is the offset at the first of them that is not null.
+        node: the column with the node whose clock gave the times.
+        times: columns of roughly the same moment: all get the offset at the first of them that is not null.
     """
     asked = F.coalesce(*times)
     kept = rows.columns
@@ -97,9 +97,9 @@ def in_controller_time(rows: DataFrame, measured: Clocks, node: str, *times: str
 
 
 def epoch_starts(reported: DataFrame, measured: Clocks) -> DataFrame:
-    """One row per leader epoch that was taken up: key, topic, leader_epoch, starter, start_offset, began_us.
+    """One row per leader epoch that a leader began: key, topic, leader_epoch, starter, start_offset, began_us.
 
-    ``began_us`` is when, in the controller's time; ``clock_err_us`` bounds its error.
+    ``began_us`` is the moment in the controller's time; ``clock_err_us`` bounds its error.
     """
     starts = reported.groupBy(*PARTITION_KEY, "leader_epoch").agg(
         F.min("topic").alias("topic"),
@@ -138,23 +138,23 @@ def _between(offsets: DataFrame) -> DataFrame:
 
 
 # ---- reigns
-# Events of several controllers in one time, that of the first: by what they measured of the same nodes' clocks.
+# Converts events of several controllers to the time of the first, by their measurements of the same nodes' clocks.
 #
-# A controller measures a node's clock less its own, so where two measured one node, the difference is that of their
-# clocks. Of several nodes the median counts, because one's own clock may have been set meanwhile.
+# A controller measures a node's clock minus its own, so if two measured the same node, the difference is that of their
+# clocks. Of several nodes the median counts, because a node's clock may have been set meanwhile.
 #
-# Invariant: what errors of measurement, or drift between two measurements, may explain is no difference.
+# Invariant: a deviation that measurement errors, or drift between two measurements, may explain is not a difference.
 
 
 DRIFT_US = 100_000
-"""What clocks may drift apart from one measurement to the next, us."""
+"""The drift that two clocks may have between one measurement and the next, us."""
 
 Ahead = dict[tuple[str, int], int]
-"""How far a controller's clock is ahead of the first one's, us, by cluster and incarnation."""
+"""The lead of a controller's clock over the first one's, us, by cluster and incarnation."""
 
 
 def clocks_ahead(reported: DataFrame) -> tuple[Ahead, list[str]]:
-    """The controllers whose clocks differ from the first one's, and what there is to say of them."""
+    """The controllers whose clocks differ from the first one's, and remarks on them."""
     measured = F.struct("offset_us", "err_us")
     rows = reported.where(f"event_type = 'CLOCK_SAMPLE' AND node_id = {CONTROLLER_NODE_ID}")
     rows = rows.groupBy("cluster_id", "incarnation", "subject_node_id").agg(
@@ -188,7 +188,7 @@ def _difference(last: Any, first: Any) -> int:
 
 
 def in_one_time(rows: DataFrame, ahead: Ahead) -> DataFrame:
-    """Rows as written, with the controllers' times in that of the first one."""
+    """Rows as written, with the controllers' times converted to that of the first one."""
     if not ahead:
         return rows
     shift = F.lit(0)

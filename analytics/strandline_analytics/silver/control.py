@@ -1,11 +1,11 @@
-"""Which state the control plane had when: leader, ISR, minimum, replicas, as step functions over time.
+"""Derives the state of the control plane, leader, ISR, minimum and replicas, as step functions over time.
 
-Sources: only rows of the controller; the leader's echoes add detail elsewhere but never a state of their own.
-Order is that of partition epochs and of the metadata log, never that of clocks; time is corrected along it so that it
-does not go back (STATISTICS.md#conventions).
+It reads only rows of the controller; the leader's echoes add detail elsewhere but never a state of their own.
+Rows are in the order of partition epochs and of the metadata log, never of clocks; time is corrected along it so that
+it does not go back (STATISTICS.md#conventions).
 
-Invariant: where a partition epoch is missing, a transition was lost, and the interval before the hole is unknown. A
-snapshot that shows a new partition epoch is such a hole too: what led to it was not seen. And nothing is known beyond
+Invariant: if a partition epoch is missing, a transition was lost, and the interval before the hole is unknown. A
+snapshot that shows a new partition epoch is such a hole too: its transition was not seen. And nothing is known beyond
 the controller's last word (`last_words`).
 """
 
@@ -22,35 +22,35 @@ _PLACED = (
     *PARTITION_KEY, "topic", "event_type", "node_id", "incarnation", "seq", "meta_offset", "ts_wall_us", "n_copies",
     "leader_epoch", "partition_epoch",
 )  # fmt: skip
-"""What says of every event whose it is, and where it stands."""
+"""The columns that identify every event and its place in the order."""
 _REPORTED = (
     "old_isr", "new_isr", "removed", "added", "elr", "cause", "initiator",
     "old_leader", "new_leader", "old_leader_epoch", "new_leader_epoch", "reason", "election_type", "eligible_set",
     "replicas", "min_isr", "lag_time_max_ms", "topic_created", "topic_deleted",
     "phase", "adding_replicas", "removing_replicas", "original_replicas",
 )  # fmt: skip
-"""What the control plane reports; most columns of an event are of other types."""
+"""The columns that the control plane reports; most columns belong to other types of events."""
 
 HEARD_US = 30_000_000
-"""How long a heartbeat of the controller, which comes every 10 s, is believed: three times that, as a look is."""
+"""The validity of a heartbeat of the controller, us: three times its interval of 10 s, as for a look."""
 
 CONTROL_TYPES = ("ISR_CHANGE", "LEADER_CHANGE", "CONFIG_CHANGE", "STATE_SNAPSHOT", "REASSIGNMENT")
 AT_ONCE = ("ISR_CHANGE", "LEADER_CHANGE", "REASSIGNMENT")
 """Rows of these types and one partition epoch are one decision."""
 
 LEFT = f"IF(cause <=> '{MOVED}', CAST(array() AS array<int>), array_except(old_isr, new_isr))"
-"""The replicas that a change of an ISR lost. Those that a move takes away are not lost."""
+"""The replicas that a change of an ISR lost. Those that a reassignment removes are not lost."""
 
 
 def control_rows(transitions: DataFrame) -> DataFrame:
     """The controller's rows about partitions, each with its corrected time ``t``.
 
     Rows of one partition epoch are one decision and happen at once: at the time of the first of them. ``lost_before``
-    says how many partition epochs are missing between a row and the one before it. ``is_moving``: a reassignment runs
-    from this row on, and adds the replicas ``adding``; a record that begins inside one learns that from its snapshot.
+    is the number of partition epochs missing between a row and the one before it. ``is_moving``: a reassignment runs
+    from this row on, and adds the replicas ``adding``; if the data begin during one, the snapshot shows it.
 
-    A row of a type that this version does not know, of a partition epoch of its own, is among them with nothing but its
-    place: ``is_unread``, and counted in its ``lost_before``.
+    A row of a type that this version does not know, with a partition epoch of its own, is included with only its place:
+    it is ``is_unread``, and counted in its ``lost_before``.
     """
     is_foreign = ~F.col("event_type").isin(*EVENT_TYPES) & F.col("partition_epoch").isNotNull()
     rows = transitions.where(F.col("event_type").isin(*CONTROL_TYPES) | is_foreign)
@@ -61,10 +61,10 @@ def control_rows(transitions: DataFrame) -> DataFrame:
     at = F.when(decides, F.min("ts_wall_us").over(decision)).otherwise(F.col("ts_wall_us"))
     so_far = _order().rowsBetween(Window.unboundedPreceding, Window.currentRow)
     rows = rows.withColumn("_at", at).withColumn("t", F.max("_at").over(so_far))
-    # A reign's first change of a partition skips epochs on top of counting one.
+    # A reign's first change of a partition skips epochs in addition to counting one.
     risen = (F.col("partition_epoch") - F.lag("partition_epoch").over(_order())) % F.lit(SKIP)
-    # A snapshot reports a state; the transition that made it should have come before it. A row of a type that is not
-    # known is a transition that was lost, but for its time.
+    # A snapshot reports a state; the transition that made it should have come before it. A row of an unknown type
+    # is a transition of which only the time is known.
     reports = F.col("event_type") == "STATE_SNAPSHOT"
     own = F.when(F.col("event_type").isin(*CONTROL_TYPES) & ~reports, F.lit(1)).otherwise(F.lit(0))
     is_unread = ~F.col("event_type").isin(*EVENT_TYPES) & (risen > 0)
@@ -81,23 +81,23 @@ def control_rows(transitions: DataFrame) -> DataFrame:
 
 
 def _step() -> Column:
-    """Whether a reassignment runs from a row on, and what it adds; null where the row says nothing of it."""
-    # A queued one has changed no replicas yet.
+    """Whether a reassignment runs from a row on, and the replicas it adds; null if the row does not show it."""
+    # A queued reassignment has not changed any replicas yet.
     is_step = (F.col("event_type") == "REASSIGNMENT") & (F.col("phase") != "queued")
-    # A snapshot from inside a move names its original replicas.
+    # A snapshot taken during a reassignment names the original replicas.
     is_inside = (F.col("event_type") == "STATE_SNAPSHOT") & (F.size("original_replicas") > 0)
     begins_or_ends = is_step | F.coalesce(is_inside, F.lit(False))
     runs, adding = F.when(is_step, F.col("phase") == "started").otherwise(is_inside), F.col("adding_replicas")
-    # What was lost may have been its end.
+    # A lost transition may have been its end.
     of_row = F.struct(F.coalesce(runs, F.lit(False)).alias("is_moving"), adding.alias("adding"))
     return F.when(begins_or_ends | (F.col("lost_before") > 0), of_row)
 
 
 def last_words(transitions: DataFrame) -> DataFrame:
-    """Per cluster: ``last_word``, up to when its controller is known to have had nothing more to tell, us.
+    """Per cluster: ``last_word``, the moment until which its controller is known to have had nothing more to report.
 
-    That is its reported end; without one, its last event or `HEARD_US` behind its last heartbeat. Where no heartbeat of
-    a controller was read, there is no row.
+    That is its reported end; without one, its last event or `HEARD_US` after its last heartbeat. A cluster without a
+    heartbeat of a controller has no row.
     """
     reported = transitions.where(F.col("node_id") == CONTROLLER_NODE_ID)
     is_beat = F.col("event_type") == "EXPORT_HEARTBEAT"
@@ -113,15 +113,15 @@ def last_words(transitions: DataFrame) -> DataFrame:
 
 
 def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
-    """Step functions: one row per key and interval [t0, t1) with all that held in it.
+    """Step functions: one row per key and interval [t0, t1) with the whole state in it.
 
-    Where nothing came after, ``t1`` is the controller's last word (``words``, of `last_words`), and at the latest the
+    If nothing came after, ``t1`` is the controller's last word (``words``, from `last_words`), and at the latest the
     end of the hour: the next one begins with a snapshot, which then is missing. ``known`` is false before a hole in the
-    partition epochs, and as long as not every part of the state was reported: a record that begins with a change of the
-    ISR does not say who leads. ``is_isr_read``: at ``t0`` no transition was missing since the ISR was reported; one may
-    be missing after it. ``min_isr`` is the effective one, min(RF, min.insync.replicas). ``leader`` is null where none
-    leads. ``replicas`` are the original ones while a reassignment runs, as KIP-455 counts them: those that it adds are
-    not missed yet. A state that lasted no time is kept if it was the last of its partition epoch.
+    partition epochs, and until every part of the state was reported: data that begin with a change of the ISR do not
+    show the leader. ``is_isr_read``: at ``t0`` no transition was missing since the ISR was reported; one may be missing
+    after it. ``min_isr`` is the effective one, min(RF, min.insync.replicas). ``leader`` is null if there is none.
+    ``replicas`` are the original ones while a reassignment runs, as KIP-455 counts them: the added ones are not
+    expected yet. A state that lasted no time is kept if it was the last of its partition epoch.
     """
     so_far = _order().rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
@@ -131,7 +131,7 @@ def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
     following = F.lead("t").over(_order())
     original = F.when(F.col("is_moving") & (F.size("original_replicas") > 0), F.col("original_replicas"))
     rows = rows.withColumn("replicas", F.when(~F.col("is_moving"), F.col("replicas")).otherwise(original))
-    # What a row that is not understood has changed is not known from then on, and known before it.
+    # The parts of the state that a row of an unknown type changed are unknown from it on, but known before it.
     unseen = F.col("lost_before") - F.col("is_unread").cast("int")
     holes = F.sum((F.col("lost_before") > 0).cast("int")).over(so_far)
     isr_reported_at = F.last(F.when(F.col("new_isr").isNotNull(), F.col("_holes")), ignorenulls=True).over(so_far)
@@ -157,7 +157,7 @@ def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
         F.coalesce(isr_reported_at == F.col("_holes"), F.lit(False)).alias("is_isr_read"),
     )
     rf = F.when(F.col("replicas").isNotNull(), F.size("replicas"))
-    # Behind a hole the ISR has to be reported again, and the leader of before is believed only in the same leader
+    # After a hole the ISR must be reported again, and the earlier leader still counts only in the same leader
     # epoch.
     reported = F.coalesce((F.col("leader_epoch") == F.col("_reported_at")) & F.col("is_isr_read"), F.lit(False))
     return (
@@ -174,8 +174,8 @@ def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
 def terms(rows: DataFrame) -> DataFrame:
     """When each leader epoch was in force: [commit of e, commit of e+1), by the controller's corrected time.
 
-    The last one ends with the deletion of its topic, if there was one. ``is_start_reported``: the first thing that the
-    controller reported of the epoch is the change that began it; else it began earlier, by a change that was lost.
+    The last one ends with the deletion of its topic, if it was deleted. ``is_start_reported``: the controller's first
+    report of the epoch is the change that began it; otherwise it began earlier, by a change that was lost.
     """
     leads = F.when(F.col("new_leader") != NO_LEADER, F.col("new_leader"))
     begun = rows.where("leader_epoch IS NOT NULL AND NOT coalesce(topic_deleted, false)").groupBy(
@@ -194,7 +194,7 @@ def terms(rows: DataFrame) -> DataFrame:
 
 
 def _heard_until() -> Column:
-    """Up to when the state that a row reported is known if no other row of its partition follows."""
+    """The moment up to which the state of a row is known if no other row of its partition follows."""
     hour_end = F.col("t") - F.pmod("t", F.lit(HOUR_US)) + HOUR_US
     return F.greatest("t", F.least(hour_end, F.col("last_word")))
 

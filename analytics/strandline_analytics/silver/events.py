@@ -1,7 +1,7 @@
-"""Which rows are events: each identity once, and never two stories under one identity.
+"""Reduces rows to distinct events: each identity once, and never two contents under one identity.
 
-The identity is (cluster_id, node_id, incarnation, seq); it is unique by construction, for an emitter numbers its events
-without gaps. Removing doubles is therefore exact, and not a repair of a bad join.
+The identity is (cluster_id, node_id, incarnation, seq); it is unique by construction, because an emitter numbers its
+events without gaps. Removing doubles is therefore exact, and not a repair of a bad join.
 
 Invariant: two rows of one identity with different contents are an error of the data, never a choice.
 """
@@ -19,27 +19,27 @@ from strandline_analytics.silver.kept import is_kept_as_rows, kept, let_go
 IDENTITY = ("cluster_id", "node_id", "incarnation", "seq")
 
 FilesWith = Callable[[Mapping[str, Any]], Iterable[str]]
-"""From the columns of `IDENTITY` to the names of the files that hold the event."""
+"""Finds the names of the files that hold an event, by the columns of `IDENTITY`."""
 
 
 class ConflictingEvents(Exception):
-    """Two rows say different things under one event id."""
+    """Two rows with one event id have different contents."""
 
 
 def distinct_events(rows: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-    """One row per identity, with ``n_copies`` (how often it was there) and ``n_stories`` (1, or the data is wrong).
+    """One row per identity, with ``n_copies`` (the number of its rows) and ``n_stories`` (1, or the data are wrong).
 
-    Most are there once, and a row is wide: identities are counted first, at once, and contents are compared for the
-    others only. Of little input the rows are cheaper than that count, which would read the files once more.
+    Most occur once, and a row is wide: identities are counted first, and contents are compared only for those that
+    repeat. For small input comparing all rows is cheaper than that count, which would read the files once more.
 
     Returns:
-        The events, and what is kept for them until `let_go`: the identities that are there more than once, if any are.
+        The events, and a table that is kept for them until `let_go`: the identities that occur more than once, if any.
     """
     if is_kept_as_rows(rows):
         return _reported_once(rows), None
     doubled = rows.groupBy(*IDENTITY).agg(F.count("*").alias("n_copies")).where("n_copies > 1")
     doubled = kept(doubled)
-    # Counted whole, so that Spark knows how few they are and sends them to where the rows are.
+    # Counted completely, so that Spark knows how few they are and broadcasts them.
     n_doubled = doubled.count()
     if not n_doubled:
         let_go(doubled)
@@ -51,20 +51,20 @@ def distinct_events(rows: DataFrame) -> tuple[DataFrame, DataFrame | None]:
 
 
 def once_each(rows: DataFrame) -> DataFrame:
-    """Rows of which each is an event of its own, with the columns of `distinct_events`."""
+    """Rows that are all distinct events, with the columns of `distinct_events`."""
     one = F.lit(1).cast("bigint")
     return rows.withColumns({"n_copies": one, "n_stories": one})
 
 
 def not_understood(events: DataFrame) -> dict[str, int]:
-    """How many events there are of each type that this version does not know."""
+    """The number of events of each type that this version does not know."""
     unknown = events.where(~F.col("event_type").isin(*EVENT_TYPES)).groupBy("event_type").count()
     return {row["event_type"]: row["count"] for row in unknown.orderBy("event_type").collect()}
 
 
 def _story() -> Column:
-    """A number that differs where any column differs."""
-    # Maps cannot be compared; as sorted entries they can.
+    """A number that differs if any column differs."""
+    # Maps cannot be compared, but their sorted entries can.
     reported = F.struct(
         *(F.sort_array(F.map_entries(c.name)) if "MAP" in c.kind.value else F.col(c.name) for c in COLUMNS)
     )
@@ -90,8 +90,8 @@ def check_stories(events: DataFrame, files_with: FilesWith = lambda identity: ()
     """Refuse data in which an identity has two contents.
 
     Args:
-        events: as `distinct_events` gives them.
-        files_with: which files hold the event of an identity, for the message.
+        events: the result of `distinct_events`.
+        files_with: finds the files that hold the event of an identity, for the message.
 
     Raises:
         ConflictingEvents: it names the first identity of them.
@@ -100,7 +100,7 @@ def check_stories(events: DataFrame, files_with: FilesWith = lambda identity: ()
 
 
 def check_copies(rows: DataFrame, files_with: FilesWith = lambda identity: ()) -> None:
-    """Refuse rows as they were written in which an identity has two contents; copies that say the same are fine.
+    """Refuse rows as they were written in which an identity has two contents; equal copies are fine.
 
     Raises:
         ConflictingEvents: it names the first identity of them.
@@ -113,7 +113,7 @@ def check_copies(rows: DataFrame, files_with: FilesWith = lambda identity: ()) -
 
 
 def _refuse(wrong: DataFrame, files_with: FilesWith) -> None:
-    # Not the first that is found: Spark would look for it in one part of the table after the other.
+    # Not the first that is found: Spark would search one part of the table after the other.
     one = wrong.agg(F.min(F.struct(*IDENTITY, "event_type")).alias("one")).collect()[0].one
     if one is None:
         return

@@ -1,15 +1,15 @@
-"""Where a consumer group stands in a partition, beside the high watermark, as step functions over time.
+"""Computes the position of a consumer group in a partition and the high watermark, as step functions over time.
 
 A GROUP_OFFSETS row comes at most once a second per group and partition while offsets are committed, and once a minute
-for each that has an offset. What it says is believed until the next one, and at most three minutes, as a look is
-believed for three times the silence that it declared. What a deposed coordinator says after the next one, which has a
-higher epoch, reported the same key is left out; rows of a version without the epoch stand by their time alone.
+for each that has an offset. It is valid until the next one, and at most three minutes, as a look is valid for three
+times its declared interval. Rows of a deposed coordinator are left out once the next one, which has a higher epoch, has
+reported the same key; rows of a version without the epoch are ordered by time alone.
 
-What was committed meets the HW once for each report of it, and once more for each time in which the HW is known without
-a gap: so it costs the sum of both, however many groups read a partition. Only S21, which weighs every value that a lag
-had, follows each step of the HW for each group.
+A committed offset is joined with the HW once for each report of it, and once more for each period in which the HW is
+known without a gap: the cost is the sum of both, however many groups read a partition. Only S21, which weighs every
+value of a lag, follows each step of the HW for each group.
 
-Invariant: a lag is known only where both the committed offset and the HW are; neither is carried on beyond that.
+Invariant: a lag is known only while both the committed offset and the HW are; neither is carried on beyond that.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from strandline_analytics.silver.kept import PLACE, place
 from strandline_analytics.silver.tables import Silver
 
 # ---- group_events
-# What coordinators reported of groups and members, in order; and as step functions who had which partition.
+# Orders the reports of coordinators on groups and members, and derives the owners of partitions as step functions.
 #
-# A group's events stand in the order of coordinator epochs, which are the leader epochs of the coordinator's partition,
-# and within one in that of its leader's numbers. What a coordinator reported at or after the end of its term is a
-# zombie's: left out, as a leader's looks are. Once an hour a coordinator says again what everything is
-# (``is_repeated``): that is a state from then on, and no change.
+# A group's events are in the order of coordinator epochs, which are the leader epochs of the coordinator's partition,
+# and within one in that of its leader's numbers. Reports of a coordinator at or after the end of its term are a
+# zombie's, and left out like a leader's looks. Once an hour a coordinator repeats its whole state (``is_repeated``):
+# that is a state from then on, and no change.
 #
-# Invariant: nothing is known of a group before its first event that was read, nor beyond the last word of the
+# Invariant: nothing is known of a group before the first of its events that was read, nor beyond the last word of the
 # controller about the partition of its coordinator.
 
 
 GROUP_KEY = (*PARTITION_KEY, "group_id")
-"""A group, at the partition of its coordinator."""
+"""The key of a group, at the partition of its coordinator."""
 
 ORDER = ("leader_epoch", "incarnation", "seq")
-"""How the events of a group are ordered."""
+"""The columns by which the events of a group are ordered."""
 
 _REPORTED = (
     "event_type", "old_state", "new_state", "group_epoch", "n_members", "member_id", "phase", "assigned", "is_repeated",
@@ -64,20 +64,20 @@ def _group_events(silver: Silver) -> DataFrame:
 
 
 def heard_until(silver: Silver) -> DataFrame:
-    """Per partition of the control plane, with its ``topic``: ``heard_us``, up to when anything is known of it."""
+    """Per partition of the control plane, with its ``topic``: ``heard_us``, until which anything is known of it."""
     return silver.control.groupBy(*PARTITION_KEY, "topic").agg(F.max("t1").alias("heard_us"))
 
 
 def living(silver: Silver) -> DataFrame:
-    """The times [t0, t1) in which a group was known to have members: cluster_id, group_id."""
+    """The periods [t0, t1) in which a group was known to have members: cluster_id, group_id."""
     changes = group_events(silver).where("event_type = 'GROUP_CHANGE'")
     return _held_to_next(silver, changes, ()).where("n_members > 0").select("cluster_id", "group_id", "t0", "t1")
 
 
 def owned(silver: Silver) -> DataFrame:
-    """Which member had which partition: the ``PLACE`` that is consumed, cluster_id, group_id, member_id, [t0, t1).
+    """The owners of partitions: the consumed ``PLACE``, cluster_id, group_id, member_id, [t0, t1).
 
-    A partition that a member is to give up is not among those that are assigned to it.
+    A partition that a member must give up does not count as assigned to it.
     """
 
     def make() -> DataFrame:
@@ -94,7 +94,7 @@ def owned(silver: Silver) -> DataFrame:
 
 
 def joined(intervals: DataFrame, by: tuple[str, ...]) -> DataFrame:
-    """Intervals [t0, t1) of each ``by`` as few as there can be: those that touch or overlap are one."""
+    """Intervals [t0, t1) of each ``by``, merged if they touch or overlap."""
     order = Window.partitionBy(*by).orderBy("t0", "t1")
     reached = F.max("t1").over(order.rowsBetween(Window.unboundedPreceding, -1))
     rows = intervals.withColumn("_apart", F.coalesce((F.col("t0") > reached).cast("int"), F.lit(1)))
@@ -111,7 +111,7 @@ def _held_to_next(silver: Silver, changes: DataFrame, of: tuple[str, ...]) -> Da
 
 
 BELIEVED_US = 180_000_000
-"""How long a row is believed: three times the minute in which every group's offset is reported once."""
+"""The validity of a row: three times the minute in which every group's offset is reported once."""
 
 _PLACE_OF_GROUP = (PLACE, "group_id")
 
@@ -142,9 +142,9 @@ def steps(silver: Silver) -> DataFrame:
 
 
 def group_spans(silver: Silver) -> DataFrame:
-    """PLACE, group_id, [t0, t1), committed, and the leader that reported the HW: the times in which both are known.
+    """PLACE, group_id, [t0, t1), committed, and the leader that reported the HW: the periods in which both are known.
 
-    ``above_us``: from when on the HW stands above what is committed; null: not in this time.
+    ``above_us``: the moment from which the HW is above the committed offset; null if it is not in this period.
     """
     return silver.keep(("group spans",), lambda: _group_spans(silver), samples=True)
 
@@ -159,15 +159,15 @@ def _group_spans(silver: Silver) -> DataFrame:
 
 
 def group_lags(silver: Silver) -> DataFrame:
-    """PLACE, group_id, [t0, t1), hw and committed: each step of both, in the times in which both are known."""
+    """PLACE, group_id, [t0, t1), hw and committed: each step of both, in the periods in which both are known."""
     return silver.plan(("group lags",), lambda: _met(silver, steps(silver), ["hw"]).select("*", "_hw.hw").drop("_hw"))
 
 
 def _met(silver: Silver, stands: DataFrame, values: list[str]) -> DataFrame:
-    """What is committed beside what is known of the HW: PLACE, group_id, [t0, t1), committed and ``_hw``, the values.
+    """Committed offsets joined with the known HW: PLACE, group_id, [t0, t1), committed and ``_hw``, the values.
 
     Args:
-        stands: times [t0, t1) of partitions with ``values``.
+        stands: periods [t0, t1) of partitions with ``values``.
     """
     held = _held(silver)
     groups = held.select(*_PLACE_OF_GROUP).distinct()
@@ -184,14 +184,14 @@ def _met(silver: Silver, stands: DataFrame, values: list[str]) -> DataFrame:
         F.last("_hw", ignorenulls=True).over(so_far).alias("_hw"),
         F.last("_held", ignorenulls=True).over(so_far).alias("_held"),
     )
-    # What nothing is committed for is a state too; it only has no lag.
+    # Having no committed offset is a state too; it just has no lag.
     rows = rows.where("_hw IS NOT NULL AND _held.committed IS NOT NULL")
     rows = rows.withColumn("t1", F.least("_next", "_hw.until", "_held.until")).where("t1 > t0")
     return rows.select(*_PLACE_OF_GROUP, "t0", "t1", F.col("_held.committed").alias("committed"), "_hw")
 
 
 def _held(silver: Silver) -> DataFrame:
-    """What is committed, as intervals [t0, t1)."""
+    """Committed offsets, as intervals [t0, t1)."""
     epoch = F.col("coordinator_epoch")
     order = Window.partitionBy(*_PLACE_OF_GROUP).orderBy("t", epoch.asc_nulls_first(), "node_id", "incarnation", "seq")
     newest = F.max(epoch).over(order.rowsBetween(Window.unboundedPreceding, Window.currentRow))

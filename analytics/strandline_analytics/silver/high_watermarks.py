@@ -1,9 +1,9 @@
-"""How the high watermark of a partition rose: looks of its leader, and its advances between them.
+"""Derives the course of a partition's high watermark from looks of its leader, and its advances between them.
 
-A look says where the HW stands, and for how long that is believed (`silver.looks`). An advance of the same leader
-within that time says since when it stands higher: as of its last step, for advances that were joined.
+A look gives the HW, and how long that is valid (`silver.looks`). An advance of the same leader within that time gives
+the moment from which it is higher: that of the last step, for advances that were joined.
 
-Invariant: nothing is known where no look is believed; an advance makes known time finer and never longer.
+Invariant: nothing is known where no look is valid; an advance makes known time finer and never longer.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from strandline_analytics.silver.kept import PLACE, place
 from strandline_analytics.silver.tables import Silver
 
 LEADER = (PLACE, "leader_epoch", "node_id", "incarnation")
-"""Under one of these the HW never goes back."""
+"""The key of one leader's term, in which the HW never goes back."""
 
 
 def advances(silver: Silver) -> DataFrame:
     """HW_ADVANCE rows with ``PLACE``, ``first_us`` and ``last_us`` in the controller's time; copies are among them.
 
-    ``clock_err_us`` bounds the error of their clock. They are kept, for several statistics read them, and lie by
-    ``PLACE``, like looks: what is made of both needs no further shuffle. Of little input they are read by each query,
-    which costs less than the job that a kept table is.
+    ``clock_err_us`` bounds the error of their clock. They are kept, because several statistics read them, and are
+    partitioned by ``PLACE``, like looks: joining both needs no further shuffle. For small input each query reads them,
+    which costs less than the job that keeps a table.
     """
 
     def make() -> DataFrame:
@@ -40,18 +40,18 @@ def advances(silver: Silver) -> DataFrame:
 
 
 def hw_steps(silver: Silver, places: DataFrame) -> DataFrame:
-    """The HW as a step function: ``LEADER``, hw, and [t0, t1), in which it is known to stand there.
+    """The HW as a step function: ``LEADER``, hw, and [t0, t1), in which it is known to have this value.
 
     Args:
-        places: the partitions that are asked about, each ``PLACE`` once: looks of the others, which may be most, are
-            not sorted.
+        places: the partitions needed, each ``PLACE`` once: looks of the others, which may be most, are
+        not sorted.
     """
     none = F.lit(None).cast("bigint")
     seen = silver.leaders_looks.select(*LEADER, "hw", F.col("t0").alias("_at"), F.col("t1").alias("_until"))
     moved = advances(silver).select(
         *LEADER, F.col("new_hw").alias("hw"), F.col("last_us").alias("_at"), none.alias("_until")
     )
-    # The one shuffle: what follows is ordered within a partition of a topic.
+    # The only shuffle: everything after it is ordered within a partition of a topic.
     both = seen.unionByName(moved).join(F.broadcast(places), PLACE, "left_semi").repartition(PLACE)
     order = Window.partitionBy(*LEADER).orderBy("_at", "hw")
     so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -66,7 +66,7 @@ def hw_steps(silver: Silver, places: DataFrame) -> DataFrame:
 
 
 def hw_spans(steps: DataFrame) -> DataFrame:
-    """`hw_steps` joined where one follows the other: ``LEADER`` and [t0, t1), in which the HW is known all the time."""
+    """`hw_steps` merged if one follows the other: ``LEADER`` and [t0, t1), in which the HW is always known."""
     order = Window.partitionBy(*LEADER).orderBy("t0")
     begins = F.coalesce((F.lag("t1").over(order) < F.col("t0")).cast("int"), F.lit(1))
     runs = steps.withColumn("_run", F.sum(begins).over(order))
@@ -74,19 +74,19 @@ def hw_spans(steps: DataFrame) -> DataFrame:
 
 
 # ---- first_above
-# When something was first above an offset: the earliest sight of anything higher, for many offsets at once.
+# Finds when something was first above an offset: the earliest sight of anything higher, for many offsets at once.
 
 
 def first_above(
     seen: DataFrame, asked: DataFrame, by: Sequence[str], *, offset: str = "_offset", found: str = "_seen"
 ) -> DataFrame:
-    """Per group of ``by`` and ``offset`` asked about: ``found``, the least ``_at`` of what is above; null: nothing is.
+    """Per group of ``by`` and ``offset`` asked about: ``found``, the least ``_at`` of anything above it, or null.
 
     Args:
         seen: columns ``by``, ``_offset`` and ``_at``.
         asked: columns ``by`` and ``_offset``, each combination once.
-        offset: what the result calls the offset.
-        found: what the result calls the earliest sight.
+        offset: the name of the offset in the result.
+        found: the name of the earliest sight in the result.
     """
     rows = seen.unionByName(asked.withColumn("_asks", F.lit(1)), allowMissingColumns=True)
     # Rows before a question in this order are above the offset that it asks about.
@@ -97,20 +97,20 @@ def first_above(
 
 
 # ---- lineages
-# Which leader epochs of a partition hold the same records below which offset.
+# Finds the offset below which two leader epochs of a partition hold the same records.
 #
-# An epoch that starts below a HW that was seen before it, as an unclean election leaves it, begins a new line: what
-# stood at and above its start is gone, and what is there later are other records.
+# An epoch that starts below an earlier HW, as after an unclean election, begins a new line: records at and above its
+# start are gone, and later ones at the same offsets are different records.
 #
-# Invariant: of two epochs in different lines nothing is shared at or above the lowest start of a line between them.
+# Invariant: two epochs in different lines share nothing at or above the lowest start of a line between them.
 
 
 def lines(silver: Silver, seen: DataFrame) -> DataFrame:
-    """Per leader epoch and line of its partition: PLACE, leader_epoch, ``is_own`` (it is of this line), ``line``, and
-    ``shared``, the offset below which the two hold the same records; null: everywhere.
+    """Per leader epoch and line of its partition: PLACE, leader_epoch, ``is_own`` (it belongs to this line), ``line``,
+    and ``shared``, the offset below which the two hold the same records; null if they do everywhere.
 
     Args:
-        seen: sights of HWs: PLACE, leader_epoch and ``_offset``, the HW.
+        seen: observed HWs: PLACE, leader_epoch and ``_offset``, the HW.
     """
     epoch = [PLACE, "leader_epoch"]
     highest = seen.groupBy(*epoch).agg(F.max("_offset").alias("_highest"))

@@ -1,14 +1,14 @@
-"""How a table is kept that many queries read: made when first asked for, its origin out of their plans.
+"""Keeps tables that many queries read: they are made on first use, and the queries' plans do not contain their origin.
 
-Spark keeps what is cached, but plans of all that reads it go on naming everything that led to it. Silver tables stand
-on one another, so Catalyst would spend more on analysing a small query than the query takes. Here the plan of a kept
-table is one leaf. Spark also describes each query to its listeners, and for that follows what is cached to its own
-plan, once for each mention: a table upon tables upon tables would be described a thousand times. So what is cached is
-made of rows, whose plan says nothing of their origin either.
+Spark caches tables, but the plans of their readers still contain everything that led to them. Silver tables build on
+one another, so Catalyst would spend more time on analysing a small query than the query takes. Here the plan of a kept
+table is one leaf. Spark also describes each query to its listeners, and follows cached tables to their own plans, once
+for each mention: a table upon tables upon tables would be described a thousand times. So a cached table is made of
+rows, whose plan does not contain their origin either.
 
-Invariant: a kept table has the rows, names and types of what it was made of, and parts of it that are lost are made
-again; rows have no origin, and are kept where the process that asks also holds them (`session.session_for`), or where
-Spark Connect leaves no other way.
+Invariant: a kept table has the rows, names and types of its source, and lost parts of it are computed again; rows have
+no origin, and are kept only if the asking process itself holds them (`session.session_for`), or if Spark Connect leaves
+no other way.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _ORIGIN = "_strandline_kept_from"
 def kept(made: DataFrame) -> DataFrame:
     """The same table, kept until `let_go`; what does not fit into memory goes to disk.
 
-    What is kept as rows is made before this returns, and goes when nothing refers to it any more.
+    A table kept as rows is computed before this returns, and is freed when nothing refers to it any more.
     """
     if is_kept_as_rows(made):
         return made.coalesce(1).localCheckpoint()
     if not has_jvm(made.sparkSession):
-        # No plan is within reach, and the server of Spark Connect analyses all that led to a frame at each step again.
+        # The plan is out of reach, and the server of Spark Connect analyses a frame's whole origin again at each step.
         return made.localCheckpoint()
     cached = of_its_rows(made).persist(StorageLevel.MEMORY_AND_DISK)
     frame = query_of(plan_of_cached(cached), cached.sparkSession, like=cached)
@@ -49,16 +49,16 @@ def is_kept_as_rows(table: DataFrame) -> bool:
 
 
 def tables_are_rows(spark: SparkSession) -> bool:
-    """Whether a session keeps its tables as rows: its input is little."""
+    """Whether a session keeps its tables as rows, because its input is small."""
     return spark.conf.get(KEPT_AS_ROWS, "false") == "true"
 
 
 def let_go(frame: DataFrame) -> None:
-    """Keep a table no longer; it can still be read, and is then made again, unless it was kept as rows."""
-    # Not by getattr: a frame of Spark Connect takes any name for one of its columns.
+    """Stop keeping a table; it can still be read, and is then computed again, unless it was kept as rows."""
+    # Not getattr: a frame of Spark Connect takes any name for one of its columns.
     cached: DataFrame = vars(frame).get(_ORIGIN, frame)
     if not has_jvm(cached.sparkSession):
-        # The server lets go of rows when no frame of the client's refers to them.
+        # The server frees rows when no frame of the client refers to them.
         return
     plan = analyzed_plan(cached)
     if cached is frame and plan.nodeName() == _ROWS:
@@ -68,23 +68,23 @@ def let_go(frame: DataFrame) -> None:
 
 
 # ---- places
-# How millions of rows are distinguished while they are processed: by a number, in place of names.
+# Identifies partitions of millions of rows by a number in place of names.
 #
-# A sample says in three names which partition it is of: cluster, topic id, partition. To carry, sort and compare these
-# costs more than the figures do. Rows of samples are therefore distinguished by a hash of the names, and results are
-# given their names at the end. A hash may be shared by two partitions, once in billions of clusters; then nothing is
-# answered, rather than the figures of two partitions as one.
+# A sample names its partition by cluster, topic id and partition. Carrying, sorting and comparing these costs more than
+# computing the figures. Rows of samples therefore have a hash of the names, and results get their names at the end. Two
+# partitions may share a hash, once in billions of clusters; then there is no answer, rather than the figures of two
+# partitions as one.
 #
-# Invariant: of the partitions that the control plane reported, `numbered` has proven that no two have one number.
+# Invariant: `numbered` has verified that no two partitions that the control plane reported have the same number.
 
 PLACE = "_place"
 
 GROUP = (PLACE, "window_start", "window_end")
-"""What figures of samples are grouped by, until they are given their names."""
+"""The columns by which figures of samples are grouped until they get their names."""
 
 
 def place(names: Sequence[str] = PARTITION_KEY) -> Column:
-    """The number of what has these names, as the column ``PLACE``; no name may be null."""
+    """The number for these names, as the column ``PLACE``; no name may be null."""
     return F.xxhash64(*names).alias(PLACE)
 
 
@@ -92,7 +92,7 @@ def numbered(groups: DataFrame, by: Sequence[str]) -> DataFrame:
     """Groups, each once, with their number ``PLACE``; a query of it fails if two groups have the same one.
 
     Args:
-        by: the columns that tell the groups apart; others follow from them.
+        by: the columns that identify the groups; others follow from them.
     """
     proven = F.expr(
         "if(_n = 1, _names, raise_error('two partitions of this export have the same hash of their names. Rule: a "
@@ -103,7 +103,7 @@ def numbered(groups: DataFrame, by: Sequence[str]) -> DataFrame:
 
 
 def in_groups(rows: DataFrame, places: DataFrame, scope: Scope) -> DataFrame:
-    """Let ``PLACE`` of rows of partitions number the group that a scope puts them into.
+    """Replace ``PLACE`` of rows of partitions by the number of their group in a scope.
 
     Args:
         places: `numbered` partitions, with the names that the scope's groups have.

@@ -1,12 +1,12 @@
-"""How long a leader's look at its replicas is believed.
+"""Determines how long a leader's look at its replicas, a sample of their state, is valid.
 
-A sample at t holds to the earliest of: the next one of the same leader epoch and incarnation, three times the silence
-that it declared, and the end of the leader's term (STATISTICS.md#conventions). Where the change that ended the term was
-lost, the first sign of a later leader ends it: its EPOCH_START, or its first look. Beyond that the state is unknown:
-nothing is interpolated and nothing carried forward without limit.
+A sample at t holds to the earliest of: the next one of the same leader epoch and incarnation, three times its declared
+interval, and the end of the leader's term (STATISTICS.md#conventions). If the change that ended the term was lost, the
+first sign of a later leader ends it: its EPOCH_START, or its first look. Beyond that the state is unknown: nothing is
+interpolated and nothing carried forward without limit.
 
-Every time is the controller's, like those of the terms: a leader whose clock is fast would lose its last looks
-otherwise, which are those that a cut is measured by.
+All times are the controller's, like those of the terms: otherwise a leader with a fast clock would lose its last looks,
+which are those that a truncation is measured by.
 
 Invariant: a sample at or after the end of its term is a zombie's. It is counted and never used.
 """
@@ -21,7 +21,7 @@ from strandline_analytics.silver.clocks import Clocks, in_controller_time
 from strandline_analytics.silver.kept import PLACE, place
 
 HOLD_INTERVALS = 3
-"""How many times its declared interval a sample is believed."""
+"""The validity of a sample, in multiples of its declared interval."""
 
 _LOOKED_AT = (
     "leader_epoch", "incarnation", "replica_id", "leo", "durable_leo", "leader_leo", "hw", "acked_offset", "leo_bytes",
@@ -41,12 +41,12 @@ def looks(
     ``t`` of a row is corrected along its emitter's sequence. ``is_leader`` marks the row of the leader itself, which
     represents the whole look. ``is_double`` marks a further copy of an event; only the last is used. A look from
     before the commit of its own epoch, reported by an unmeasured clock, counts from that commit on. ``next_start`` is
-    the offset at which the next epoch started that did so.
+    the start offset of the next epoch that began.
 
     Args:
         starts: when leaders took up their epochs (`clocks.epoch_starts`).
-        measured: what the emitters' clocks are corrected by.
-        observed: clusters whose leaders are looked at by another system, which has a clock of its own.
+        measured: the corrections of the emitters' clocks.
+        observed: clusters whose leaders are observed by another system, which has a clock of its own.
     """
     series = Window.partitionBy(PLACE, "replica_id", "leader_epoch", "node_id", "incarnation").orderBy("seq")
     so_far = series.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -62,7 +62,7 @@ def looks(
     rows = rows.drop("cluster_id", "clock_err_us", "_clock")
     spans = _spans(terms, starts)
     reigns = _reigns(rows, spans)
-    # The one shuffle: whatever is grouped or ordered within a partition of a topic finds its rows together.
+    # The only shuffle: later grouping or ordering within a partition of a topic finds its rows together.
     rows = rows.repartition(PLACE).select(
         "*",
         F.coalesce(F.lead("seq").over(series) == F.col("seq"), F.lit(False)).alias("is_double"),
@@ -72,7 +72,7 @@ def looks(
     )
     rows = rows.join(F.broadcast(spans), [PLACE, "leader_epoch"], "left").join(F.broadcast(reigns), [*_REIGN], "left")
     silence = F.col("_at") + F.col("interval_ms") * (HOLD_INTERVALS * 1_000)
-    # Of nulls, least takes no notice: the last look holds until it is silence, or until the term is over.
+    # `least` ignores nulls: the last look holds until its validity or the term ends.
     following = F.when(F.col("_next").isNotNull(), F.greatest("_next", "_at"))
     over = F.least("term_end", "_succeeded")
     return (
@@ -80,17 +80,17 @@ def looks(
         .withColumn("t0", F.greatest("_at", "_began"))
         .withColumn("is_zombie", F.coalesce(F.col("_at") >= over, F.lit(False)))
         .withColumn("is_leader", F.col("replica_id") == F.col("node_id"))
-        # A correction that became smaller is no clock that was set back.
+        # A smaller correction does not mean that the clock was set back.
         .withColumn("went_back", F.col("_reported") < F.col("_newest"))
         .drop("_next", "seq", "_began", "_succeeded", "ts_wall_us", "interval_ms", "_at", "_reported", "_newest")
     )
 
 
 def _spans(terms: DataFrame, starts: DataFrame) -> DataFrame:
-    """Per leader epoch: ``term_end``, and ``_began``, its commit, or its EPOCH_START where the commit was not reported.
+    """Per leader epoch: ``term_end``, and ``_began``, its commit, or its EPOCH_START if the commit was not reported.
 
-    ``_started`` is the EPOCH_START, which a lower epoch does not outlast; null where it was not seen. ``next_start`` is
-    the offset at which the next epoch started that did so.
+    ``_started`` is the EPOCH_START, which ends lower epochs; null if it was not seen. ``next_start`` is the start
+    offset of the next epoch that began.
     """
     taken_up = starts.select(place(), "leader_epoch", F.col("began_us").alias("_taken_up"), "start_offset")
     reported = terms.select(place(), "leader_epoch", "term_start", "term_end", "is_start_reported")
@@ -106,9 +106,9 @@ def _spans(terms: DataFrame, starts: DataFrame) -> DataFrame:
 
 
 def _reigns(rows: DataFrame, spans: DataFrame) -> DataFrame:
-    """Per leader that looked: ``_succeeded``, the first sign of a later one, null if there is none.
+    """Per leader with looks: ``_succeeded``, the first sign of a later one, null if there is none.
 
-    Later is who has a higher epoch, and in one epoch, where there should be only one, who looked first later.
+    Later means a higher epoch; within one epoch, which should have only one leader, a later first look.
     """
     first = rows.groupBy(*_REIGN).agg(F.min("ts_wall_us").alias("_first"))
     first = first.join(F.broadcast(spans), [PLACE, "leader_epoch"], "left")
@@ -118,7 +118,7 @@ def _reigns(rows: DataFrame, spans: DataFrame) -> DataFrame:
         PLACE, "leader_epoch", none.cast("int").alias("node_id"), none.alias("incarnation"),
         F.col("_started").alias("_sign"), F.lit(1).alias("_is_start"),
     )  # fmt: skip
-    # Of an epoch its start comes last in this order: it ends lower ones, and not its own.
+    # The start of an epoch comes last within it in this order, because it ends lower epochs but not its own.
     downward = Window.partitionBy(PLACE).orderBy(
         F.desc("leader_epoch"), "_is_start", *(F.desc(name) for name in ("_sign", "incarnation", "node_id"))
     )

@@ -1,9 +1,8 @@
-"""When a replica was out of the ISR: from the commit of its removal to the commit of its return.
+"""Finds when a replica was out of the ISR: from the commit of its removal to the commit of its return.
 
 Invariant: a stay outside survives changes of the leader, because the ISR alone defines it; it ends as ``rejoined``,
-as
-``reassigned`` when the partition is no longer placed on the node, or as ``unknown`` where transitions were lost; what
-was lost behind a change that was read says nothing about that change.
+as ``reassigned`` when the partition is no longer placed on the node, or as ``unknown`` if transitions were lost;
+losses after a change that was read do not affect that change.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from strandline_analytics.silver.control import LEFT
 from strandline_analytics.silver.tables import Silver
 
 # ---- lso_holds
-# When which transaction held back the LSO of a partition, as its leaders reported it.
+# Finds the transactions that held back the LSO of a partition, and when, as its leaders reported it.
 #
 # A leader reports a transaction once it has held the LSO back for a second, once a minute while it does, and when it is
 # decided. At most one does so at a time. A hold ends with its decision, with the next hold of the same term, or with
-# the term; the next leader reports the same transaction as a hold of its own. Where none of these was read it is
-# believed for three minutes after the last report, as a look is for three times its interval.
+# the term; the next leader reports the same transaction as a hold of its own. If none of these was read, it is valid
+# for three minutes after the last report, as a look is for three times its interval.
 
 BELIEVED_US = 180_000_000
-"""How long a report is believed: three times the minute after which it is repeated."""
+"""The validity of a report: three times the minute after which it is repeated."""
 
 _HOLD = (*PARTITION_KEY, "leader_epoch", "first_offset")
 
@@ -33,7 +32,7 @@ _HOLD = (*PARTITION_KEY, "leader_epoch", "first_offset")
 def reported(silver: Silver) -> DataFrame:
     """TRANSACTION_OPEN and TRANSACTION_DECIDED rows, all times in the controller's, with ``term_end`` of their leaders.
 
-    What a leader decided at or after the end of its term is a zombie's, and left out.
+    Decisions of a leader at or after the end of its term are a zombie's, and left out.
     """
 
     def make() -> DataFrame:
@@ -51,8 +50,8 @@ def reported(silver: Silver) -> DataFrame:
 
 
 def holds(silver: Silver) -> DataFrame:
-    """One row per hold: PARTITION_KEY, topic, [t0, t1), first_offset, producer_id, producer_epoch, outcome (null where
-    its decision was not seen), largest_hw."""
+    """One row per hold: PARTITION_KEY, topic, [t0, t1), first_offset, producer_id, producer_epoch, outcome (null if its
+    decision was not seen), largest_hw."""
     return silver.plan(("lso holds",), lambda: _holds(silver))
 
 
@@ -81,11 +80,11 @@ _REPLICA = (*PARTITION_KEY, "replica_id")
 
 
 def stays_outside(control: DataFrame) -> DataFrame:
-    """One row per stay: key, topic, replica_id, t0, t1, ended_by (null: still out), ``seen_leaving``.
+    """One row per stay: key, topic, replica_id, t0, t1, ended_by (null if still out), ``seen_leaving``.
 
-    ``seen_leaving`` is false for a replica that was out when the record begins: then t0 is no removal.
+    ``seen_leaving`` is false for a replica that was out when the data begin: then t0 is not a removal.
     """
-    # A node that leaves the assignment is looked at once more, to see that it left.
+    # A node that leaves the assignment gets one more row, which shows that it left.
     order = Window.partitionBy(*PARTITION_KEY).orderBy("partition_epoch", "t0")
     states = control.withColumn("_before", F.coalesce(F.lag("replicas").over(order), F.array().cast("array<int>")))
     rows = states.select(
@@ -97,7 +96,7 @@ def stays_outside(control: DataFrame) -> DataFrame:
         .when(~F.array_contains("replicas", F.col("replica_id")), F.lit("reassigned"))
         .otherwise(F.lit("out"))
     )
-    # Where a state begins it may be known, and where the next one does not: transitions were lost in between.
+    # A state may be known at its start although the next one does not adjoin it: transitions were lost in between.
     begins = F.when(F.col("known") | (F.col("is_isr_read") & (here != "out")), here).otherwise(F.lit("unknown"))
     own = Window.partitionBy(*_REPLICA).orderBy("partition_epoch", "t0")
     rows = rows.withColumn("_where", begins)
@@ -107,7 +106,7 @@ def stays_outside(control: DataFrame) -> DataFrame:
     rows = rows.withColumn(
         "_stay", F.sum(F.col("_began").cast("int")).over(own.rowsBetween(Window.unboundedPreceding, 0))
     )
-    # Where a clock went back, several decisions bear one time.
+    # If a clock went back, several decisions have the same time.
     order_in_stay = F.struct("partition_epoch", "t0")
     return (
         rows.groupBy(*_REPLICA, "topic", "_stay")
@@ -123,10 +122,10 @@ def stays_outside(control: DataFrame) -> DataFrame:
 
 
 # ---- removals
-# What is known of each removal from an ISR: when, who, by whom, for what cause, and how far it had come.
+# Collects the facts of each removal from an ISR: when, who, by whom, for what cause, and how far it had come.
 #
-# The controller's row says that it happened and when; the leader's echo of the same partition epoch alone knows how far
-# the removed replica had come (`strandline.export.schema`). One row comes of both.
+# The controller's row shows that it happened and when; only the leader's echo of the same partition epoch has the
+# progress of the removed replica (`strandline.export.schema`). Both are joined into one row.
 
 _CHANGE = (*PARTITION_KEY, "partition_epoch")
 
@@ -156,7 +155,7 @@ def removals(silver: Silver) -> DataFrame:
 
 
 def _with_limit(rows: DataFrame, silver: Silver) -> DataFrame:
-    """Turn lag_time_max_ms, as the controller reported it, into lag_time_max_us, reported by whom it may."""
+    """Convert lag_time_max_ms, as the controller reported it, to lag_time_max_us, from any source that reported it."""
     reported = silver.of_type("CONFIG_CHANGE").where("partition IS NULL AND lag_time_max_ms IS NOT NULL")
     reported = reported.select("cluster_id", "node_id", "incarnation", "seq", "ts_wall_us", "lag_time_max_ms")
     reported = in_controller_time(reported, silver.clocks, "node_id", "ts_wall_us")
@@ -177,7 +176,7 @@ def _with_limit(rows: DataFrame, silver: Silver) -> DataFrame:
 
 
 def _with_progress(rows: DataFrame, silver: Silver) -> DataFrame:
-    """Add how far each removed replica had come, from the leader's echo before the controller's row."""
+    """Add the progress of each removed replica, from the leader's echo before the controller's row."""
     echoes = silver.of_type("ISR_CHANGE").where(F.col("node_id") != CONTROLLER_NODE_ID)
     echoes = echoes.groupBy(*_CHANGE).agg(
         F.max_by("removed", "leader_epoch").alias("_echoed"),

@@ -1,7 +1,7 @@
-"""What statistics may read: the silver tables, made once and shared by all.
+"""Provides the tables that statistics may read: the silver tables, made once and shared by all.
 
-Invariant: what stands in `Silver.control` and `Silver.changes` never comes from samples; a statistic of the ISR reads
-transitions only, because samples are the first to be dropped.
+Invariant: `Silver.control` and `Silver.changes` never come from samples; a statistic of the ISR reads transitions only,
+because samples are the first to be dropped.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def _as_it_is(query: DataFrame, _: bool) -> DataFrame:
 
 @dataclass(frozen=True)
 class Silver:
-    """Tables that are made when first asked for, by any thread, and kept.
+    """Tables that are made on first use, by any thread, and kept.
 
     - ``transitions``: distinct events, with ``n_copies``.
     - ``samples``: rows as written; None where only transitions were read.
     - ``input_hash``: names the files that everything was read from.
-    - ``end_us``: what is reported later may change what is known of partitions, but adds none; None: everything counts.
+    - ``end_us``: later reports may change the knowledge of partitions, but add no partition; None if there is no end.
     """
 
     transitions: DataFrame
@@ -43,16 +43,16 @@ class Silver:
     input_hash: str = "none"
     end_us: int | None = None
     fit: Callable[[DataFrame, bool], DataFrame] = _as_it_is
-    """How a query is to be carried out that reads transitions alone (false), which are the small part, or samples too.
+    """Fits the execution of a query to its input: transitions alone (false), which are the small part, or samples too.
 
-    A frame that is made of several is carried out like the first of them, which says nothing about its size.
+    Otherwise a frame that is made of several is executed like the first of them, whatever its own size.
     """
     beside: DataFrame | None = None
-    """What is kept for the transitions, beside them (`events.distinct_events`)."""
+    """A further table that is kept for the transitions (`events.distinct_events`)."""
     kafka: Levels = field(default_factory=dict, hash=False)
-    """The clusters of Kafka's, whose events lack much of what ours have, and what those were made of."""
+    """The Kafka clusters, whose events lack much of what ours have, and their sources."""
     kafka_sources: tuple[str, ...] = ()
-    """What those exports say of where they came from."""
+    """Sentences on the origin of those exports."""
     _kept: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _planned: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
     _locks: dict[tuple[object, ...], RLock] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -66,8 +66,8 @@ class Silver:
         What does not fit into memory goes to disk.
 
         Args:
-            samples: whether it is made of samples too.
-            in_place: whether its rows lie by ``PLACE``, which spares whatever is grouped by partition a shuffle.
+            samples: whether it is also made of samples.
+            in_place: whether its rows are partitioned by ``PLACE``, which saves grouping by partition a shuffle.
         """
         with self._made_by_one(name):
             if name not in self._kept:
@@ -76,9 +76,9 @@ class Silver:
             return self._kept[name]
 
     def plan(self, name: tuple[object, ...], make: Callable[[], _Planned]) -> _Planned:
-        """What several statistics build on: planned for the first of them, and computed for each.
+        """A frame that several statistics build on: planned for the first of them, and computed for each.
 
-        Spark analyses a frame whenever one is made, and for little input that costs more than to compute it.
+        Spark analyses every frame that is made, and for small input that costs more than computing it.
         """
         with self._made_by_one(name):
             if name not in self._planned:
@@ -87,9 +87,9 @@ class Silver:
             return found
 
     def _made_by_one(self, name: tuple[object, ...]) -> RLock:
-        """Held while a table is made; what is kept as rows is computed then, and other tables need not wait for it.
+        """A lock that is held while a table is made and, if kept as rows, computed; other tables need not wait for it.
 
-        No table is made of itself, so threads that make several never wait for each other in a circle.
+        No table is made of itself, so threads that make several never deadlock.
         """
         with self._making:
             return self._locks.setdefault(name, RLock())
@@ -116,7 +116,7 @@ class Silver:
 
     @property
     def clocks(self) -> Clocks:
-        """What the controller measured of the nodes' clocks (`clocks.clock_offsets`)."""
+        """The controller's measurements of the nodes' clocks (`clocks.clock_offsets`)."""
 
         def make() -> Clocks:
             return clocks(self.keep(("clock offsets",), lambda: clock_offsets(self.transitions)))
@@ -142,12 +142,12 @@ class Silver:
 
     @property
     def reads_samples(self) -> bool:
-        """Whether samples were opened too."""
+        """Whether samples were opened as well."""
         return self.samples is not None
 
     @property
     def reads_few_samples(self) -> bool:
-        """Whether samples are so few that to read them once more costs less than the job that a kept table is."""
+        """Whether samples are so few that reading them once more costs less than the job that keeps a table."""
         return self.samples is not None and tables_are_rows(self.samples.sparkSession)
 
     @property
@@ -161,12 +161,12 @@ class Silver:
 
     @property
     def leaders_looks(self) -> DataFrame:
-        """Of the looks that statistics use, those of leaders at themselves: one for each whole look."""
+        """The looks of leaders at themselves, among those that statistics use: one for each whole look."""
         return self.plan(("leaders' looks",), lambda: self.believed_looks.where("is_leader"))
 
     def leaders_pieces(self, scope: Scope) -> DataFrame:
-        """Of groups of partitions, distinguished by ``PLACE``: `leaders_looks`, cut at the borders of windows; ``dur``
-        is the length of a piece."""
+        """`leaders_looks` of groups of partitions, identified by ``PLACE``, cut at the borders of windows; ``dur`` is
+        the length of a piece."""
 
         def make() -> DataFrame:
             return scope.clip(self.grouped(self.leaders_looks, scope)).withColumn("dur", F.col("t1") - F.col("t0"))
@@ -175,7 +175,7 @@ class Silver:
 
     @property
     def keys(self) -> DataFrame:
-        """Every partition that the control plane spoke of: cluster_id, topic_id, topic, partition."""
+        """Every partition that the control plane reported: cluster_id, topic_id, topic, partition."""
         reported = self.control_rows if self.end_us is None else self.control_rows.where(F.col("t") < self.end_us)
         return self.keep(("keys",), lambda: reported.select(*PARTITION_KEY, "topic").distinct())
 
@@ -185,14 +185,14 @@ class Silver:
         return self.keep(("places",), lambda: numbered(self.keys, PARTITION_KEY))
 
     def grouped(self, rows: DataFrame, scope: Scope) -> DataFrame:
-        """Rows of partitions, distinguished by ``PLACE``, as rows of the groups of a scope, distinguished by it as
-        well."""
+        """Rows of partitions, identified by ``PLACE``, as rows of the groups of a scope, which ``PLACE`` then
+        identifies."""
         return in_groups(rows, self.places, scope)
 
     def named(self, figures: DataFrame, scope: Scope) -> DataFrame:
-        """Figures of groups, distinguished by ``PLACE``, with the names of the groups in its stead.
+        """Figures of groups, identified by ``PLACE``, with the names of the groups in place of it.
 
-        What is of a partition that the control plane never spoke of has no name, and no place in a result.
+        Figures of a partition that the control plane never reported have no name, and are left out of results.
         """
         names = self.plan(("names to join", scope.grouping), lambda: F.broadcast(self._names(scope.grouping)))
         return figures.join(names, PLACE).drop(PLACE)

@@ -1,4 +1,4 @@
-"""Finds what services exported, and reads it as it was written."""
+"""Finds the files that services exported, and reads them as they were written."""
 
 from __future__ import annotations
 

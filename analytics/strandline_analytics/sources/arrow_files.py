@@ -1,7 +1,7 @@
-"""How files behind a URI are reached where a session has no JVM (Spark Connect): by pyarrow, in this process.
+"""Reads and moves files behind a URI by pyarrow in this process, for sessions without a JVM (Spark Connect).
 
-Credentials and endpoint of an object store are those of this process (``AWS_...``), and of the URI's query, as the
-export takes them (``s3://bucket/state?endpoint_override=...``); Spark's own are set at its server.
+Credentials and endpoint of an object store come from this process (``AWS_...``) and from the URI's query, as in the
+export (``s3://bucket/state?endpoint_override=...``); Spark's own are set at its server.
 
 Invariant: as elsewhere, hidden files are never listed, and an object appears whole.
 """
@@ -17,7 +17,7 @@ from strandline_analytics.sources import Listed
 
 
 def _opened(name: str) -> tuple[Any, str]:
-    """The file system of a URI, and the path there."""
+    """The file system of a URI, and the path in it."""
     system, path = arrow_fs.FileSystem.from_uri(name.replace("s3a://", "s3://", 1))
     return system, path.rstrip("/")
 
@@ -30,7 +30,7 @@ class ArrowPlace:
         self._system, self._path = _opened(root)
 
     def files(self, folder: str = "") -> Iterator[Listed]:
-        """Files in order of their paths."""
+        """The files in order of their paths."""
         below = arrow_fs.FileSelector(f"{self._path}/{folder}".rstrip("/"), allow_not_found=True, recursive=True)
         for info in sorted(self._system.get_file_info(below), key=lambda info: info.path):
             if info.type == arrow_fs.FileType.File and not info.base_name.startswith("."):
@@ -48,7 +48,7 @@ class ArrowPlace:
             return bytes(file.read_at(count, 0)), bytes(file.read_at(count, size_bytes - count))
 
     def uri(self, path: str) -> str:
-        """The URI as Spark names it, without the query."""
+        """The URI for Spark, without the query."""
         return f"{self.root}/{path}"
 
 
@@ -75,13 +75,13 @@ class ArrowMover:
             system.delete_dir(path)
 
     def exists(self, name: str) -> bool:
-        """Whether a file is there."""
+        """Whether a file exists."""
         system, path = _opened(name)
         return bool(system.get_file_info(path).type == arrow_fs.FileType.File)
 
 
 def write(name: str, content: bytes) -> None:
-    """Place a small file, replacing one of the same name."""
+    """Write a small file, replacing one of the same name."""
     system, path = _opened(name)
     system.create_dir(path.rpartition("/")[0])
     with system.open_output_stream(path) as stream:
@@ -89,7 +89,7 @@ def write(name: str, content: bytes) -> None:
 
 
 def read(name: str) -> bytes | None:
-    """A small file; None if it is not there."""
+    """A small file; None if it does not exist."""
     system, path = _opened(name)
     if system.get_file_info(path).type != arrow_fs.FileType.File:
         return None

@@ -1,7 +1,7 @@
-"""Which exported files are read for a question: by cluster, dataset and hour, from their paths alone.
+"""Selects the exported files to read for a question: by cluster, dataset and hour, from their paths alone.
 
 Invariant: a file that is not needed is not opened, nor is its manifest; the same files give the same ``input_hash``,
-wherever they lie and in whatever order they are named.
+wherever they are and in whatever order they are named.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MARK = f"/{layout.VERSION_FOLDER}/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedFile:
-    """One data file. ``path`` is relative to the folder of its cluster, as manifests name it."""
+    """One data file. ``path`` is relative to the folder of its cluster, as in manifests."""
 
     place: Place
     cluster_id: str
@@ -36,7 +36,7 @@ class ExportedFile:
 
     @property
     def dataset(self) -> str:
-        """``transitions`` or ``samples``."""
+        """The dataset: ``transitions`` or ``samples``."""
         return self.path.partition("/")[0]
 
     @property
@@ -51,12 +51,12 @@ class ExportedFile:
 
     @property
     def shown(self) -> str:
-        """How messages name the file."""
+        """The name of the file in messages."""
         return f"{self.place.root}/{self.place_path}"
 
     @property
     def uri(self) -> str:
-        """How Spark names the file."""
+        """The URI of the file for Spark."""
         return self.place.uri(self.place_path)
 
     @property
@@ -67,7 +67,7 @@ class ExportedFile:
 
     @property
     def span_us(self) -> tuple[int, int]:
-        """From its first event to after its last one; its whole hour where no manifest says more."""
+        """The span from its first event to after its last one; its whole hour if no manifest says more."""
         if self.manifest:
             return self.manifest.min_ts_wall_us, self.manifest.max_ts_wall_us + 1
         return self.hour * HOUR_US, (self.hour + 1) * HOUR_US
@@ -79,7 +79,7 @@ class ExportedFile:
 
     @property
     def ranges(self) -> tuple[SeqRange, ...]:
-        """Which numbers of which emitters it says that it has: by its manifest, else by its name."""
+        """The ranges of numbers, by emitter, that it claims to have: by its manifest, else by its name."""
         if self.manifest:
             return self.manifest.ranges
         reported = layout.parse_name(self.name)
@@ -87,18 +87,18 @@ class ExportedFile:
 
     @property
     def fingerprint_of_content(self) -> str:
-        """Equal for copies of one file."""
+        """A fingerprint that is equal for copies of one file."""
         return self.manifest.sha256 if self.manifest else self.uri
 
     @property
     def fingerprint(self) -> str:
-        """What distinguishes this file from others: the hash that its manifest has, else its size."""
+        """The fingerprint that distinguishes this file from others: the hash in its manifest, else its size."""
         content = self.manifest.sha256 if self.manifest else f"{self.size_bytes} bytes, unproven"
         return f"{self.cluster_id}/{self.path} {content}"
 
 
 def input_hash(files: Iterable[ExportedFile]) -> str:
-    """A name for a set of files: 16 hexadecimal digits."""
+    """A hash that identifies a set of files: 16 hexadecimal digits."""
     lines = sorted({file.fingerprint for file in files})
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
@@ -116,11 +116,11 @@ def find_exports(
     Args:
         inputs: roots of exports, folders of clusters, or their ``v1`` folders.
         cluster_id: only this cluster.
-        wanted: whether files of a dataset and hour (``dt=.../hr=...``) are asked for.
-        noticed: takes a sentence for each cluster in which manifests speak for files that are not there.
+        wanted: whether files of a dataset and hour (``dt=.../hr=...``) are needed.
+        noticed: gets a sentence for each cluster in which manifests list files that are missing.
 
     Raises:
-        NothingThere: an input has no exported file at all, or none of that cluster.
+        NothingThere: an input has no exported file at all, or none of this cluster.
         DamagedFile: a manifest cannot be read.
     """
     found: dict[str, ExportedFile] = {}
@@ -152,7 +152,7 @@ def find_exports(
 
 
 def _clusters(place: Place) -> dict[str, tuple[str, dict[str, int]]]:
-    """Per cluster: its folder below the place (with a slash, or empty) and its files with their sizes."""
+    """For each cluster: its folder below the place (with a slash, or empty) and its files with their sizes."""
     found: dict[str, tuple[str, dict[str, int]]] = {}
     root = "/" + place.root.strip("/")
     for listed in place.files():
@@ -173,7 +173,7 @@ def _is_data(path: str) -> bool:
 
 
 def _gone(files: Sequence[ExportedFile], paths: dict[str, int], wanted: Callable[[str, str], bool]) -> list[str]:
-    """Data files that a manifest lists, that are missing, and that no compacted file replaces."""
+    """Data files that a manifest lists but that are missing, unless a compacted file replaces them."""
     replaced = {name for file in files if file.manifest for name in file.manifest.replaces}
     mark = f"{layout.MANIFEST_FOLDER}/"
     spoken_for = (path.removeprefix(mark).removesuffix(".json") for path in paths if path.startswith(mark))

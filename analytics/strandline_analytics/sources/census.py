@@ -1,8 +1,8 @@
-"""What is counted of every emitter and hour: which numbers are there, which it reported, and which are unknown.
+"""Counts for every emitter and hour which event numbers are there, which it reported, and which types are unknown.
 
-An emitter numbers its events over both datasets. Files of samples whose manifests tell their numbers are not opened.
+An emitter numbers its events over both datasets. Files of samples whose manifests list their numbers are not opened.
 
-Invariant: a number that is there twice counts once.
+Invariant: a number that occurs twice counts once.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from strandline_analytics.sources.exports import read_rows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourTally:
-    """What is there of one incarnation of an emitter in one hour (counted from 1970)."""
+    """The events of one incarnation of an emitter in one hour (counted from 1970)."""
 
     cluster_id: str
     node_id: int
     incarnation: int
     hour: int
     events: int
-    """Distinct numbers."""
+    """The number of distinct event numbers."""
     copies: int
-    """Rows beyond the first of each number."""
+    """The number of rows beyond the first of each event number."""
     first_seq: int
     last_seq: int
     first_us: int
@@ -39,14 +39,14 @@ class HourTally:
     reported_last_seq: int = 0
     """The last number that a heartbeat reported."""
     told_lost: int = 0
-    """Events that EXPORT_GAP rows say were dropped."""
+    """The number of events that were dropped, according to EXPORT_GAP rows."""
     is_final: bool = False
     """Whether the emitter reported its end."""
     unknown: int = 0
-    """Events of a type that this version does not know; kept."""
+    """The number of events of a type that this version does not know; they are kept."""
     unknown_types: tuple[str, ...] = ()
     newer: int = 0
-    """Events of a newer version of the schema; kept, without columns that this version does not have."""
+    """The number of events of a newer version of the schema; they are kept, without columns unknown to this version."""
 
 
 def census(spark: SparkSession, files: Sequence[ExportedFile]) -> list[HourTally]:
@@ -56,10 +56,10 @@ def census(spark: SparkSession, files: Sequence[ExportedFile]) -> list[HourTally
 
 
 def _reported_by_manifests(files: Sequence[ExportedFile]) -> tuple[list[HourTally], list[ExportedFile]]:
-    """Tallies of samples as their manifests tell them, and the files that have to be read all the same."""
+    """Tallies of samples according to their manifests, and the files that must be read nevertheless."""
     by_hour: dict[tuple[str, str], list[ExportedFile]] = defaultdict(list)
     unread = [file for file in files if file.dataset != SAMPLES]
-    # A file without a manifest may be a copy of any other, from whatever folder: then numbers are counted in rows.
+    # A file without a manifest may be a copy of any other, from any folder: then numbers are counted in rows.
     unproven = {file.cluster_id for file in files if file.dataset == SAMPLES and file.manifest is None}
     for file in files:
         if file.cluster_id in unproven and file.dataset == SAMPLES:
@@ -76,7 +76,7 @@ def _reported_by_manifests(files: Sequence[ExportedFile]) -> tuple[list[HourTall
 
 
 def _is_reported(files: Sequence[ExportedFile]) -> bool:
-    """Whether manifests alone tell which numbers are there: one emitter in each file, and no overlap."""
+    """Whether manifests alone show which numbers are there: one emitter in each file, and no overlap."""
     if any(file.manifest is None or len(file.ranges) != 1 for file in files):
         return False
     parts = sorted((part.node_id, part.incarnation, part.first_seq, part.last_seq) for f in files for part in f.ranges)
@@ -147,7 +147,7 @@ def _counted(spark: SparkSession, files: Sequence[ExportedFile]) -> list[HourTal
 
 
 def _merged(tallies: Iterable[HourTally]) -> list[HourTally]:
-    """One tally per emitter and hour, of both datasets."""
+    """One tally per emitter and hour, over both datasets."""
     found: dict[tuple[str, int, int, int], HourTally] = {}
     for one in tallies:
         key = (one.cluster_id, one.node_id, one.incarnation, one.hour)

@@ -1,10 +1,10 @@
-"""Which rows of an export a question is answered from, and makes silver tables of them.
+"""Selects the rows of an export that answer a question, and makes silver tables of them.
 
-Read are the hours of the window and, before them, as much as a state at its start can depend on: transitions of
+It reads the hours of the window and everything earlier that the state at its start can depend on: transitions of
 `TRANSITIONS_BEFORE_H` hours (every hour begins with a snapshot; stays and flaps reach further back), samples of the
-hour in which a sample may still be believed.
+hour in which a sample may still be valid.
 
-Invariant: schemas are given, never inferred; samples are read only when asked for.
+Invariant: schemas are given, never inferred; samples are read only on request.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from strandline_analytics.sources.kafka.source_words import LOOKING, Level, Leve
 from strandline_analytics.sources.places import literal
 
 TRANSITIONS_BEFORE_H = 24
-"""Hours of transitions read before the window; what began earlier is reported as begun at the first snapshot."""
+"""Hours of transitions read before the window; earlier beginnings are reported as of the first snapshot."""
 
 _MOST_CONTROLLER_EPOCH = (1 << 31) - 1
 """The incarnation of a metadata log's events is a controller epoch of Kafka; a collector's is a time of day in ms."""
@@ -47,13 +47,13 @@ _MOST_CONTROLLER_EPOCH = (1 << 31) - 1
 _CORRUPT = "_corrupt_record"
 
 _TELLING = ("seq", "cluster_id", "event_type")
-"""Without one of these a row is no event; few, for whatever reads any column reads them too."""
+"""Columns that every event has; only a few, because a query that reads any column reads these too."""
 
 _BOUNDING = "ts_wall_us"
-"""What rows are filtered by before they are kept (`_until`)."""
+"""The column by which rows are filtered before they are kept (`_until`)."""
 
 SAMPLES_BEFORE_US = 600_000_000
-"""How long before the window a sample may stand that is still believed in it, us."""
+"""How long before the window a sample may be that is still valid in it, us."""
 
 
 def open_exports(
@@ -69,10 +69,10 @@ def open_exports(
 
     Args:
         inputs: directories or URIs: roots of exports, or folders of clusters below them.
-        start_us: the first moment asked about, us since 1970; None: from the beginning.
-        end_us: the moment before which it ends; None: to the end.
-        cluster_id: only this cluster; None: all that are there, distinguished by ``cluster_id``.
-        samples: whether statistics of samples will be asked for.
+        start_us: the start of the window, us since 1970; None for the beginning.
+        end_us: the moment before which the window ends; None for the end.
+        cluster_id: only this cluster; None for all clusters, distinguished by ``cluster_id``.
+        samples: whether statistics of samples will be computed.
 
     Raises:
         InputTrouble: see `sources.trouble`.
@@ -93,8 +93,8 @@ def read_exports(
     """Silver tables over files that were found.
 
     Args:
-        end_us: partitions that were first reported later are not part of this question; None: all are.
-        beyond_us: transitions that much later than ``end_us`` do not count, us.
+        end_us: partitions that were first reported later are not part of this question; None if all are.
+        beyond_us: transitions later than this after ``end_us`` do not count, us.
     """
     inspect(files)
     size = {name: sum(file.size_bytes for file in files if file.dataset == name) for name in DATASETS}
@@ -123,7 +123,7 @@ def read_exports(
 
 
 def _clocks_ahead(spark: SparkSession, files: Sequence[ExportedFile]) -> tuple[Ahead, list[str]]:
-    """Compare controllers where a cluster had several processes; by their files alone, for most had one."""
+    """Compare controllers of clusters that had several processes; their files show that most had one."""
     own = {(file, part.incarnation) for file in files for part in file.ranges if part.node_id == CONTROLLER_NODE_ID}
     processes = Counter(cluster for cluster, _ in {(file.cluster_id, incarnation) for file, incarnation in own})
     several = {file for file, _ in own if processes[file.cluster_id] > 1}
@@ -136,10 +136,10 @@ def _events(
     asked: Callable[[DataFrame], DataFrame],
     fit: Callable[[DataFrame, bool], DataFrame],
 ) -> tuple[DataFrame, DataFrame | None]:
-    """Distinct transitions, kept, and what is kept beside them (`events.distinct_events`).
+    """Distinct transitions, kept, and the other table kept for them (`events.distinct_events`).
 
     Args:
-        asked: leaves of rows as written those that the question is about.
+        asked: filters written rows by the question.
     """
 
     def rows(some: Sequence[ExportedFile]) -> DataFrame:
@@ -157,14 +157,14 @@ def _events(
 
 
 def _samples(spark: SparkSession, files: Sequence[ExportedFile]) -> DataFrame:
-    """The rows of samples as they were written. Copies stay, for those who read them remove them; they must be equal.
+    """The rows of samples as they were written. Copies stay, because readers remove them; they must be equal.
 
-    Only files that may share an event are looked at for this, which in an export that is whole are none.
+    Only files that may share an event are checked for this; in a whole export there are none.
     """
     _, doubled = apart_and_doubled(files)
     is_kept = tables_are_rows(spark)
     rows = read_rows(spark, files, whole=is_kept)
-    # Else each of a dozen queries opens every file.
+    # Otherwise each of a dozen queries would open every file.
     rows = kept(rows) if is_kept else rows
     if doubled:
         check_copies(rows if is_kept else read_rows(spark, doubled), files_with(spark, doubled))
@@ -172,7 +172,7 @@ def _samples(spark: SparkSession, files: Sequence[ExportedFile]) -> DataFrame:
 
 
 def files_with(spark: SparkSession, files: Sequence[ExportedFile]) -> FilesWith:
-    """Tells which of the files hold an event; reads them all."""
+    """A function that finds the files that hold an event; it reads them all."""
 
     def found(identity: Mapping[str, Any]) -> list[str]:
         is_it = reduce(and_, (F.col(name) == value for name, value in identity.items()))
@@ -183,20 +183,20 @@ def files_with(spark: SparkSession, files: Sequence[ExportedFile]) -> FilesWith:
 
 
 def _once(rows: DataFrame, kafka: Levels) -> DataFrame:
-    """Without what a collector says of the cluster's state, where the metadata log has every change of it.
+    """The rows without a collector's reports of the cluster's state, if the metadata log has every change of it.
 
-    A collector's have no partition epoch, so they have no place in the order of the log's.
+    A collector's rows have no partition epoch, so they have no place in the order of the log's rows.
     """
     both = [cluster for cluster, levels in kafka.items() if {Level.METADATA_LOG, Level.COLLECTOR} <= levels]
     if not both:
         return rows
-    # Its own words are no controller's: that it is alive does not say that nothing was decided.
+    # A collector's heartbeats are not a controller's: they do not show that nothing was decided.
     is_collectors = (F.col("node_id") == CONTROLLER_NODE_ID) & (F.col("incarnation") > _MOST_CONTROLLER_EPOCH)
     return rows.where(~(F.col("cluster_id").isin(*both) & is_collectors))
 
 
 def _best(rows: DataFrame, kafka: Levels) -> DataFrame:
-    """Without samples of a Prometheus where a collector looked too, which knows more: two observers are no leader."""
+    """The rows without Prometheus samples of clusters that also had a collector, which knows more."""
     both = [cluster for cluster, levels in kafka.items() if {*LOOKING} <= levels]
     if not both:
         return rows
@@ -204,9 +204,9 @@ def _best(rows: DataFrame, kafka: Levels) -> DataFrame:
 
 
 def _until(rows: DataFrame, until_us: int | None) -> DataFrame:
-    # By the clock of the writer, as files are chosen, and not by the controller's: so what counts does not depend on
-    # how events lie in files. The border is so far behind the end of the question that nothing a node reports of the
-    # time after it is in an answer, and what a fast clock reported of the time before it lies in between
+    # Filtered by the writer's clock, as files are selected, not by the controller's: so the result does not depend on
+    # how events are spread over files. The limit is so far after the question's end that no event beyond it affects an
+    # answer, and a fast clock's events from before the end are still within it
     # (`jobs.hours.TRANSITIONS_AFTER_US`); a clock that is further off puts its events into files that are not read.
     return rows if until_us is None else rows.where(F.col(_BOUNDING) < until_us)
 
@@ -228,11 +228,11 @@ def needed(start_us: int | None, end_us: int | None, *, samples: bool) -> Callab
 def read_rows(spark: SparkSession, files: Sequence[ExportedFile], *, whole: bool = False) -> DataFrame:
     """The rows of files of both formats, with all columns of the schema and no others.
 
-    A row that cannot be of its file ends the query that meets it, with a message that names the file; the last line
-    of a file of JSON lines that was cut off within it is passed over (`inspection.is_cut`).
+    A row that cannot belong to its file ends the query that meets it, with a message that names the file; an incomplete
+    last line of a file of JSON lines is skipped (`inspection.is_cut`).
 
     Args:
-        whole: what reads the rows makes all their columns, and filters them by `_BOUNDING` alone.
+        whole: whether the reader of the rows uses all their columns, and filters them by `_BOUNDING` alone.
     """
     of_cluster: dict[str, list[ExportedFile]] = defaultdict(list)
     for file in files:
@@ -244,15 +244,15 @@ def read_rows(spark: SparkSession, files: Sequence[ExportedFile], *, whole: bool
 
 
 def _no_rows(spark: SparkSession) -> DataFrame:
-    """No row, with all columns of the schema.
+    """An empty table with all columns of the schema.
 
-    Not `createDataFrame`, whose rows come from this process: a worker of Python would be started to send none.
+    It avoids `createDataFrame`, whose rows come from this process: that would start a Python worker to send none.
     """
     return spark.range(0).select(*(F.lit(None).cast(column.kind.value).alias(column.name) for column in COLUMNS))
 
 
 def span_of_rows(spark: SparkSession, files: Sequence[ExportedFile]) -> tuple[int, int] | None:
-    """From the first event of files to after the last one, us, as their rows tell; None: there is no event.
+    """The span from the first event of files to after the last one, us, from their rows; None if there is no event.
 
     Raises:
         DamagedFile: a file is not whole.
@@ -265,7 +265,7 @@ def span_of_rows(spark: SparkSession, files: Sequence[ExportedFile]) -> tuple[in
 
 
 def _read_cluster(spark: SparkSession, cluster: str, files: Sequence[ExportedFile], whole: bool) -> Iterator[DataFrame]:
-    """Files of one cluster, those of a format together: so a row's cluster is compared with one word."""
+    """The rows of one cluster's files, by format, so that the cluster of every row is compared with one string."""
     parquet: list[str] = []
     lines: list[str] = []
     cut: list[ExportedFile] = []
@@ -293,12 +293,12 @@ def _json(spark: SparkSession, uris: list[str]) -> DataFrame:
 
 
 def _believed(rows: DataFrame, cluster: str, is_damaged: Column, whole: bool) -> DataFrame:
-    """The columns of the schema, of rows that are events of the cluster in whose folder they lie.
+    """The columns of the schema, with a check that rows are events of the cluster in whose folder they are.
 
-    Every column is checked, not only those that tell a damaged row: Spark carries out a filter of a query before this
-    projection, and in a damaged row any column may be null, so an unchecked one would let the row go without a word.
-    Where rows are read ``whole``, no filter but by `_BOUNDING` comes first, and the checks of all columns are carried
-    by one of each kind.
+    Every column is checked, not only those that reveal a damaged row: Spark applies a query's filter before this
+    projection, and in a damaged row any column may be null, so an unchecked one would drop the row silently.
+    If rows are read ``whole``, only a filter by `_BOUNDING` comes first, and one check of each kind stands for those of
+    all columns.
     """
     file = F.col("_metadata.file_path")
 

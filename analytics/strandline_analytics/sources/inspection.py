@@ -1,7 +1,7 @@
-"""What is wrong with files, before their rows are read: sizes, ends, names and manifests.
+"""Checks files before their rows are read: sizes, ends, names and manifests.
 
-What makes an answer wrong is refused (a file that is not whole); what only has to be known is a notice: doubles that
-silver removes, files without proof, columns of a newer version that are not read.
+A defect that makes an answer wrong is refused (a file that is not whole); others lead to a notice: doubles that silver
+removes, files without proof, columns of a newer version that are not read.
 
 Invariant: nothing here opens a file that has a manifest; its size shows whether it is whole.
 """
@@ -22,23 +22,23 @@ from strandline_analytics.sources.places import literal
 from strandline_analytics.sources.trouble import DamagedFile, InputTrouble
 
 # ---- doubles
-# Which files may hold an event that another one holds too, so that the others are not searched for doubles.
+# Finds files that may share an event with another file, so that the others are not searched for doubles.
 #
 # An emitter numbers its events without gaps and a file holds a number once, so two files share an event only if they
-# say that they hold numbers of one incarnation from overlapping ranges: a compaction and what it was made of, or a
-# copy. JSON lines and files that no manifest speaks for are not believed in this, and neither is what overlaps them.
+# claim numbers of one incarnation from overlapping ranges: a compaction and its sources, or a copy. JSON lines and
+# files without a manifest are not trusted in this, and neither are files that overlap them.
 #
 # Invariant: every file is in one of the two lists; files of the first share no event with any file.
 
 _Emitter = tuple[str, str, int, int]
 _Range = tuple[int, int, int]
-"""First number, last number, place of the file."""
+"""First number, last number, index of the file."""
 
 
 def apart_and_doubled(files: Sequence[ExportedFile]) -> tuple[list[ExportedFile], list[ExportedFile]]:
     """Files that share no event with any other, and those that may."""
     if not all(file.ranges for file in files):
-        # The numbers of one file are not known: they may be those of any process.
+        # The numbers of some file are not known: they may be those of any process.
         return [], list(files)
     doubled = {place for place, file in enumerate(files) if not _is_proven(file)}
     of_emitter: dict[_Emitter, list[_Range]] = defaultdict(list)
@@ -55,7 +55,7 @@ def apart_and_doubled(files: Sequence[ExportedFile]) -> tuple[list[ExportedFile]
 
 
 def _overlapping(ranges: Sequence[_Range]) -> set[int]:
-    """The files whose range begins before one ends that began earlier, and those that it overlaps."""
+    """The files whose ranges overlap."""
     found: set[int] = set()
     reach, of = -1, -1
     for first, last, place in ranges:
@@ -71,20 +71,20 @@ def _is_proven(file: ExportedFile) -> bool:
 
 
 # ---- proof
-# Whether files still hold what their manifests prove: by the hash of their bytes, which Spark's tasks compute.
+# Verifies that files still match their manifests: by the hash of their bytes, which Spark's tasks compute.
 #
-# No other question compares hashes, for it would read every byte of every file a second time: a size shows files that
+# No other question compares hashes, because that reads every byte of every file a second time: sizes show files that
 # are not whole, and only a change that keeps the size needs this.
 #
-# Invariant: a file without a manifest is neither right nor wrong here.
+# Invariant: a file without a manifest is neither verified nor refused.
 
 
 def verify(spark: SparkSession, files: Sequence[ExportedFile]) -> int:
-    """Compare files with the hashes of their manifests, and give how many were compared.
+    """Compare files with the hashes in their manifests; returns the number of files compared.
 
     Raises:
-        DamagedFile: it names the first file that was changed, and says how many were.
-        InputTrouble: Spark read other files than it was asked to; what these hold is not known.
+        DamagedFile: files were changed; it names the first one, and their number.
+        InputTrouble: Spark read files other than those requested, so these are not verified.
     """
     proven = {_plain(file.uri): file for file in files if file.manifest is not None}
     if not proven:
@@ -113,14 +113,14 @@ def _hashed(rows: DataFrame) -> DataFrame:
 
 
 def _plain(uri: str) -> str:
-    """Hadoop writes the URI of a local file with one slash, Python with three."""
+    """The URI in a form that compares: Hadoop writes that of a local file with one slash, Python with three."""
     return uri.replace("file:///", "file:/", 1)
 
 
 _MAGIC = b"PAR1"
 _LEAST_PARQUET_BYTES = 12
 _LINE_BYTES = 4_096
-"""Few lines are longer."""
+"""The number of bytes read at an end of a file; few lines are longer."""
 _REMEDY = "Copy it again from its origin, or take it away with its manifest; its hour then counts as incomplete"
 
 
@@ -128,7 +128,7 @@ def inspect(files: Sequence[ExportedFile]) -> None:
     """Refuse files that are not whole.
 
     Raises:
-        DamagedFile: it names the first of them.
+        DamagedFile: files are damaged; it names the first one.
     """
     for file in files:
         if file.manifest is not None and file.manifest.path != file.path:
@@ -147,12 +147,12 @@ def inspect(files: Sequence[ExportedFile]) -> None:
 
 
 def notices(files: Sequence[ExportedFile]) -> list[str]:
-    """What has to be known of the files, in sentences."""
+    """Notices about the files, in sentences."""
     return [*_unproven(files), *_newer(files), *_copies(files), *_overlaps(files), *_cut(files)]
 
 
 def unread(types: Mapping[str, int]) -> list[str]:
-    """The same of types of transitions that this version does not know, with how many events of each there are."""
+    """Notices about types of transitions that this version does not know, with the number of events of each."""
     if not types:
         return []
     named = ", ".join(f"{name} ({count:,})" for name, count in types.items())
@@ -164,14 +164,14 @@ def unread(types: Mapping[str, int]) -> list[str]:
 
 @cache
 def is_cut(file: ExportedFile) -> bool:
-    """Whether a file of JSON lines ends within a line; one with a manifest does not."""
+    """Whether a file of JSON lines ends within a line; a file with a manifest does not."""
     if file.manifest is not None or not file.path.endswith(layout.JSON_LINES) or not file.size_bytes:
         return False
     return file.place.ends(file.place_path, file.size_bytes, 1)[1] != b"\n"
 
 
 def cut_line(file: ExportedFile) -> bytes:
-    """What stands behind the last end of a line, in a file that `is_cut`."""
+    """The bytes after the last end of a line, in a file that `is_cut`."""
     size, count = file.size_bytes, _LINE_BYTES
     while True:
         tail = file.place.ends(file.place_path, size, count)[1]
@@ -217,7 +217,7 @@ def _copies(files: Sequence[ExportedFile]) -> list[str]:
 
 
 def _overlaps(files: Sequence[ExportedFile]) -> list[str]:
-    """Files of one emitter, dataset and hour whose numbers overlap: reported, because silver removes the doubles."""
+    """Notices about files of one emitter, dataset and hour whose numbers overlap; silver removes the doubles."""
     by_emitter: dict[tuple[str, str, str, int, int], list[tuple[int, int, ExportedFile]]] = defaultdict(list)
     for file in files:
         for part in file.ranges:

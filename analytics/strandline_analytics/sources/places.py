@@ -1,8 +1,8 @@
-"""How files are listed and read before Spark reads them: directories of this machine, or what Hadoop reaches; where
-a session has no JVM, what pyarrow reaches.
+"""Lists and reads files outside of Spark's queries: in directories of this machine, by Hadoop, or by pyarrow if a
+session has no JVM.
 
-Invariant: hidden files, whose names begin with a dot, are unfinished and are never listed. What Spark reads it is given
-by `literal`, for it takes paths for patterns.
+Invariant: hidden files, whose names begin with a dot, are unfinished and never listed. Paths are passed to Spark
+through `literal`, because it takes them for patterns.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _OF_PATTERNS = re.compile(r"[\[\]{}*?\\]")
 
 
 def literal(uri: str) -> str:
-    """A URI for Spark's readers, which take brackets, braces, stars, question marks and backslashes for patterns."""
+    """A URI escaped for Spark's readers: brackets, braces, stars, question marks and backslashes make patterns."""
     return _OF_PATTERNS.sub(r"\\\g<0>", uri)
 
 
 def path_here(name: str) -> Path | None:
-    """The path of this machine that a name or a ``file:`` URI says; nothing in it is escaped. None: it is elsewhere."""
+    """The local path of a name or a ``file:`` URI; nothing in it is escaped. None if it is not on this machine."""
     if name.startswith("file:"):
         rest = name.removeprefix("file:")
         return Path("/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest)
@@ -36,7 +36,7 @@ def path_here(name: str) -> Path | None:
 
 
 def uri_of(name: str) -> str:
-    """How Spark names a place that it writes to; ``s3:`` is written by Hadoop's ``s3a:``."""
+    """The URI of a place that Spark writes to; ``s3:`` becomes Hadoop's ``s3a:``."""
     path = path_here(name)
     return name.replace("s3://", "s3a://", 1) if path is None else f"file://{path.absolute()}"
 
@@ -47,7 +47,7 @@ class Place(Protocol):
     root: str
 
     def files(self, folder: str = "") -> Iterator[Listed]:
-        """Every file below a folder of the root; none if the folder is not there."""
+        """Every file below a folder of the root; none if the folder does not exist."""
         ...
 
     def read(self, path: str) -> bytes:
@@ -59,7 +59,7 @@ class Place(Protocol):
         ...
 
     def uri(self, path: str) -> str:
-        """How Spark names a file."""
+        """The URI of a file for Spark."""
         ...
 
 
@@ -67,7 +67,7 @@ class LocalPlace:
     """A directory of this machine."""
 
     def __init__(self, root: Path) -> None:
-        # Hadoop takes `..` out of a path before it looks at links, so it is given none.
+        # Hadoop removes `..` from a path before it resolves links, so paths are passed without any.
         self._root = root.resolve()
         self.root = str(self._root)
 
@@ -89,7 +89,7 @@ class LocalPlace:
             return first, file.read(count)
 
     def uri(self, path: str) -> str:
-        """An absolute file URI, as Hadoop reads it: nothing is escaped."""
+        """An absolute file URI in Hadoop's form: nothing is escaped."""
         return f"file://{self._root / path}"
 
 
@@ -140,7 +140,7 @@ class HadoopPlace:
 
 
 def bytes_here(inputs: Sequence[str]) -> int | None:
-    """How many bytes the files of inputs have; None where an input is not a directory of this machine."""
+    """The total size of the files of inputs, bytes; None if an input is not a directory of this machine."""
     roots = [path_here(name) for name in inputs]
     if any(root is None or not root.is_dir() for root in roots):
         return None
@@ -148,7 +148,7 @@ def bytes_here(inputs: Sequence[str]) -> int | None:
 
 
 def open_place(spark: SparkSession, name: str) -> Place:
-    """The place that a path or URI names; ``s3:`` is read by Hadoop's ``s3a:``.
+    """The place of a path or URI; ``s3:`` is read by Hadoop's ``s3a:``.
 
     Raises:
         NothingThere: it is neither a directory of this machine nor a URI.
@@ -165,7 +165,7 @@ def open_place(spark: SparkSession, name: str) -> Place:
 
 
 def write_text(spark: SparkSession, name: str, text: str) -> None:
-    """Place a small text file at a path or URI, replacing one of the same name; of this machine's files at once."""
+    """Write a small text file to a path or URI, replacing one of the same name; on this machine atomically."""
     if (path := path_here(name)) is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(f".{path.name}.new")
@@ -184,7 +184,7 @@ def write_text(spark: SparkSession, name: str, text: str) -> None:
 
 
 def read_text(spark: SparkSession, name: str) -> str | None:
-    """A small text file at a path or URI; None if it is not there."""
+    """A small text file at a path or URI; None if it does not exist."""
     if (path := path_here(name)) is not None:
         return path.read_text(encoding="utf-8") if path.is_file() else None
     if not has_jvm(spark):
@@ -202,7 +202,7 @@ def read_text(spark: SparkSession, name: str) -> str | None:
 
 
 def _arrow() -> ModuleType:
-    # Only where it is needed: loading it takes longer than listing the files of a small export.
+    # Imported only here: loading it takes longer than listing the files of a small export.
     from strandline_analytics.sources import arrow_files
 
     return arrow_files

@@ -1,6 +1,6 @@
-"""How a question that cannot be answered is refused: what is wrong, by which rule, and what to do next.
+"""The errors of a question that cannot be answered: what is wrong, by which rule, and what to do next.
 
-Invariant: the code that shows these errors shows their text alone; it names the file or the argument.
+Invariant: only the text of these errors is shown to users; it names the file or the argument.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OF_PLACES = re.compile(
     r"\[[A-Z_]*PATH[A-Z_]*\] (?P<said>.*?)(?: SQLSTATE|\n|$)"
     r"|(?P<kind>Permission denied|No space left on device|Mkdirs failed|Disk quota exceeded)(?P<more>[^\n]*)"
 )
-"""What Spark and Hadoop say of a place that cannot be read or written, among the lines of a trace."""
+"""Messages of Spark and Hadoop, in the lines of a trace, about a place that cannot be read or written."""
 _OTHER_TYPE = re.compile(r"column: \[(?P<column>[^\]]*)\], physicalType: (?P<is_>\w+), logicalType: (?P<must_be>\w+)")
 
 
@@ -25,23 +25,23 @@ class InputTrouble(Exception):
 
 
 class NothingThere(InputTrouble):
-    """There are no exported events where they were looked for."""
+    """There are no exported events in the given place or window."""
 
 
 class DamagedFile(InputTrouble):
-    """A file is not what it must be."""
+    """A file does not have the required contents."""
 
 
 class TooLong(InputTrouble):
-    """There are more windows than a request can mean: most likely a clock reported a time that never was."""
+    """There are more windows than a request can sensibly ask for: most likely a clock reported a wrong time."""
 
 
 class Incomplete(InputTrouble):
-    """Less of the input is there than was required."""
+    """The input is less complete than was required."""
 
 
 def explained(error: BaseException) -> Exception | None:
-    """What an exception means for the caller; None when it is a defect and must show its traceback."""
+    """The error for the caller that an exception stands for; None if it is a defect and must show its traceback."""
     from strandline_analytics.silver.events import ConflictingEvents
 
     if isinstance(error, InputTrouble | ConflictingEvents | NeedsNewerSpark | NoRuntime):

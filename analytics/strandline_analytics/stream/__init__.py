@@ -1,6 +1,6 @@
-"""The same figures while they happen: S1, S8, S10, S15 and S18 as a state machine of its own, on Structured Streaming.
+"""Computes figures live: S1, S8, S10, S15 and S18 by a separate state machine, on Structured Streaming.
 
-`machine.settle` is plain Python: what was kept and what came in, rows and what is to be kept out. It shares no code
-with the statistics of the batch, which decide; once a window is closed both say the same, and tests hold them to it.
-What the batch corrects by measured clocks it leaves as it was reported (`look_fold`).
+`machine.settle` is plain Python: it takes kept state and new events, and returns rows and the state to keep. It shares
+no code with the statistics of the batch, which are authoritative; once a window is closed both agree, which tests
+verify. It does not correct times by measured clocks, as the batch does (`look_fold`).
 """

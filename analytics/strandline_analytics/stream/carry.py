@@ -1,6 +1,6 @@
-"""What is kept of everything before the windows that are still open, and how it stands in the state store.
+"""The state kept of everything before the open windows, and its form in the state store.
 
-Invariant: what is written is read back the same; its size grows with replicas, leader epochs and stalls that go on, not
+Invariant: it is read back as it was written; its size grows with replicas, leader epochs and unfinished stalls, not
 with time.
 """
 
@@ -16,11 +16,11 @@ from strandline_analytics.stream.feed import Story
 from strandline_analytics.stream.spans import LastLook, Leader, Series, Stall, StallKey, series_of
 
 FORMAT = 4
-"""Written with every carry; a change of meaning or of a name raises it."""
+"""The version written with every carry; a change of a meaning or a name raises it."""
 
 
 Times = list[tuple[int, int]]
-"""Leader epochs with a moment of each, us."""
+"""A moment for each leader epoch, us."""
 
 
 class UnknownFormat(Exception):
@@ -29,7 +29,7 @@ class UnknownFormat(Exception):
 
 @dataclass(slots=True)
 class Moves:
-    """When a replica last came back and last went, us, and the number of the session of its removals."""
+    """When a replica last came back and last left, us, and the number of the session of its removals."""
 
     came: int | None = None
     went: int | None = None
@@ -38,7 +38,7 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A closed window whose stalls are not all settled: its start, what was looked at of it, its flaws."""
+    """A closed window whose stalls are not all settled: its start, its observed time, its flaws."""
 
     start_us: int
     looked_us: int
@@ -47,7 +47,7 @@ class Pending:
 
 @dataclass(slots=True)
 class Carry:
-    """What is kept of a partition. ``start_us``: where the first open window begins; None: nothing was reported yet."""
+    """The kept state of a partition. ``start_us`` is the start of the first open window; None before any report."""
 
     start_us: int | None = None
     topic: str | None = None
@@ -55,7 +55,7 @@ class Carry:
     held: Held | None = None
     terms: Terms = field(default_factory=lambda: Terms({}))
     last_looks: dict[Series, LastLook] = field(default_factory=dict)
-    # A look that is later than the first look of a later leader is not believed.
+    # A look that is later than the first look of a later leader is not used.
     first_looks: dict[Leader, int] = field(default_factory=dict)
     moves: dict[int, Moves] = field(default_factory=dict)
     # The last advance of each reign: a stall may begin at it.
@@ -65,15 +65,15 @@ class Carry:
     pending: list[Pending] = field(default_factory=list)
 
     def copy_of_stalls(self) -> dict[StallKey, Stall]:
-        """The stalls, to add to."""
+        """A copy of the stalls that can be changed."""
         return {key: replace(stall, blockers=list(stall.blockers)) for key, stall in self.stalls.items()}
 
     def copy_of_moves(self) -> dict[int, Moves]:
-        """The moves, to add to."""
+        """A copy of the moves that can be changed."""
         return {replica: replace(moves) for replica, moves in self.moves.items()}
 
     def to_json(self) -> str:
-        """One line of text."""
+        """The carry as one line of text."""
         plain = {
             "format": FORMAT,
             "start_us": self.start_us,
@@ -98,7 +98,7 @@ class Carry:
 
     @classmethod
     def from_json(cls, text: str) -> Carry:
-        """Read what `to_json` wrote.
+        """Read the text that `to_json` wrote.
 
         Raises:
             UnknownFormat: another version wrote it.

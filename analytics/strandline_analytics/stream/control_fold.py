@@ -1,9 +1,9 @@
-"""The state of a partition from the controller's rows, in their own order, from where the last window ended.
+"""Derives the state of a partition from the controller's rows, in their own order, from the end of the last window.
 
-Order is that of partition epochs and of the metadata log; time is corrected along it. A row that was folded never comes
-again, so what is kept of all before is one `Held`.
+Rows are in the order of partition epochs and of the metadata log; time is corrected along it. A row that was folded
+never comes again, so one `Held` is all that is kept of earlier rows.
 
-Invariant: times of a fold do not go back, also not from one fold to the next.
+Invariant: times do not go back, neither within a fold nor from one fold to the next.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from strandline_analytics.stream.feed import Story, is_control, is_known
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Everything that the rows up to one of them reported. ``order`` is the row's place, ``t`` its corrected time,
+    """Everything that the rows up to some row reported. ``order`` is the place of that row, ``t`` its corrected time,
     us."""
 
     t: int
@@ -33,9 +33,9 @@ class Held:
     replicas: tuple[int, ...] | None = None
     min_isr: int | None = None
     is_deleted: bool = False
-    # What the reassignment that runs adds; None: none runs.
+    # The replicas that a running reassignment adds; None if none is running.
     adding: tuple[int, ...] | None = None
-    # How many holes there were in the partition epochs, and how many when the ISR was reported last.
+    # The number of holes in the partition epochs so far, and their number when the ISR was last reported.
     holes: int = 0
     isr_reported_at: int | None = None
 
@@ -56,7 +56,7 @@ class Held:
 
     @property
     def kind(self) -> tuple[bool, int, int, int]:
-        """Whether there is a leader, |ISR|, RF, effective minimum; only of a state that was reported."""
+        """Whether there is a leader, |ISR|, RF, effective minimum; only for a state that was reported."""
         assert self.isr is not None and self.replicas is not None and self.min_isr is not None
         rf = len(self.replicas)
         return self.leader not in (None, NO_LEADER), len(self.isr), rf, min(rf, self.min_isr)
@@ -64,7 +64,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class FoldedRow:
-    """One row, folded: what it reported, the state from then on, and what was wrong before it."""
+    """One folded row: its story, the state from then on, and the flaws before it."""
 
     story: Story
     held: Held
@@ -74,7 +74,7 @@ class FoldedRow:
 
 @dataclass(frozen=True, slots=True)
 class ControlState:
-    """What held from ``t0`` to before ``t1``, us."""
+    """A state that held from ``t0`` until before ``t1``, us."""
 
     t0: int
     t1: int
@@ -83,7 +83,7 @@ class ControlState:
 
 
 def fold(before: Held | None, stories: Iterable[Story]) -> list[FoldedRow]:
-    """The rows of the controller in order; rows whose place lies before ``before`` came too late and are left out."""
+    """The rows of the controller in order; rows whose place is before ``before`` came too late and are left out."""
     rows = [story for story in stories if is_control(story)]
     rows.sort(key=_order)
     times: dict[int, int] = {}
@@ -98,8 +98,8 @@ def fold(before: Held | None, stories: Iterable[Story]) -> list[FoldedRow]:
             continue
         decides = story["event_type"] in AT_ONCE
         at = times[story["partition_epoch"]] if decides else story["ts_wall_us"]
-        # A snapshot reports a state; the transition that made it should have come before it. What is not understood
-        # is a transition that was lost, but for its time.
+        # A snapshot reports a state; the transition that made it should have come before it. A row of an unknown
+        # type is a transition of which only the time is known.
         own = 0 if story["event_type"] == "STATE_SNAPSHOT" or not is_known(story) else 1
         risen = 0 if held is None else max(0, story["partition_epoch"] - held.partition_epoch)
         lost = max(0, changes_between(0, risen) - own)
@@ -110,12 +110,12 @@ def fold(before: Held | None, stories: Iterable[Story]) -> list[FoldedRow]:
 
 
 def states(before: Held | None, steps: Sequence[FoldedRow]) -> list[ControlState]:
-    """What held when; the last one to the end of its hour, for the next begins with a snapshot that is not there.
+    """The states in order; the last one holds to the end of its hour, because the snapshot of the next one is missing.
 
     A deleted partition has no state.
     """
     reported = [(before, 0)] if before is not None else []
-    # What a row that is not understood has changed is not known from then on, and known before it.
+    # The parts of the state that a row of an unknown type changed are unknown from it on, but known before it.
     reported += [
         (step.held, step.lost_before - (0 if is_known(step.story) else min(1, step.lost_before))) for step in steps
     ]
@@ -134,9 +134,9 @@ def _order(story: Story) -> tuple[int, int, int, int]:
 
 
 def held_after(held: Held | None, story: Story, t: int, lost: int) -> Held:
-    """What is reported from a row on: the state before it (None: it is the first), changed by what the row says.
+    """The state from a row on: the one before it (None for the first row), changed by the row.
 
-    ``t`` is its corrected time, us; ``lost``: how many transitions are missing before it.
+    ``t`` is the row's corrected time, us; ``lost`` is the number of transitions missing before it.
     """
     holes = (0 if held is None else held.holes) + (lost > 0)
     news: dict[str, Any] = {"t": t, "order": _order(story), "holes": holes}
@@ -152,7 +152,7 @@ def held_after(held: Held | None, story: Story, t: int, lost: int) -> Held:
     if "new_isr" in story:
         news["isr"] = tuple(story["new_isr"])
         news["isr_reported_at"] = holes
-    # What was lost may have been its end.
+    # A lost transition may have been its end.
     adding = None if held is None or lost else held.adding
     original = story.get("original_replicas", ())
     if story["event_type"] == "REASSIGNMENT" and story.get("phase") != "queued":
@@ -173,7 +173,7 @@ def held_after(held: Held | None, story: Story, t: int, lost: int) -> Held:
 class Terms:
     """When each leader epoch began by the controller, and when the topic was deleted, us.
 
-    ``changed``: when the change that began an epoch was reported; ``taken_up``: when its leader said that it had begun.
+    ``changed``: when the change that began an epoch was reported; ``taken_up``: when its leader reported its start.
     """
 
     starts: dict[int, int]
@@ -182,7 +182,7 @@ class Terms:
     taken_up: dict[int, int] = field(default_factory=dict)
 
     def after(self, steps: Iterable[FoldedRow]) -> Terms:
-        """These and what further rows tell."""
+        """The terms, extended by further rows."""
         starts, deleted, changed = dict(self.starts), self.deleted_us, dict(self.changed)
         for step in steps:
             epoch = step.story.get("leader_epoch")
@@ -195,7 +195,7 @@ class Terms:
         return Terms(starts, deleted, changed, self.taken_up)
 
     def with_starts_of(self, stories: Iterable[Story]) -> Terms:
-        """These and what leaders say of their own beginnings."""
+        """The terms, extended by the starts that leaders reported."""
         taken_up = dict(self.taken_up)
         for story in stories:
             if story["event_type"] == "EPOCH_START":
@@ -204,7 +204,7 @@ class Terms:
         return replace(self, taken_up=taken_up)
 
     def began(self, epoch: int) -> int | None:
-        """When an epoch began, us: its commit; where that was not reported, the EPOCH_START, if it was the first
+        """When an epoch began, us: its commit; if that was not reported, the EPOCH_START, if it was the first
         sign."""
         reported, taken_up = self.starts.get(epoch), self.taken_up.get(epoch)
         if reported is None or taken_up is None or self.changed.get(epoch) == reported:
@@ -212,7 +212,7 @@ class Terms:
         return min(reported, taken_up)
 
     def of(self, epoch: int | None) -> tuple[int | None, int | None]:
-        """Start and end of an epoch; (None, None) for one that the controller did not tell of."""
+        """Start and end of an epoch; (None, None) for one that the controller did not report."""
         if epoch not in self.starts:
             return None, None
         later = [other for other in self.starts if other > epoch]

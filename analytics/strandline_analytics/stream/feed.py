@@ -1,10 +1,10 @@
-"""How exported files become the stream that the machine is fed with: which rows, keyed how, at which time.
+"""Turns exported files into the stream that feeds the machine: selects the rows, and gives them keys and times.
 
 An event's time for the watermark is its own, but not later than a minute after its file was written: the watermark
-follows the newest time of all, so one node whose clock runs fast would close the windows of all.
-Heartbeats and other rows without a partition move the watermark; they go on without a story, under a key without one.
+follows the newest time of all, so otherwise one node with a fast clock would close the windows of all.
+Heartbeats and other rows without a partition move the watermark; they are passed on without a story or a partition.
 
-Invariant: schemas are given, never inferred; what is hidden or no data file is never read.
+Invariant: schemas are given, never inferred; hidden files and those without data are never read.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from strandline_analytics.silver.events import ConflictingEvents
 from strandline_analytics.sources.places import literal, uri_of
 
 # ---- stories
-# What the machine needs of an event, and that each event is used once.
+# Reads the parts of an event that the machine needs, and ensures that each event is used once.
 #
 # An event comes as a story: a JSON object with the columns of `FIELDS` that are not null, and ``digest``, which differs
-# where any column differs.
+# if any column differs.
 #
 # Invariant: one identity has one content; a second one is an error of the data, as in the batch.
 
@@ -43,28 +43,28 @@ FIELDS = (
 )  # fmt: skip
 
 UNUSED_TYPES = ("FETCH_STATS", "LOCAL_SAMPLE", "GROUP_OFFSETS")
-"""Types that no figure here is made of, and of which there are many."""
+"""Frequent types that no figure here needs."""
 
 
 def is_control(story: Story) -> bool:
-    """Whether the controller reports the partition's state: by a decision, a snapshot, or what is not understood."""
+    """Whether it is a controller's report of the partition's state: a decision, a snapshot, or an unknown type."""
     if story["node_id"] != CONTROLLER_NODE_ID:
         return False
     return story["event_type"] in CONTROL_TYPES or (not is_known(story) and "partition_epoch" in story)
 
 
 def is_known(story: Story) -> bool:
-    """Whether this version has the type of the event."""
+    """Whether this version knows the type of the event."""
     return story["event_type"] in EVENT_TYPES
 
 
 def identity(story: Story) -> Identity:
-    """The emitter, its incarnation, and the number."""
+    """The identity of an event: the emitter, its incarnation, and the number."""
     return (story["node_id"], story["incarnation"], story["seq"])
 
 
 def distinct(texts: Iterable[str]) -> tuple[dict[Identity, Story], dict[Identity, str], Counter[Identity]]:
-    """Each story once, its text, and how many copies of it came.
+    """Each story once, with its text and the number of its copies.
 
     Raises:
         ConflictingEvents: an identity has two contents.
@@ -88,23 +88,23 @@ def distinct(texts: Iterable[str]) -> tuple[dict[Identity, Story], dict[Identity
 
 
 AHEAD_US = 60_000_000
-"""How far an event's time may lie after the writing of its file before it is taken for a clock's mistake."""
+"""How far an event's time may be after the writing of its file before it counts as a clock error."""
 
 _FORMATS = {layout.PARQUET: "parquet", layout.JSON_LINES: "json"}
 
 
 def feed(spark: SparkSession, inputs: Sequence[str], *, delay_s: int) -> DataFrame:
-    """A stream of ``cluster_id, topic_id, partition, event_ts, story`` over everything that is and will be exported.
+    """A stream of ``cluster_id, topic_id, partition, event_ts, story`` over all present and future exported files.
 
     Args:
         inputs: directories or URIs: roots of exports, or folders of clusters below them.
-        delay_s: how much later than the newest event one may come.
+        delay_s: how late an event may come after the newest one.
     """
     frames = [_files(spark, root, suffix) for root in inputs for suffix in _FORMATS]
     rows = reduce(DataFrame.unionByName, frames).where(~F.col("event_type").isin(*UNUSED_TYPES))
     comparable = [c.name for c in COLUMNS if "MAP" not in c.kind.value]
     story = F.to_json(F.struct(*FIELDS, F.xxhash64(*comparable).alias("digest")))
-    # Not filtered out: Spark would do so before it looks at the time, and a silent partition would never be closed.
+    # Not filtered out: Spark would filter before it reads the time, and a silent partition would never be closed.
     reported = F.when(F.col("partition").isNotNull(), story)
     marked = rows.withWatermark("event_ts", f"{delay_s} seconds")
     return marked.select(*PARTITION_KEY, "event_ts", reported.alias("story"))

@@ -1,7 +1,7 @@
-"""What is counted in a window, and how a window's counts become the values of a row.
+"""Counts the events of a window, and turns the counts into the values of a row.
 
 Invariant: an interval is cut at the borders of windows and each piece counted once; integers stay integers, and the two
-quotients are those of the batch to the last bit.
+quotients equal those of the batch to the last bit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Removals:
 
 @dataclass(slots=True)
 class Figures:
-    """The counts of one window. ``known_us`` is of the control plane, ``looked_us`` of looks of leaders."""
+    """The counts of one window. ``known_us``: known time of the control plane; ``looked_us``: that of leader looks."""
 
     known_us: int = 0
     looked_us: int = 0
@@ -69,7 +69,7 @@ class Figures:
         self.spent.update({name: dur for name, is_so in holds.items() if is_so})
 
     def look(self, look: SampleSpan, dur: int) -> None:
-        """Count a believed look of a leader at itself."""
+        """Count a valid look of a leader at itself."""
         self.looked_us += dur
         lag = look.story["leader_leo"] - look.story["hw"]
         if lag < 0:
@@ -79,7 +79,7 @@ class Figures:
 
 
 def pieces(t0: int, t1: int, step: int, start: int) -> Iterator[tuple[int, int]]:
-    """The windows that an interval touches, as their numbers since 1970, and how long; nothing before ``start``, us."""
+    """The windows that an interval touches, by number since 1970, with durations; nothing before ``start``, us."""
     t0 = max(t0, start)
     while t0 < t1:
         number = t0 // step
@@ -89,7 +89,7 @@ def pieces(t0: int, t1: int, step: int, start: int) -> Iterator[tuple[int, int]]
 
 
 def lag_values(figures: Figures) -> dict[str, Any]:
-    """S1."""
+    """The values of S1."""
     values: dict[str, Any] = {"n_negative": figures.n_negative if figures.looked_us else None}
     whole = sum(figures.lags.values())
     if whole:
@@ -101,19 +101,19 @@ def lag_values(figures: Figures) -> dict[str, Any]:
 
 
 def change_values(figures: Figures) -> dict[str, Any]:
-    """S8."""
+    """The values of S8."""
     if not figures.changes["transitions"]:
         return {}
     return {name: figures.changes[name] for name in ("shrinks", "expands", "removals", "adds")}
 
 
 def state_values(figures: Figures) -> dict[str, Any]:
-    """S10."""
+    """The values of S10."""
     return {name: figures.spent[name] for name in _STATES} if figures.known_us else {}
 
 
 def flap_values(figures: Figures) -> list[dict[str, Any]]:
-    """S15: one row for each replica that was removed; one without values if none was."""
+    """The values of S15: one row for each replica that was removed; one without values if none was."""
     rows: list[dict[str, Any]] = [
         {
             "replica_id": replica,
@@ -130,7 +130,7 @@ def flap_values(figures: Figures) -> list[dict[str, Any]]:
 def stall_values(
     episodes: Iterable[Episode], under_min: Sequence[tuple[int, int]], start: int, end: int
 ) -> dict[str, Any]:
-    """S18: the stalls that overlap a window."""
+    """The values of S18: the stalls that overlap a window."""
     own = [one for one in episodes if one.t0 < end and one.t1 > start and one.t1 > one.t0]
     if not own:
         return {}
@@ -164,10 +164,10 @@ def _percentile(lags: Mapping[int, int], whole: int, percent: int) -> int:
 
 
 # ---- counting
-# In which window each thing is counted: intervals in every window they touch, moments in the one of theirs.
+# Assigns counts to windows: intervals to every window that they touch, moments to their own.
 #
-# Invariant: what was counted in a window before it was closed is not counted again; the moves that are kept are those
-# of before the first open window.
+# Invariant: nothing that was counted in a closed window is counted again; the kept moves are those before the first
+# open window.
 
 FLAP_US = 600_000_000
 
@@ -182,7 +182,7 @@ class CountedWindows:
 
 
 def count(carry: Carry, scene: OpenScene, *, start_us: int, end_us: int, now_us: int, step_us: int) -> CountedWindows:
-    """Count everything from ``start_us`` on; what goes on is counted up to ``now_us``."""
+    """Count everything from ``start_us`` on; unfinished intervals are counted up to ``now_us``."""
     windows: defaultdict[int, Figures] = defaultdict(Figures)
     for state in scene.states:
         for number, dur in pieces(state.t0, min(state.t1, now_us), step_us, start_us):
@@ -251,9 +251,9 @@ def _count_change(figures: Figures, change: Transition, moves: dict[int, Moves])
 
 
 # ---- columns
-# Which columns live rows have: those of the five statistics side by side, absent ones null.
+# The columns of live rows: those of all five statistics, absent ones null.
 #
-# Invariant: a column has the name, the type and the default that its statistic declares for the batch.
+# Invariant: a column has the name, type and default that its statistic declares for the batch.
 
 LIVE: dict[str, Statistic] = {name: ALL[name] for name in ("s01", "s08", "s10", "s15", "s18")}
 """The statistics that are reported live."""
@@ -274,19 +274,19 @@ def types() -> dict[str, str]:
 
 
 def ddl() -> str:
-    """The columns as Spark reads them."""
+    """The columns as a Spark schema."""
     return ", ".join(f"`{name}` {kind}" for name, kind in types().items())
 
 
 def columns_of(statistic: Statistic) -> list[str]:
-    """What a live row of one statistic has."""
+    """The columns of a live row of one statistic."""
     values = (value.name for value in (*statistic.extra, *statistic.values))
     own = ("stat", *Grouping.PARTITION.value, "window_start", "window_end", "final")
     return [*own, *values, "coverage", *FLAWS]
 
 
 def completed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the machine with all columns: counts are 0 where the state was known and nothing happened."""
+    """A row of the machine with all columns: counts are 0 if the state was known and nothing happened."""
     counts = {value.name for value in LIVE[row["stat"]].values if value.counts}
     default = 0 if row["known_us"] else None
     full = {name: row.get(name) for name in types()}

@@ -1,6 +1,6 @@
-"""How the live statistics are run: what is asked for, and the query that it becomes.
+"""Runs the live statistics: turns a job into a streaming query.
 
-Invariant: everything that a restart needs is in the checkpoint; the same checkpoint goes with the same results
+Invariant: everything that a restart needs is in the checkpoint; the same checkpoint belongs to the same results
 folder.
 """
 
@@ -32,9 +32,9 @@ from strandline_analytics.stream.figures import columns_of, completed, ddl
 from strandline_analytics.stream.machine import Timing, settle
 
 # ---- processor
-# How the machine runs inside Structured Streaming: state per partition of the log, woken by event-time timers.
+# Runs the machine inside Structured Streaming: state per partition of the log, woken by event-time timers.
 #
-# Invariant: nothing is decided here; what the machine keeps goes into the state store, and what it says goes out.
+# Invariant: nothing is decided here; the machine's kept state goes into the state store, and its rows are output.
 
 
 class LivePartition(StatefulProcessor):
@@ -46,13 +46,13 @@ class LivePartition(StatefulProcessor):
         self._provisional = provisional
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Name what is kept: what replaces closed windows, and the events of open ones."""
+        """Name the kept states: the one that replaces closed windows, and the events of open ones."""
         self._handle = handle
         self._carry = handle.getValueState("carry", "carry STRING")
         self._stories = handle.getListState("stories", "story STRING")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
-        """Take new events."""
+        """Process new events."""
         return self._settle(key, [row["story"] for row in rows if row["story"] is not None], timerValues)
 
     def handleExpiredTimer(  # noqa: N802
@@ -61,19 +61,19 @@ class LivePartition(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
     ) -> Iterator[Row]:
-        """The watermark has passed a moment that was waited for."""
+        """Called when the watermark has passed an awaited moment."""
         return self._settle(key, [], timerValues)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: there is nothing to close."""
 
     def _settle(self, key: Any, news: list[str], timers: TimerValues) -> Iterator[Row]:
         if key[2] is None:
-            # What is of no partition has moved the watermark, and that is all.
+            # An event without a partition only moves the watermark.
             return
         kept = self._carry.get() if self._carry.exists() else None
         carry = Carry() if kept is None else Carry.from_json(kept[0])
-        # Before the first watermark Spark says -1 or 0.
+        # Before the first watermark Spark reports -1 or 0.
         watermark_us = max(0, timers.getCurrentWatermarkInMs()) * 1_000
         if kept is not None and not self._provisional and self._is_early(carry, watermark_us):
             self._append(news)
@@ -93,7 +93,7 @@ class LivePartition(StatefulProcessor):
                 yield Row(**completed(row | own))
 
     def _is_early(self, carry: Carry, watermark_us: int) -> bool:
-        """Whether no window can be closed yet, whatever came."""
+        """Whether no window can be closed yet, whatever the events are."""
         is_open = carry.start_us is not None and watermark_us < carry.start_us + self._timing.step_us
         return is_open and not carry.pending and not carry.is_done
 
@@ -112,18 +112,18 @@ class LivePartition(StatefulProcessor):
 
 
 # ---- results
-# Where live rows lie and which of them count: one folder per micro-batch, and the last word on each window.
+# Writes and reads live rows: one folder per micro-batch; for each window the latest rows count.
 #
 #     OUT/final=true/batch=17/…parquet       rows of closed windows; written once
-#     OUT/final=false/batch=17/…parquet      rows of open windows, as they stood at that batch
+#     OUT/final=false/batch=17/…parquet      rows of open windows, as of that batch
 #
-# Invariant: a batch that is run again after a failure replaces what it wrote, so every final row is there once.
+# Invariant: a batch that is repeated after a failure replaces its earlier output, so every final row exists once.
 
 _WINDOW = ("stat", *PARTITION_KEY, "window_start")
 
 
 def writer(out: str) -> Callable[[DataFrame, int], None]:
-    """What `foreachBatch` calls."""
+    """The function for `foreachBatch`."""
 
     def write(rows: DataFrame, batch: int) -> None:
         numbered = with_times(rows).withColumn("batch", F.lit(batch).cast("bigint")).coalesce(1)
@@ -134,9 +134,9 @@ def writer(out: str) -> Callable[[DataFrame, int], None]:
 
 
 def live_rows(spark: SparkSession, out: str, statistic: Statistic) -> DataFrame:
-    """The rows of one statistic: final ones, and of windows that are open what was said of them last.
+    """The rows of one statistic: final ones, and the latest provisional ones of open windows.
 
-    Moments are there in microseconds and as TIMESTAMPs (`timestamps`).
+    Moments are given in microseconds and as TIMESTAMPs (`timestamps`).
     """
     reported = (
         spark.read.schema(f"{ddl()}, batch BIGINT").parquet(literal(uri_of(out))).where(F.col("stat") == statistic.id)
@@ -153,12 +153,12 @@ __all__ = ["DELAY_S", "Query", "StreamJob", "start", "trouble_of"]
 _REPORTED_BY_WORKER = re.compile(r"\.(?:ConflictingEvents|UnknownFormat|TooManyWindows): (.+)")
 
 DELAY_S = 900
-"""Twice the five minutes after which files roll, and time for retries."""
+"""The default delay: twice the five minutes after which files roll, including time for retries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamJob:
-    """What is run. ``trigger`` is an interval as Spark spells it; None: what is there now, then the end."""
+    """A live job. ``trigger`` is an interval in Spark's syntax; None to process the present files and end."""
 
     inputs: tuple[str, ...]
     out: str
@@ -189,13 +189,13 @@ def start(spark: SparkSession, job: StreamJob) -> Query:
 
 
 def trouble_of(error: BaseException) -> InputTrouble | None:
-    """What a worker found wrong with the input, out of all that Spark says about its end; None: something else."""
+    """The trouble with the input that a worker reported, extracted from Spark's error; None for any other error."""
     found = _REPORTED_BY_WORKER.search(str(error))
     return None if found is None else InputTrouble(found[1])
 
 
 def _check_belongs(spark: SparkSession, job: StreamJob) -> None:
-    # Batches are numbered by their checkpoint: a new one would write over the results of the old.
+    # Batches are numbered by their checkpoint: a new one would overwrite the results of the old one.
     if _is_there(spark, job.out) and not _is_there(spark, f"{job.checkpoint.rstrip('/')}/metadata"):
         raise InputTrouble(
             f"{job.out} holds rows that another checkpoint than {job.checkpoint} wrote; give the checkpoint that they "

@@ -1,13 +1,13 @@
-"""Which windows of a partition are closed, what their rows say, and what is kept for the open ones.
+"""Closes the windows of a partition, computes their rows, and determines the state to keep for the open ones.
 
-`settle` is a pure function: what was kept and the events since go in, rows and what is to be kept come out. It does not
-matter how events were cut into calls, as long as none comes after the window that it belongs to was closed.
+`settle` is a pure function from the kept state and the events since to rows and the state to keep. It does not matter
+how events are divided among calls, as long as none comes after its window was closed.
 
 A window is closed when the watermark has passed its end, and it is certain that no transition is missing in it: the
 next row of the controller was seen (each hour begins with a snapshot), the topic was deleted, or the controller has
-been silent for the horizon. Its stalls may still go on: then S18 alone stays provisional until they are settled.
+been silent for the horizon. If its stalls still continue, S18 alone stays provisional until they are settled.
 
-Invariant: a final row is written once, and not before everything that it says is known.
+Invariant: a final row is written once, and not before all of its contents are known.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Row = dict[str, Any]
 
 
 class TooManyWindows(Exception):
-    """Events lie further apart than a request can mean."""
+    """Events are further apart than a request can sensibly span."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How long a window is, and how long a controller that is silent is waited for, us."""
+    """The length of a window, and the horizon for which a silent controller is awaited, us."""
 
     step_us: int = HOUR_US
     horizon_us: int = HOUR_US + 900_000_000
@@ -42,7 +42,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What came of it. ``rest`` are events of open windows; ``wake_us``: look again when the watermark is there."""
+    """The result of `settle`. ``rest``: events of open windows; ``wake_us``: the watermark at which to run it again."""
 
     rows: list[Row]
     carry: Carry
@@ -51,7 +51,7 @@ class Settled:
 
 
 def settle(carry: Carry, texts: Iterable[str], *, watermark_us: int, timing: Timing) -> Settled:
-    """Close what can be closed.
+    """Close the windows that can be closed.
 
     Args:
         texts: every event of the open windows, as stories (`stories`).
@@ -59,7 +59,7 @@ def settle(carry: Carry, texts: Iterable[str], *, watermark_us: int, timing: Tim
 
     Raises:
         ConflictingEvents: one event id has two contents.
-        TooManyWindows: its events lie too far apart.
+        TooManyWindows: its events are too far apart.
     """
     if carry.is_done:
         return Settled([], carry, [], None)
@@ -107,7 +107,7 @@ def _closed_until(carry: Carry, scene: OpenScene, watermark: int, timing: Timing
 
 
 def _certain_until(carry: Carry, scene: OpenScene, watermark: int, timing: Timing) -> int:
-    """Before when the state of the partition does not change any more, us."""
+    """The moment before which the state of the partition can no longer change, us."""
     held = _latest(carry, scene)
     if held is not None and held.is_deleted:
         return watermark
@@ -163,7 +163,7 @@ def _stall_rows(
     for window in [*carry.pending, *(_looked(number, counted.windows[number], step) for number in counted.numbers)]:
         stop = window.start_us + step
         own = [one for one in stalls.values() if one.t0 < stop and (one.t1 > window.start_us or not one.is_settled)]
-        # Whether the ISR was below the minimum during a stall is certain once the state is, to the stall's end.
+        # Whether the ISR was below the minimum during a stall is certain once the state is certain up to its end.
         is_settled = stop <= end and all(one.is_settled and one.t1 <= certain for one in own)
         if stop <= end and not is_settled:
             pending.append(window)

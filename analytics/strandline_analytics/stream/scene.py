@@ -1,6 +1,6 @@
-"""What the events of open windows and what was kept of all before tell together.
+"""Combines the events of open windows with the state kept of everything before.
 
-Invariant: a scene is made again from the same carry and the same events, however often and in whatever order they came.
+Invariant: the same carry and the same events give the same scene, however often and in whatever order they came.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class OpenScene:
 
     @property
     def times(self) -> list[int]:
-        """When something was reported, us."""
+        """The moments at which something was reported, us."""
         return [
             *(step.held.t for step in self.steps),
             *(look.at for look in self.looks if look.is_new),
@@ -62,11 +62,11 @@ class OpenScene:
 
     @property
     def topics(self) -> set[str]:
-        """What the topic is called."""
+        """The names of the topic."""
         return {step.story["topic"] for step in self.steps if "topic" in step.story}
 
     def extra_copies(self, story: Story) -> int:
-        """How many more copies of an event came than one."""
+        """The number of copies of an event beyond the first."""
         return max(0, self.copies[identity(story)] - 1)
 
     def transitions(self) -> list[Transition]:
@@ -82,7 +82,7 @@ class OpenScene:
         return list(found.values())
 
     def under_min(self) -> list[tuple[int, int]]:
-        """When the ISR of a leader was below the minimum, us."""
+        """The periods in which the ISR of a leader was below the minimum, us."""
         under = []
         for state in self.states:
             if state.known:
@@ -92,7 +92,7 @@ class OpenScene:
         return under
 
     def stalls(self, carry: Carry) -> dict[StallKey, Stall]:
-        """Every stall as far as it was seen."""
+        """Every stall, as far as it has been seen."""
         stalls = carry.copy_of_stalls()
         spans.take(stalls, self.looks, self.looks, [*carry.advances, *self.advances])
         return stalls
@@ -115,13 +115,13 @@ class Beyond:
         self._times = [t for _, t in seen]
 
     def after(self, hw: int) -> int | None:
-        """When a higher HW was first seen, us; None: not yet."""
+        """When a higher HW was first seen, us; None if not yet."""
         place = bisect_right(self._hws, hw)
         return self._times[place] if place < len(self._hws) else None
 
 
 def build(carry: Carry, texts: Iterable[str]) -> OpenScene:
-    """Fold the events onto what was kept.
+    """Fold the events onto the kept state.
 
     Raises:
         ConflictingEvents: one event id has two contents.
@@ -145,14 +145,14 @@ def build(carry: Carry, texts: Iterable[str]) -> OpenScene:
 
 
 def _is_other(story: Story) -> bool:
-    # An echo of a leader has the type of a decision, and decides nothing.
+    # A leader's echo has the type of a decision, but decides nothing.
     return not is_control(story) and story["event_type"] not in ("REPLICA_SAMPLE", "HW_ADVANCE")
 
 
 # ---- leaving
-# What is kept when windows were closed: which events still count, and what replaces all the others.
+# Determines what to keep after windows were closed: the events that still count, and a carry in place of the others.
 #
-# Invariant: folding what is kept and the events that stay gives for open windows what folding everything would.
+# Invariant: for open windows, folding the carry and the remaining events gives the same as folding everything.
 
 
 def leave(
@@ -164,11 +164,11 @@ def leave(
     start_us: int,
     horizon_us: int,
 ) -> tuple[Carry, list[str]]:
-    """What is kept of everything before ``start_us``, and the events that are not before it.
+    """The carry for everything before ``start_us``, and the events that are not before it.
 
     Args:
-        reported: the stalls that there are.
-        pending: closed windows that wait for stalls to end.
+        reported: the present stalls.
+        pending: the closed windows that wait for stalls to end.
     """
     gone = [step for step in scene.steps if step.held.t < start_us]
     looks = [look for look in scene.looks if _is_before(look, start_us)]
@@ -178,14 +178,14 @@ def leave(
     first = min([start_us, *(one.start_us for one in pending)])
     counting = {key for key, one in reported.items() if not one.is_settled or one.t1 > first}
     stalls = _stalls(carry, looks, lasts, scene.looks, advances, counting)
-    # A last look is folded again with its true end, so a stall may still be found to begin at it.
+    # A last look is folded again with its true end, so a stall may still begin at it.
     begun = [look.at for look in lasts.values() if look.is_leader and spans.is_waiting(look)]
     floor = min([first, *begun, *(stall.seen for stall in stalls.values() if stall.seen is not None)])
     under = [span for span in scene.under_min() if held is not None and span[1] <= held.t]
     kept = Carry(
         start_us=start_us,
         held=held,
-        # Of these two the earliest counts, so events that stay may give it again.
+        # For these two the earliest counts, so remaining events may report them again.
         terms=replace(carry.terms.after(gone), taken_up=scene.terms.taken_up),
         first_looks=scene.first_looks,
         last_looks={series: LastLook(look.at, look.story) for series, look in lasts.items()},
@@ -203,7 +203,7 @@ def _rest(scene: OpenScene, start_us: int) -> list[str]:
         *(look.story for look in scene.looks if look.is_new and not _is_before(look, start_us)),
         *(story for story in (*scene.advances, *scene.others) if story["ts_wall_us"] >= start_us),
     ]
-    # Copies stay as many as they were, for they are counted in their window.
+    # All copies stay, because they are counted in their window.
     return [text for story in stories for text in [scene.texts[identity(story)]] * scene.copies[identity(story)]]
 
 
@@ -230,7 +230,7 @@ def _stalls(
     advances: Iterable[Story],
     counting: Collection[StallKey],
 ) -> dict[StallKey, Stall]:
-    """Stalls without the last looks, which are folded again with their true ends."""
+    """The stalls without the last looks, which are folded again with their true ends."""
     stalls = carry.copy_of_stalls()
     waiting = {spans.stall_key(look) for look in lasts.values() if look.is_leader and spans.is_waiting(look)}
     for key in waiting:

@@ -1,13 +1,13 @@
-"""How long each look of a leader is believed, from where the last window ended.
+"""Determines how long each look of a leader is valid, from the end of the last window.
 
 A look holds to the next one of the same leader, three times the silence that it declared, the end of its term or the
-first sign of a later leader, whichever comes first. What is kept of all before is the last look of every series, for
-its end is not known yet.
+first sign of a later leader, whichever comes first. Of earlier looks only the last one of every series is kept,
+because its end is not known yet.
 
 Times are those of the leader's own clock. The controller's measurements name no partition and do not reach a stream's
-state, so where a clock is off, the batch, which corrects it, is right.
+state, so if a clock is off, the batch, which corrects it, is right.
 
-Invariant: times of a series do not go back, also not from one fold to the next.
+Invariant: times of a series do not go back, neither within a fold nor from one fold to the next.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ class SampleSpan:
 
     @property
     def is_believed(self) -> bool:
-        """Whether figures use it."""
+        """Whether figures use the look."""
         return not self.is_zombie and self.t1 > self.t0
 
     @property
     def went_back(self) -> bool:
-        """Whether its clock said an earlier time than the look before."""
+        """Whether its clock showed an earlier time than at the look before."""
         return bool(self.story["ts_wall_us"] < self.at)
 
 
 def series_of(story: Story) -> Series:
-    """Whose look at whom it is."""
+    """The series of a look: its leader and the replica."""
     return (story["replica_id"], story["leader_epoch"], story["node_id"], story["incarnation"])
 
 
 def first_looks(before: Mapping[Leader, int], stories: Iterable[Story]) -> dict[Leader, int]:
-    """When each leader looked first, us."""
+    """The time of each leader's first look, us."""
     firsts = dict(before)
     for story in stories:
         if story["event_type"] == "REPLICA_SAMPLE":
@@ -80,7 +80,7 @@ def first_looks(before: Mapping[Leader, int], stories: Iterable[Story]) -> dict[
 
 
 def successions(firsts: Mapping[Leader, int], terms: Terms) -> dict[Leader, int]:
-    """When each leader was succeeded, us: the first look or EPOCH_START of a later one; who was not is absent."""
+    """When each leader was succeeded, us: the first look or EPOCH_START of a later one; absent if it was not."""
     began = {epoch: terms.began(epoch) for epoch in {leader[0] for leader in firsts} | set(terms.taken_up)}
 
     def sign(epoch: int, at: int) -> int:
@@ -102,7 +102,7 @@ def successions(firsts: Mapping[Leader, int], terms: Terms) -> dict[Leader, int]
 def fold(
     before: dict[Series, LastLook], stories: Iterable[Story], terms: Terms, succeeded: Mapping[Leader, int]
 ) -> list[SampleSpan]:
-    """All looks, those of ``before`` first, each with its end as far as it is known."""
+    """All looks, those of ``before`` first, each with its end as far as that is known."""
     rows: dict[Series, list[Story]] = {series: [] for series in before}
     for story in stories:
         if story["event_type"] == "REPLICA_SAMPLE":
@@ -137,17 +137,17 @@ def _fold_series(last: LastLook | None, stories: list[Story], start: int | None,
 
 
 # ---- stall_fold
-# Which stalls of the high watermark there are, and whether all is known of each.
+# Finds the stalls of the high watermark, and whether each is completely known.
 #
-# A stall is defined by one HW of one leader: from when records above it were first seen, or from the advance to it,
-# until the advance from it, the end of the epoch, or the end of what is known. The replica that blocked it is known
-# from its last look, so a window that a stall reaches is not settled before the stall is.
+# A stall is defined by one HW of one leader: from the moment records above it were first seen, or the advance to it,
+# until the advance from it, the end of the epoch, or the end of known time. The replica that blocked it is known from
+# its last look, so a window that a stall reaches is not settled before the stall is.
 #
-# Invariant: a stall that is settled does not change any more, whatever comes.
+# Invariant: a settled stall no longer changes, whatever comes.
 
 STALL_US = 1_000_000
 _COALESCED_US = 1_000_000
-"""An advance is reported at most this long after it happened."""
+"""The maximum time between an advance and its report."""
 
 Reign = tuple[int, int]
 """Leader epoch and incarnation of the leader."""
@@ -158,19 +158,19 @@ StallKey = tuple[int, int, int]
 
 @dataclass(slots=True)
 class Stall:
-    """What was seen of one HW. Times in us; None: nothing was."""
+    """The observations of one HW. Times in us; None if there was none."""
 
     seen: int | None = None
     held: int | None = None
     came: int | None = None
     went: int | None = None
-    # The last look at it: its time, its number, who stood at the HW.
+    # The last look at it: its time, its number, and the replicas at the HW.
     last_at: int | None = None
     last_look: int | None = None
     blockers: list[int] = field(default_factory=list)
 
     def see(self, look: SampleSpan, blockers: list[int]) -> None:
-        """Take a look of the leader with records above the HW."""
+        """Add a look of the leader with records above the HW."""
         self.seen = look.t0 if self.seen is None else min(self.seen, look.t0)
         self.held = look.t1 if self.held is None else max(self.held, look.t1)
         if self.last_at is None or look.t0 >= self.last_at:
@@ -179,7 +179,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A stall as an interval; ``is_settled``: it is known to its end."""
+    """A stall as an interval; ``is_settled`` if it is known to its end."""
 
     t0: int
     t1: int
@@ -191,10 +191,10 @@ class Episode:
 def take(
     stalls: dict[StallKey, Stall], looks: Iterable[SampleSpan], members: Iterable[SampleSpan], advances: Iterable[Story]
 ) -> None:
-    """Add what looks of leaders and advances tell; taking a thing twice changes nothing.
+    """Add looks of leaders and advances; adding one twice changes nothing.
 
     Args:
-        members: looks that may say who stood at the HW, those of ``looks`` among them.
+        members: looks that may show the replicas at the HW, including those of ``looks``.
     """
     at_the_hw: dict[tuple[StallKey, int | None], set[int]] = {}
     for look in members:
@@ -218,12 +218,12 @@ def take(
 def episode(
     key: StallKey, stall: Stall, terms: Terms, passed_us: int | None, watermark: int, horizon: int
 ) -> Episode | None:
-    """The stall as far as it is known; None if it is none.
+    """The stall as far as it is known; None if it is not a stall.
 
     Args:
-        passed_us: when a higher HW of the same reign was first seen; None: not yet.
-        watermark: up to where everything has come, us.
-        horizon: how long a silent leader may speak again, us.
+        passed_us: when a higher HW of the same reign was first seen; None if not yet.
+        watermark: the moment up to which all events have come, us.
+        horizon: how long a silent leader may still report again, us.
     """
     if stall.seen is None or stall.held is None:
         return None
@@ -259,5 +259,5 @@ def is_waiting(look: SampleSpan) -> bool:
 
 
 def stall_key(look: SampleSpan) -> StallKey:
-    """The HW that the look is about."""
+    """The key of the HW that the look observed."""
     return (look.story["leader_epoch"], look.story["incarnation"], look.story["hw"])

@@ -1,6 +1,6 @@
-"""Results as tables of a catalog: Apache Iceberg and Delta Lake, by their own runtimes for Spark.
+"""Writes results as tables of a catalog: Apache Iceberg and Delta Lake, by their own runtimes for Spark.
 
-Importing this loads no Spark, as the command line's help does.
+Importing this does not load Spark, because the command line's help imports it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from enum import StrEnum
 
 
 class ResultFormat(StrEnum):
-    """How results lie where they are written."""
+    """The format in which results are written."""
 
     PARQUET = "parquet"
-    """Files in folders of our own layout; nothing beside PySpark is needed."""
+    """Files in folders of our own layout; needs nothing besides PySpark."""
     ICEBERG = "iceberg"
     DELTA = "delta"
 
     @property
     def is_table(self) -> bool:
-        """Whether results are tables with commits of their own."""
+        """Whether results are tables with their own commits."""
         return self is not ResultFormat.PARQUET

@@ -1,8 +1,8 @@
-"""Where results go: to files, to tables of a session of our own, or to tables of a session that was given.
+"""The destination of results: files, tables of a session of our own, or tables of a given session.
 
-Importing this loads no Spark, as the command line's help does.
+Importing this does not load Spark, because the command line's help imports it.
 
-Invariant: whatever writes closed hours, a run or a server, writes them to the same place for the same options.
+Invariant: a run and a server write closed hours to the same place if they have the same options.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ NAMESPACE = "results"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """A place that can take rows of closed hours."""
+    """A destination for rows of closed hours."""
 
     kind: ResultFormat = ResultFormat.PARQUET
     out: str | None
-    """A directory or URI: of files, or the warehouse of tables. None: the catalog of a given session says it."""
+    """A directory or URI for files, or the warehouse of tables; None if a given session's catalog determines it."""
     catalog: str | None = None
     namespace: str = NAMESPACE
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What the session needs, if it is our own."""
+    """The settings that a session of our own needs."""
 
     def results(self, spark: SparkSession, grouping: Grouping) -> Results:
-        """The place for rows of closed hours, of one run."""
+        """The results of one run, ready for rows of closed hours."""
         if not self.kind.is_table:
             from strandline_analytics.jobs.parquet_results import ParquetResults
 
@@ -47,7 +47,7 @@ class Destination:
         return HoursInTables(spark, self.kind, self.names(spark), grouping)
 
     def names(self, spark: SparkSession) -> TableNames:
-        """The names of tables; a catalog that was not named is the session's current one."""
+        """The names of tables; without a named catalog they are in the session's current one."""
         from strandline_analytics.tables.statements import TableNames, warehouse_of
 
         if self.out is None:

@@ -1,13 +1,13 @@
-"""Closed hours as rows of tables: one table for a statistic, and one commit for an hour of it.
+"""Writes closed hours as rows of tables: one table per statistic, and one commit per hour of it.
 
-A commit replaces the rows of its hour and clusters, so a run that is repeated after a kill leaves no row twice. What is
-there is read from the tables: rows name the files that they follow from, and of hours without rows the commits do
-(`commits`). There is no ledger beside the tables.
+A commit replaces the rows of its hour and clusters, so a run that is repeated after a kill leaves no duplicate rows.
+The present contents are read from the tables: rows name the files that they follow from, and for hours without rows
+the commits do (`commits`). There is no separate ledger.
 
-Only public calls of PySpark are used, which a session of Spark Connect has too.
+Only public calls of PySpark are used, so it also works with Spark Connect.
 
-Invariant: anyone who reads a table sees all rows of an hour of one run, or all of another; a table that holds rows of
-other clusters and hours keeps them.
+Invariant: a reader of a table sees all rows of an hour from one run, or all from another; rows of other clusters and
+hours stay.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from strandline_analytics.tables import ResultFormat, statements
 from strandline_analytics.tables.statements import TableNames, set_up, table_of
 
 # ---- commits
-# What the commits of a table say of the hours that were written: the hash of the input of each, by cluster.
+# Reads and writes commit messages of tables, which record the input's hash of each written hour, by cluster.
 #
-# Rows name their input themselves. Only an hour without any row is known by the commit that wrote it, and only as long
-# as no other writer has changed rows since.
+# Rows name their input themselves. Only an hour without rows is known by the commit that wrote it, and only as long as
+# no other writer has changed rows since.
 #
-# Each commit of a run has one word, JSON: in Iceberg the property `strandline.hour` of the snapshot's summary, in Delta
-# the user's metadata of the commit.
+# Each commit of a run has one message, in JSON: in Iceberg the property `strandline.hour` of the snapshot's summary, in
+# Delta the user metadata of the commit.
 #
-# Invariant: a word that cannot be read, or that was followed by a change of rows that is not ours, says nothing.
+# Invariant: a message that cannot be read, or that was followed by another writer's change of rows, is ignored.
 
 _PROPERTY = "strandline.hour"
 _WRITER = "strandline"
@@ -56,27 +56,27 @@ _WITHOUT_ROWS = frozenset(
         "VACUUM START",
     }
 )
-"""Operations of Iceberg and Delta after which a table has the rows that it had before."""
+"""Operations of Iceberg and Delta that do not change a table's rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """One commit of a table: what it did, as the format names it, and the word it has."""
+    """One commit of a table: its operation, as the format names it, and its message."""
 
     operation: str
     word: str | None
 
 
 def options_of(kind: ResultFormat, word: str, *, version: int) -> dict[str, str]:
-    """The options of a write that give its commit a word.
+    """The options of a write that give its commit a message.
 
-    Delta leaves out a commit that neither adds nor removes a file, unless it carries a writer's transaction. Of two
-    writers at a time, one fails by it.
+    Delta skips a commit that neither adds nor removes a file, unless it carries a writer's transaction. That also makes
+    one of two concurrent writers fail.
 
     Args:
         kind: a format of tables.
-        word: of `word_of`.
-        version: of the table before the write; that of a writer's transaction must rise, and a table's version does.
+        word: the message, from `word_of`.
+        version: the table's version before the write; it always rises, as that of a writer's transaction must.
     """
     if kind is ResultFormat.DELTA:
         return {"userMetadata": word, "txnAppId": _WRITER, "txnVersion": str(version + 1)}
@@ -84,20 +84,20 @@ def options_of(kind: ResultFormat, word: str, *, version: int) -> dict[str, str]
 
 
 def word_of(hour: int, hashes: Mapping[str, str]) -> str:
-    """The word of a commit that replaces an hour.
+    """The message of a commit that replaces an hour.
 
     Args:
-        hour: since 1970.
-        hashes: of the input, by cluster.
+        hour: the hour, counted from 1970.
+        hashes: the hashes of the input, by cluster.
     """
     return json.dumps({"hour": hour, "hashes": dict(sorted(hashes.items())), "code_version": __version__})
 
 
 def hours_said(commits: Iterable[TableCommit]) -> dict[tuple[str, int], ResultEntry]:
-    """What commits say of hours without rows, by cluster and hour.
+    """The entries that commits record for hours without rows, by cluster and hour.
 
     Args:
-        commits: those that led to the table as it is, the oldest first.
+        commits: the commits that led to the present table, the oldest first.
     """
     said: dict[tuple[str, int], ResultEntry] = {}
     for commit in commits:
@@ -122,7 +122,7 @@ def _read(word: str | None) -> dict[tuple[str, int], ResultEntry] | None:
 
 
 def version_of(spark: SparkSession, table: str, kind: ResultFormat) -> int:
-    """The version of a table of Delta; 0 of others, which have none.
+    """The version of a Delta table; 0 for other tables, which have none.
 
     Args:
         spark: any session that has the table.
@@ -136,7 +136,7 @@ def version_of(spark: SparkSession, table: str, kind: ResultFormat) -> int:
 
 
 def commits_of(spark: SparkSession, table: str, kind: ResultFormat) -> list[TableCommit]:
-    """The commits that led to a table as it is and that its format still knows, the oldest first.
+    """The commits that led to the present table and are still recorded, the oldest first.
 
     Args:
         spark: any session that has the table.
@@ -154,22 +154,22 @@ def commits_of(spark: SparkSession, table: str, kind: ResultFormat) -> list[Tabl
 
 
 # ---- seen
-# When a session sees what was committed to a table beside it, by other sessions of its application or other programs.
+# Makes a session see commits of other sessions of its application, or of other programs.
 #
-# Iceberg's catalogs keep the tables that a session has read, as they were, for 30 seconds after each use. Results are
-# written by sessions for the size of their input (`session.session_for`), so the one that reads them has to be asked to
-# look again. Delta looks at a table's log whenever it is read.
+# Iceberg's catalogs cache the tables that a session has read for 30 seconds after each use. Results are written by
+# sessions for the size of their input (`session.session_for`), so the session that reads them must refresh the tables.
+# Delta reads a table's log at every use.
 #
-# Invariant: what a run reads of tables is what they have when it reads.
+# Invariant: a run reads the current contents of tables.
 
 
 def see_again(spark: SparkSession, tables: Collection[str], kind: ResultFormat) -> None:
-    """Make a session forget what it keeps of tables.
+    """Make a session drop its cached state of tables.
 
     Args:
-        spark: any session that has them.
-        tables: quoted.
-        kind: their format.
+        spark: any session that has the tables.
+        tables: the quoted names of the tables.
+        kind: the format of the tables.
     """
     if kind is ResultFormat.ICEBERG:
         for table in tables:
@@ -181,10 +181,10 @@ _Key = tuple[str, str, int]
 
 
 class HoursInTables:
-    """Tables of a catalog, or of a warehouse. One run at a time writes an hour of them."""
+    """Results in tables of a catalog or a warehouse. Only one run at a time may write an hour."""
 
     def __init__(self, spark: SparkSession, kind: ResultFormat, names: TableNames, grouping: Grouping) -> None:
-        """Nothing is read or made yet; ``kind`` is a format of tables."""
+        """Reads and creates nothing yet; ``kind`` is a format of tables."""
         self._spark = spark
         self._kind = kind
         self._names = names
@@ -198,7 +198,7 @@ class HoursInTables:
         return self._names.shown
 
     def place(self, statistic: Statistic) -> str:
-        """The table of a statistic, for people."""
+        """The table of a statistic, as shown to people."""
         return self._names.shown_table(table_of(statistic, self._grouping))
 
     def table(self, statistic: Statistic) -> str:
@@ -206,13 +206,13 @@ class HoursInTables:
         return self._names.table(table_of(statistic, self._grouping))
 
     def begin(self, statistics: Sequence[Statistic], hours: Sequence[HourCoverage]) -> None:
-        """Make tables that are not there, add columns that are new, and read what is known of the hours.
+        """Create missing tables, add new columns, and read what is known of the hours.
 
         Raises:
             NoRuntime: the session has no runtime of the format, or no such catalog.
-            OtherColumns: a table cannot take the rows.
-            OtherFiles: files lie where a table is to be.
-            OtherFormat: the catalog has a table of the name in another format.
+            OtherColumns: a table has columns of other types than the rows.
+            OtherFiles: there are files at the place of a table.
+            OtherFormat: the catalog has a table with this name in another format.
         """
         if not hours:
             return
@@ -235,7 +235,7 @@ class HoursInTables:
     def _entries(
         self, statistics: Collection[Statistic], hours: Sequence[HourCoverage]
     ) -> list[tuple[_Key, ResultEntry]]:
-        """What rows say that they follow from: one entry for each input of a statistic, cluster and hour."""
+        """The inputs that rows name: one entry for each input of a statistic, cluster and hour."""
         numbers = [hour.hour for hour in hours]
         tables = {one.id: self.table(one) for one in statistics}
         query = statements.state_of_hours(tables, min(numbers) * HOUR_US, (max(numbers) + 1) * HOUR_US)
@@ -248,7 +248,7 @@ class HoursInTables:
         ]
 
     def known(self, hour: HourCoverage) -> Mapping[str, ResultEntry]:
-        """What rows and commits say of an hour."""
+        """The entries of an hour, from rows and commits."""
         return {
             stat: entry
             for (stat, cluster, number), entry in self._known.items()
@@ -264,14 +264,14 @@ class HoursInTables:
         rows.drop(PLACE).writeTo(table).options(**options).overwrite(_is_of(hour, hashes))
 
     def finish(self, hour: HourCoverage) -> None:
-        """Nothing is left to do: every commit is complete by itself."""
+        """Does nothing: every commit is complete by itself."""
 
     def end(self) -> None:
-        """Show the session what was written beside it."""
+        """Make the session see what other sessions wrote."""
         see_again(self._spark, self._tables, self._kind)
 
     def count(self, statistics: Collection[Statistic], hours: Sequence[HourCoverage]) -> dict[str, int]:
-        """How many rows the tables have."""
+        """The number of rows in the tables."""
         if not hours:
             return {}
         asked = {(hour.cluster_id, hour.hour) for hour in hours}
@@ -282,8 +282,8 @@ class HoursInTables:
 
 
 def said_by_rows(entries: Iterable[tuple[_Key, ResultEntry]]) -> dict[_Key, ResultEntry | None]:
-    """What rows say of each hour; None where those of one hour follow from several inputs, so that another run wrote
-    some of them."""
+    """The entry of each hour, from its rows; None if they follow from several inputs, because another run wrote some of
+    them."""
     known: dict[_Key, ResultEntry | None] = {}
     for key, entry in entries:
         known[key] = None if key in known else entry
@@ -291,8 +291,8 @@ def said_by_rows(entries: Iterable[tuple[_Key, ResultEntry]]) -> dict[_Key, Resu
 
 
 def _is_of(hour: int, clusters: Collection[str]) -> Column:
-    """Whether a row is of an hour of some clusters, in the terms of Iceberg's partitions."""
-    # Literals and not expressions: formats take conditions only as they are written here.
+    """Whether a row belongs to an hour of some clusters, expressed by Iceberg's partitions."""
+    # Literals, not expressions: the formats accept conditions only in this form.
     begin = datetime.fromtimestamp(hour * HOUR_US // 1_000_000, UTC)
     at = F.col("window_start_time")
     within = (at >= F.lit(begin)) & (at < F.lit(begin + timedelta(hours=1)))

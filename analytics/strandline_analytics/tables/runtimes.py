@@ -1,9 +1,9 @@
-"""Which PySpark can write which table format: the pairs, and what a session of ours takes from Maven.
+"""The pairs of PySpark and table format that work, and the packages that a session of ours takes from Maven.
 
 A runtime of a format is made for one minor version of Spark. The pairs are data, and docs/ANALYTICS.md has them as a
 table that a test compares; ``make test-with WHAT=formats`` tests them.
 
-Invariant: a session of ours never loads a runtime into another PySpark than that of its pair.
+Invariant: a session of ours never loads a runtime into a PySpark other than that of its pair.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OF_SPARK = (
     "org.apache.logging.log4j", "org.apache.parquet", "org.roaringbitmap", "org.scala-lang", "org.slf4j",
     "org.xerial.snappy",
 )  # fmt: skip
-"""Groups that Delta's runtime names and PySpark brings, Hadoop's 50 MB first: nothing is fetched of them."""
+"""Groups that Delta's runtime names but PySpark already has, such as Hadoop's 50 MB: they are not fetched."""
 
 
 class NoRuntime(Exception):
@@ -31,15 +31,15 @@ class NoRuntime(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """A pair that works."""
+    """A pair of PySpark and table format that works."""
 
     format: ResultFormat
     version: str
-    """Version of the format."""
+    """The version of the format."""
     pyspark: str
-    """The version that `make test-with WHAT=formats` takes; the pair counts for all of its minor version."""
+    """The version that `make test-with WHAT=formats` uses; the pair holds for its whole minor version."""
     package: str
-    """Name of the package for `spark.jars.packages` and `--packages`."""
+    """The name of the package for `spark.jars.packages` and `--packages`."""
 
     @property
     def minor(self) -> tuple[int, int]:
@@ -72,7 +72,7 @@ RUNTIMES = (
         package="io.delta:delta-spark_4.2_2.13:4.4.0",
     ),
 )
-"""What `make test-with WHAT=formats` was run with to its end."""
+"""The pairs with which `make test-with WHAT=formats` has passed."""
 
 
 def runtime_for(kind: ResultFormat, *, version: str = pyspark.__version__) -> Runtime:
@@ -80,10 +80,10 @@ def runtime_for(kind: ResultFormat, *, version: str = pyspark.__version__) -> Ru
 
     Args:
         kind: a format of tables.
-        version: of PySpark, as it says itself.
+        version: the version that PySpark reports.
 
     Raises:
-        NoRuntime: there is none; the message names the pairs that work.
+        NoRuntime: there is no runtime; the message names the pairs that work.
     """
     for runtime in RUNTIMES:
         if runtime.format is kind and runtime.minor == _minor(version):
@@ -106,7 +106,7 @@ def pairs_table() -> str:
 
 
 def settings(runtime: Runtime, *, catalog: str, warehouse: str) -> dict[str, str]:
-    """What a session of ours needs to write tables of a format.
+    """The settings that a session of ours needs to write tables of a format.
 
     Args:
         catalog: the name of Iceberg's catalog; Delta's tables are named by their places.
@@ -116,7 +116,7 @@ def settings(runtime: Runtime, *, catalog: str, warehouse: str) -> dict[str, str
     if runtime.format is ResultFormat.DELTA:
         return own | {
             "spark.jars.excludes": ",".join(f"{group}:*" for group in _OF_SPARK),
-            # The state of a table is read in so many tasks; the default of 50 is for tables of millions of files.
+            # The number of tasks that read a table's state; the default of 50 is for tables of millions of files.
             "spark.databricks.delta.snapshotPartitions": "2",
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -130,7 +130,7 @@ def settings(runtime: Runtime, *, catalog: str, warehouse: str) -> dict[str, str
 
 
 def not_started(settings: Mapping[str, str], error: Exception) -> NoRuntime | None:
-    """What it means that a session of ours did not start; None where no runtime was asked for."""
+    """The reason why a session of ours did not start; None if no runtime was requested."""
     package = settings.get("spark.jars.packages")
     if package is None or "JAVA_GATEWAY_EXITED" not in str(error):
         return None

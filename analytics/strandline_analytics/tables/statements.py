@@ -1,9 +1,9 @@
-"""Which statements make a table fit for rows: the table itself, or the columns that it lacks. Pure: text in, text out.
+"""Writes the statements that prepare a table for rows: they create it, or add the columns that it lacks. Pure.
 
-A table is made from the declared columns, with their units and meanings as comments. One that an earlier version of
-strandline made gets the columns that are new, which are null in its old rows; no column is ever dropped or changed.
+A table is created from the declared columns, with their units and meanings as comments. A table that an earlier version
+of strandline created gets the new columns, which are null in its old rows; no column is ever dropped or changed.
 
-Invariant: a table that has the columns needs no statement, so a second run changes nothing.
+Invariant: a table that has all columns needs no statement, so a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from strandline_analytics.tables import ResultFormat
 from strandline_analytics.tables.runtimes import NoRuntime, pairs
 
 # ---- names
-# What the table of a statistic is called: `CATALOG.NAMESPACE.s10_isr_time`, or for Delta without a catalog its place.
+# Names the table of a statistic: `CATALOG.NAMESPACE.s10_isr_time`, or for Delta without a catalog its place.
 #
 # A session of our own has no catalog in which Delta could keep names from one run to the next, so there a table is
-# named by the directory that it lies in, below the warehouse.
+# named by its directory, below the warehouse.
 #
-# Invariant: every part of a name is quoted, so that no name of a user is read as SQL.
+# Invariant: every part of a name is quoted, so that no user's name is parsed as SQL.
 
 _SUFFIXES = {Grouping.PARTITION: "", Grouping.TOPIC: "_by_topic", Grouping.CLUSTER: "_by_cluster"}
 
@@ -44,18 +44,18 @@ class TableNames:
 
     @property
     def shown(self) -> str:
-        """Where the tables are, for people."""
+        """The place of the tables, as shown to people."""
         if self.catalog is not None:
             return f"{self.catalog}.{self.namespace}"
         return f"{self.warehouse}/{self.namespace.replace('.', '/')}"
 
     def shown_table(self, name: str) -> str:
-        """A table, for people: its name, or the place that names it."""
+        """A table as shown to people: its name, or the place that names it."""
         return f"{self.shown}{'/' if self.catalog is None else '.'}{name}"
 
     @property
     def quoted_namespace(self) -> str | None:
-        """The namespace in SQL; None where tables are named by their places."""
+        """The namespace in SQL; None if tables are named by their places."""
         return None if self.catalog is None else ".".join(map(quoted, (self.catalog, *self._parts)))
 
     def table(self, name: str) -> str:
@@ -70,7 +70,7 @@ class TableNames:
 
 
 def table_of(statistic: Statistic, grouping: Grouping) -> str:
-    """The name of a statistic's table; one about the cluster as a whole has one name for every grouping."""
+    """The name of a statistic's table; for a statistic of the whole cluster it is the same for every grouping."""
     suffix = "" if statistic.only_cluster else _SUFFIXES[grouping]
     return f"{statistic.id}_{statistic.name}{suffix}"
 
@@ -81,35 +81,35 @@ def quoted(name: str) -> str:
 
 
 _PARTITIONS = {
-    # What a run replaces is an hour of a cluster: only so Iceberg knows by names of partitions alone, also after files
+    # A run replaces an hour of a cluster. With these partitions Iceberg knows from their names alone, even after files
     # were merged, which files are replaced as a whole.
     ResultFormat.ICEBERG: " PARTITIONED BY (hours(window_start_time), cluster_id)",
-    # Delta rewrites files that are replaced in part, and skips others by their least and greatest values.
+    # Delta rewrites files that are replaced in part, and skips others by their minimum and maximum values.
     ResultFormat.DELTA: "",
 }
 
 
 class OtherColumns(InputTrouble):
-    """A table has a column of the same name and of another type."""
+    """A table has a column with the same name but another type."""
 
 
 def create_namespace(namespace: str) -> str:
-    """Make a namespace, unless it is there.
+    """Create a namespace unless it exists.
 
     Args:
-        namespace: quoted.
+        namespace: the quoted name.
     """
     return f"CREATE NAMESPACE IF NOT EXISTS {namespace}"
 
 
 def create_table(table: str, columns: Sequence[Value], kind: ResultFormat, comment: str) -> str:
-    """Make a table, unless it is there.
+    """Create a table unless it exists.
 
     Args:
         table: quoted.
-        columns: in their order.
+        columns: the columns in order.
         kind: a format of tables.
-        comment: on the table.
+        comment: the comment on the table.
     """
     listed = ", ".join(map(_column, columns))
     return (
@@ -118,11 +118,11 @@ def create_table(table: str, columns: Sequence[Value], kind: ResultFormat, comme
 
 
 def add_columns(table: str, columns: Sequence[Value], there: Mapping[str, str]) -> str | None:
-    """Add the columns that a table lacks; None where it lacks none.
+    """Add the columns that a table lacks; None if it lacks none.
 
     Args:
         table: quoted.
-        columns: those that rows have.
+        columns: the columns that rows have.
         there: the type of each column of the table, as Spark's `simpleString` names it.
 
     Raises:
@@ -139,7 +139,7 @@ def add_columns(table: str, columns: Sequence[Value], there: Mapping[str, str]) 
 
 
 def refresh(table: str) -> str:
-    """Forget what a session keeps of a table.
+    """Drop a session's cached state of a table.
 
     Args:
         table: quoted.
@@ -148,7 +148,7 @@ def refresh(table: str) -> str:
 
 
 def describe_table(table: str) -> str:
-    """Say what a table is, in rows of `col_name`, `data_type` and `comment`.
+    """Describe a table, in rows of `col_name`, `data_type` and `comment`.
 
     Args:
         table: quoted.
@@ -157,12 +157,12 @@ def describe_table(table: str) -> str:
 
 
 def state_of_hours(tables: Mapping[str, str], start_us: int, end_us: int) -> str:
-    """What rows of all tables say that they follow from: `stat, cluster_id, window_start, hash, version, rows`.
+    """Query the inputs that rows of all tables name: `stat, cluster_id, window_start, hash, version, rows`.
 
     Args:
-        tables: quoted, by the statistic's id.
-        start_us: the first window, us since 1970.
-        end_us: the moment before which the last one begins.
+        tables: the quoted tables, by statistic id.
+        start_us: the start of the first window, us since 1970.
+        end_us: the moment before which the last window begins.
     """
     return " UNION ALL ".join(
         f"SELECT {_text(stat)} AS stat, cluster_id, window_start, input_manifest_hash AS hash, code_version AS version"
@@ -182,9 +182,9 @@ def _text(text: str) -> str:
 
 
 # ---- setting_up
-# How tables are made fit for rows in a session, and how a session without a runtime is recognized.
+# Prepares tables for rows in a session, and recognizes a session without a runtime.
 #
-# Invariant: what a session lacks ends in one line that names the pairs that work, not in an error of Spark.
+# Invariant: a session that lacks something ends in one line that names the pairs that work, not in an error of Spark.
 
 _WITHOUT_RUNTIME = (
     "CATALOG_NOT_FOUND", "CANNOT_LOAD_CATALOG", "Cannot find catalog plugin class", "DATA_SOURCE_NOT_FOUND",
@@ -192,18 +192,18 @@ _WITHOUT_RUNTIME = (
     "DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG", "NOT_SUPPORTED_COMMAND_FOR_V2_TABLE",
     "UNSUPPORTED_FEATURE.TABLE_OPERATION",
 )  # fmt: skip
-"""What Spark and Delta say where a runtime, its extension or its catalog is not set up."""
+"""Parts of the messages of Spark and Delta if a runtime, its extension or its catalog is not set up."""
 _NO_TABLE = "DELTA_TABLE_NOT_FOUND"
 _DETAILS = "# Detailed Table Information"
-"""The line of a table's description after which its own properties come."""
+"""The line of a table's description that precedes its own properties."""
 
 
 class OtherFiles(InputTrouble):
-    """Something else than a table lies where a table is to be."""
+    """There is something other than a table at the place of a table."""
 
 
 class OtherFormat(InputTrouble):
-    """A table of the catalog has the name of ours, and another format."""
+    """The catalog has a table with the same name but another format."""
 
 
 def set_up(
@@ -212,19 +212,19 @@ def set_up(
     namespace: str | None,
     tables: Mapping[str, tuple[str, Sequence[Value]]],
 ) -> None:
-    """Make tables that are not there, and add columns that are new.
+    """Create missing tables, and add new columns.
 
     Args:
         spark: any session.
         kind: a format of tables.
-        namespace: quoted; None: there is none to make.
-        tables: comments and columns, by quoted names.
+        namespace: the quoted name; None if none is to be created.
+        tables: comments and columns, by quoted name.
 
     Raises:
         NoRuntime: the session has no runtime of the format, or no such catalog.
         OtherColumns: a table has other columns.
-        OtherFiles: no table can be made where one is to be.
-        OtherFormat: the catalog has a table of the name in another format.
+        OtherFiles: there are files at the place of a table.
+        OtherFormat: the catalog has a table with this name in another format.
     """
     try:
         if namespace is not None:
@@ -233,7 +233,7 @@ def set_up(
         for table, (comment, columns) in tables.items():
             spark.sql(create_table(table, columns, kind, comment))
     except Exception as error:
-        # Spark raises some of these as its own errors and some as those of the JVM's bridge, by release.
+        # Depending on the release, Spark raises these as its own errors or as errors of the JVM's bridge.
         said = next((line for line in str(error).splitlines() if any(mark in line for mark in _WITHOUT_RUNTIME)), None)
         if said is None:
             raise
@@ -249,7 +249,7 @@ def set_up(
 
 
 def _check_formats(spark: SparkSession, kind: ResultFormat, tables: Iterable[str]) -> None:
-    """Refuse a table of another format. One that is named by its place has the format in its name."""
+    """Refuse a table of another format. A table that is named by its place has the format in its name."""
     for table in tables:
         provider = provider_of(spark, table)
         if provider not in (None, kind.value):
@@ -260,13 +260,13 @@ def _check_formats(spark: SparkSession, kind: ResultFormat, tables: Iterable[str
 
 
 def provider_of(spark: SparkSession, table: str) -> str | None:
-    """The format of a table as its catalog names it, in lower case; None: there is no such table, or it has no name.
+    """The format of a table as its catalog names it, in lower case; None if the table does not exist, or has no name.
 
     Args:
         spark: any session.
         table: quoted.
     """
-    # A description of a table that is not there would be reported by PySpark's own log.
+    # PySpark's own log would report an attempt to describe a table that does not exist.
     if not spark.catalog.tableExists(table):
         return None
     said = spark.sql(describe_table(table)).collect()
@@ -280,7 +280,7 @@ def _columns_of(spark: SparkSession, table: str) -> dict[str, str]:
     try:
         return {field.name: field.dataType.simpleString() for field in spark.table(table).schema}
     except PySparkException as error:
-        # Delta takes any directory with files for a table that is there, so it makes none in it.
+        # Delta takes any directory with files for an existing table, so it does not create one in it.
         if _NO_TABLE not in str(error):
             raise
         raise OtherFiles(
@@ -290,14 +290,14 @@ def _columns_of(spark: SparkSession, table: str) -> dict[str, str]:
 
 
 # ---- warehouse
-# How Hadoop names the directory or URI that tables of a session of our own lie in.
+# Converts the directory or URI of the tables of a session of our own to Hadoop's form.
 
 
 def warehouse_of(out: str) -> str:
-    """An absolute URI, without a slash at its end.
+    """The warehouse as an absolute URI, without a slash at its end.
 
     Args:
-        out: a path of this machine, or a URI; `s3:` is written by Hadoop's `s3a:`.
+        out: a path on this machine, or a URI; `s3:` becomes Hadoop's `s3a:`.
     """
     if "://" in out:
         return out.replace("s3://", "s3a://", 1).rstrip("/")

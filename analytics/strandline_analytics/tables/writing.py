@@ -1,6 +1,6 @@
-"""Statistics of closed hours as tables, for people who go on with Spark from there: in notebooks, with Spark Connect.
+"""Writes statistics of closed hours as tables, for further work with Spark: in notebooks, with Spark Connect.
 
-Invariant: the tables are those that `strandline analytics run --format` writes; the session's settings are not touched.
+Invariant: the tables equal those that `strandline analytics run --format` writes; the session's settings do not change.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def write_tables(
         spark: any session with a runtime and a catalog of the format, as it is.
         inputs: directories or URIs: roots of exports, or folders of clusters below them.
         kind: `iceberg` or `delta`.
-        catalog: where the tables are; None: the session's current one.
-        namespace: in it, with dots between its parts.
-        names: of statistics: `s10`, `S10` or `isr_time`; none: all.
-        start_us: the first moment of the first hour, us since 1970; None: from the first event.
-        end_us: the moment before which the last hour ends; None: to the last event.
-        cluster_id: only this cluster; None: all that are there.
-        grouping: what a row is about.
-        recompute: compute also hours that did not change.
+        catalog: the catalog of the tables; None for the session's current one.
+        namespace: the namespace in the catalog, with dots between its parts.
+        names: statistics, such as `s10`, `S10` or `isr_time`; empty for all.
+        start_us: the first moment of the first hour, us since 1970; None for the first event.
+        end_us: the moment before which the last hour ends; None for the last event.
+        cluster_id: only this cluster; None for all clusters.
+        grouping: the subject of a row.
+        recompute: also compute hours that did not change.
 
     Raises:
         ValueError: there is no such statistic, or no such format of tables.

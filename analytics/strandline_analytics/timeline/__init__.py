@@ -1,1 +1,1 @@
-"""What happened, in the order in which it was decided."""
+"""The events of a cluster, in the order in which they were decided."""

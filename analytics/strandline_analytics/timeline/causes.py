@@ -1,8 +1,8 @@
-"""What a cause of the export means to people: whether it was asked for, what it says, and what to do next.
+"""Explains the causes of an export to people: whether a cause was planned, what it means, and what to do next.
 
-Imports no Spark. Next steps lead to headings of docs/OPERATIONS.md.
+Imports no Spark. Next steps link to headings of docs/OPERATIONS.md.
 
-Invariant: a cause that is not known here is unplanned, and shown by its name: looking into a harmless one costs a
+Invariant: an unknown cause counts as unplanned, and is shown by its name: looking into a harmless one costs a
 minute, and missing a harmful one costs records.
 """
 
@@ -12,17 +12,17 @@ import re
 from dataclasses import dataclass
 
 MOVED = "reassign"
-"""Why an ISR or a leader changes when a reassignment ends: nothing to look into."""
+"""The cause of a change of ISR or leader at the end of a reassignment; it needs no attention."""
 
 PLANNED = frozenset({"controlled_shutdown", MOVED, "preferred", "created"})
-"""Causes of decisions that an operator asked for."""
+"""Causes of decisions that an operator requested."""
 
 LOSSY = frozenset({"unclean_election", "unclean_recovery_timeout"})
-"""Causes of decisions after which committed records may be gone."""
+"""Causes of decisions that may lose committed records."""
 
 STALLED = "HW stalled"
 UNDER_MIN = "under min ISR"
-"""What the export has no cause for: a high watermark stood still, held up by a member or for want of members."""
+"""Kinds of stalls, for which the export has no cause: a member, or too few members, held up the high watermark."""
 
 OLDER_COPY = "directory is an older copy, which forgot what it held"
 WAIT_OVER = "the time to wait for the other logs was over"
@@ -30,7 +30,7 @@ WAIT_OVER = "the time to wait for the other logs was over"
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """A cause in words, the next step, and the heading under which it is written."""
+    """A cause in words, the next step, and the heading that explains it."""
 
     said: str
     todo: str
@@ -38,7 +38,7 @@ class Meaning:
 
     @property
     def anchor(self) -> str:
-        """The heading as a link names it."""
+        """The anchor of the heading, for links."""
         return re.sub(r"[^\w\- ]", "", self.heading.lower()).replace(" ", "-")
 
 
@@ -121,11 +121,11 @@ INFERRED_STEPS = {
     "slow_pair": "Look at the network between these two nodes.",
     "leader_side": "Look at this leader's network, threads and disk, before its followers'.",
 }
-"""What to do about causes that an import inferred, by the name of the rule."""
+"""The next steps for causes that an import inferred, by the name of the rule."""
 
 
 def meaning(cause: str) -> Meaning:
-    """What a cause means."""
+    """The meaning of a cause."""
     unknown = Meaning(
         f"{cause.replace('_', ' ')}: a cause that this version does not know", "Look at its events below.", "Looking"
     )

@@ -1,6 +1,6 @@
-"""What one event of a timeline is once it has left Spark; imports no Spark.
+"""Represents one event of a timeline outside of Spark; imports no Spark.
 
-Invariant: ``fields`` has what the row carried beside the envelope, without nulls; what is absent stays absent.
+Invariant: ``fields`` has the values of the row besides the envelope, without nulls; absent values stay absent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Event:
     raw_us: int
     err_us: int | None = None
     clock_offset_us: int = 0
-    """How far its writer's clock was ahead of the controller's, as measured; 0 where it was not."""
+    """The measured lead of its writer's clock over the controller's; 0 if it was not measured."""
     topic: str | None = None
     topic_id: str | None = None
     partition: int | None = None
@@ -37,7 +37,7 @@ class Event:
     plane: str = "data"
     fields: Mapping[str, Any] = field(default_factory=dict)
     ext: Mapping[str, str] = field(default_factory=dict)
-    """What has no column of its own."""
+    """Values that have no column of their own."""
 
     @property
     def event_id(self) -> str:
@@ -46,7 +46,7 @@ class Event:
 
     @property
     def key(self) -> tuple[str, str | None, int | None]:
-        """Which partition it is about; None for events of whole nodes."""
+        """The key of its partition; the partition is None for events of whole nodes."""
         return self.cluster_id, self.topic_id, self.partition
 
     @property
@@ -61,7 +61,7 @@ class Event:
 
     @property
     def cause(self) -> str:
-        """Why it happened, in the export's word for it; empty where it has none."""
+        """The cause, as named in the export; empty if there is none."""
         for name in ("cause", "reason", "outcome", "phase"):
             if self.fields.get(name):
                 return str(self.fields[name])
@@ -69,17 +69,17 @@ class Event:
 
     @property
     def is_repeated(self) -> bool:
-        """Whether it says again what has been so before."""
+        """Whether it repeats an unchanged state."""
         return self.fields.get("cause") == REPEATED
 
     @property
     def cut_records(self) -> int | None:
-        """How many records a TRUNCATION cut; None where it does not say from where."""
+        """The number of records that a TRUNCATION cut; None if it does not say where the log ended before."""
         begin, end = self.get("to_leo"), self.get("from_leo")
         return None if begin is None or end is None else int(end - begin)
 
     def by_controllers_clock(self, moment_us: int) -> int:
-        """A moment that the event reports by its writer's clock. Its own ``t_us`` may be later than that clock says."""
+        """A moment of the writer's clock, by the controller's clock. Its own ``t_us`` may be later than that gives."""
         return moment_us - self.clock_offset_us
 
     def get(self, name: str) -> Any:
@@ -107,7 +107,7 @@ def _event(row: Mapping[str, Any]) -> Event:
         topic_id=row["topic_id"],
         partition=row["partition"],
         leader_epoch=row["leader_epoch"],
-        # Where a row knows no partition epoch, the one that its place in the order follows from.
+        # If a row has no partition epoch, the one that determines its place in the order.
         partition_epoch=row["partition_epoch"] if row["partition_epoch"] is not None else row["anchor_epoch"],
         ordinal=row["ordinal"],
         plane=row["plane"],
@@ -117,45 +117,45 @@ def _event(row: Mapping[str, Any]) -> Event:
 
 
 # ---- selection
-# Which events a timeline shows: of which partitions, nodes and types, in which window.
+# Selects the events that a timeline shows: by partition, node, type and window.
 #
-# Invariant: what is left out is left out after the order was made, so a filter never changes the order of what stays.
+# Invariant: events are left out after they were ordered, so a filter never changes the order of the others.
 
 QUIET_TYPES = frozenset({"EXPORT_HEARTBEAT", "CLOCK_SAMPLE", "STATE_SNAPSHOT", "CONTROLLER_DECISION"})
-"""Transitions that repeat what others say or tell of the export itself; shown when asked for by name."""
+"""Transitions that repeat others or concern the export itself; shown when requested by name."""
 
 MOVES = ("HW_ADVANCE",)
 """The type of sample that reports a change; the others report a state."""
 
 TELLING_DECISIONS = ("silent", "controller_elected")
-"""What a CONTROLLER_DECISION of Kafka's controllers says that no other event does."""
+"""Decisions in a CONTROLLER_DECISION of Kafka's controllers that no other event shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What to show; an empty tuple or None means: all."""
+    """The events to show; an empty tuple or None means all."""
 
     topics: tuple[str, ...] = ()
     partitions: tuple[int, ...] = ()
     nodes: tuple[int, ...] = ()
     """Events that these nodes wrote, or that are about them."""
     types: tuple[str, ...] = ()
-    """Event types; empty: all but `QUIET_TYPES`, refusals of callers and what is repeated, with `TELLING_DECISIONS`."""
+    """Event types; empty for all but `QUIET_TYPES`, refusals of callers and repetitions, with `TELLING_DECISIONS`."""
     start_us: int | None = None
     end_us: int | None = None
     cluster_id: str | None = None
     sample_types: tuple[str, ...] = ()
-    """Types of samples to show besides; they need tables that were opened with samples."""
+    """Types of samples to show as well; they need tables that were opened with samples."""
     unknown_types: bool = False
-    """Whether events of types that only a newer version knows are shown beside those of ``types``."""
+    """Whether events of types that only a newer version knows are shown along with those of ``types``."""
     node_events: bool = True
     """Whether events of whole nodes (sessions, settings) are shown with those of partitions."""
 
 
 # ---- stall
-# What a stall of the high watermark is once it has left Spark; imports no Spark.
+# Represents a stall of the high watermark outside of Spark; imports no Spark.
 #
-# Invariant: episodes are found by S18 alone; nothing here joins or cuts them.
+# Invariant: only S18 finds episodes; nothing here joins or splits them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,12 +175,12 @@ class Stall:
 
     @property
     def key(self) -> tuple[str, str | None, int | None]:
-        """The partition it happened to."""
+        """The key of the stalled partition."""
         return self.cluster_id, self.topic_id, self.partition
 
 
 def stall_from(row: Mapping[str, Any]) -> Stall:
-    """A row of `stats.s18_stalls.stalls` as a value."""
+    """The stall of a row of `stats.s18_stalls.stalls`."""
     return Stall(
         cluster_id=row["cluster_id"],
         topic_id=row["topic_id"],

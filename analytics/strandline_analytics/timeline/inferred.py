@@ -1,9 +1,9 @@
-"""Causes that an import inferred beside an event: always labelled, and never in place of a recorded one.
+"""Reads and shows causes that an import inferred for an event: always labelled, never in place of a recorded one.
 
 Imports no Spark.
 
-Invariant: what is shown begins with the word "Inferred", and says what would contradict it; rules that explain the same
-equally well are shown together, as a tie.
+Invariant: the text begins with the word "Inferred", and says what would contradict the inference; rules that explain
+the same equally well are shown together, as a tie.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import sentence
 
 _BESIDE = frozenset({"controller_silent", "fast_restart", "young_leader"})
-"""Rules that say something of the record itself, beside what explains it."""
+"""Rules that describe the record itself rather than explain it."""
 
 
 class Inference(NamedTuple):
@@ -30,7 +30,7 @@ class Inference(NamedTuple):
     contradiction: str
     evidence: tuple[str, ...]
     strength: int
-    """How many changes it explains."""
+    """The number of changes that it explains."""
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -39,7 +39,7 @@ class Inference(NamedTuple):
 
 
 def inferences(event: Event) -> tuple[Inference, ...]:
-    """What was inferred about an event; none where nothing was, or where it cannot be read."""
+    """The inferences about an event; empty if there are none, or if they cannot be read."""
     try:
         said = json.loads(event.ext.get(INFERRED, "[]"))
         return tuple(
@@ -58,30 +58,30 @@ def inferences(event: Event) -> tuple[Inference, ...]:
 
 
 def with_inferences(event: Event) -> str:
-    """The event's sentence, and behind it what was inferred."""
+    """The event's sentence, followed by what was inferred."""
     found = inferences(event)
     return sentence(event) + (f". {short_text(found)}" if found else "")
 
 
 def competing(found: Sequence[Inference]) -> tuple[Inference, ...]:
-    """Those that explain the event; several of them are a tie."""
+    """The inferences that explain the event; several of them are a tie."""
     return tuple(one for one in found if one.rule not in _BESIDE)
 
 
 def in_short(found: Sequence[Inference]) -> str:
-    """What inferred causes say before their reasons: ``inferred: node 1 stood still``."""
+    """Inferred causes without their reasons: ``inferred: node 1 stood still``."""
     return "inferred: " + "; or ".join(one.says.partition(": ")[0] for one in found)
 
 
 def short_text(found: Sequence[Inference]) -> str:
-    """``Inferred: ...`` for one; a tie names all."""
+    """``Inferred: ...`` for one cause; a tie names all."""
     causes = competing(found)
     tie = [f"Inferred, a tie: {'; or '.join(one.says for one in causes)}"] if len(causes) > 1 else []
     return ". ".join(tie + [f"Inferred: {one.says}" for one in found if not tie or one not in causes])
 
 
 def long_text(one: Inference, *, is_tie: bool) -> str:
-    """One line for an explanation: what, what would contradict it, and the evidence."""
+    """One line for an explanation: the inference, what would contradict it, and the evidence."""
     label = "Inferred, one of a tie" if is_tie else "Inferred"
     return (
         f"{label}: {one.says} [{one.rule}]. Against it would speak: {one.contradiction}. "
@@ -90,12 +90,12 @@ def long_text(one: Inference, *, is_tie: bool) -> str:
 
 
 # ---- fences
-# Which fence a change of leader followed from.
+# Finds the fence that a change of leader followed from.
 #
-# Invariant: both are the controller's events, compared by its clock; a fence may stand in the very decision.
+# Invariant: both are the controller's events, compared by its clock; the fence may be in the same decision.
 
 NEAR_US = 60_000_000
-"""A fence belongs to the loss of a leader that follows it within a minute, us (S19)."""
+"""A fence belongs to the loss of a leader that follows it within this time, us (S19)."""
 
 
 def fence_before(change: Event, events: Iterable[Event]) -> Event | None:

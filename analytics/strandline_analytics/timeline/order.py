@@ -1,13 +1,13 @@
-"""The order of events, and their time, where several clocks wrote them.
+"""Orders events, and corrects their times, if several clocks wrote them.
 
-Within a partition, the controller's rows stand in the order of partition epochs; a row of a node stands after the
-newest decision that its writer knew (its own partition epoch, or the first one of its leader epoch) and, among the rows
-of that writer, by incarnation and seq. The wall clock decides only between nodes that knew the same.
+Within a partition, the controller's rows are in the order of partition epochs; a row of a node comes after the newest
+decision that its writer knew (its own partition epoch, or the first one of its leader epoch) and, among the rows of
+that writer, by incarnation and seq. The wall clock decides only between nodes that knew the same decision.
 
 ``t`` is a row's time by the controller's clock: the measured offset is subtracted, it does not go back along a writer's
-sequence, and it is not before the decision that the row knows of. ``ts_wall_us`` stays what was written.
+sequence, and it is not before the decision that the row knows of. ``ts_wall_us`` stays as written.
 
-Invariant: sorting by (``merge_us``, partition, ``ordinal``) never turns two rows of one partition around.
+Invariant: sorting by (``merge_us``, partition, ``ordinal``) never swaps two rows of one partition.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from strandline_analytics.silver.tables import Silver
 from strandline_analytics.timeline.event import QUIET_TYPES, TELLING_DECISIONS, Event, Selection, events_from
 
 COMPUTED = ("ordinal", "merge_us", "t", "anchor_epoch", "plane", "clock_err_us", "clock_offset_us")
-"""What a timeline has beside the columns of the export."""
+"""The columns of a timeline besides those of the export."""
 
 _NAMES = tuple(column.name for column in COLUMNS)
 _PLACING = (
     *PARTITION_KEY, "topic", "event_type", "node_id", "incarnation", "seq", "ts_wall_us", "leader_epoch",
     "partition_epoch", "meta_offset",
 )  # fmt: skip
-"""What the order is made of."""
+"""The columns that determine the order."""
 _CARRIED = "_event"
-"""All other columns, as one while the order is made: it takes a dozen steps, and Spark looks at each column in each."""
+"""All other columns, packed into one while rows are ordered: in each of a dozen steps Spark examines every column."""
 
 
 def timeline(silver: Silver, selection: Selection) -> DataFrame:
     """The selected events in logical order, with the columns of the export and `COMPUTED`.
 
     ``ordinal`` counts the events of a partition from 1; ``plane`` is control, data or node; ``clock_err_us`` is null
-    where the writer's clock was never measured, and 0 for the controller itself; ``clock_offset_us`` is what was
-    subtracted from what that clock showed.
+    if the writer's clock was never measured, and 0 for the controller itself; ``clock_offset_us`` is the offset that
+    was subtracted from that clock's time.
     """
     rows = _of_keys(_rows(silver, selection), selection)
     corrected = in_controller_time(_with_shifted(rows), silver.clocks, "node_id", "_shifted")
@@ -53,7 +53,7 @@ def timeline(silver: Silver, selection: Selection) -> DataFrame:
 
 
 def events(silver: Silver, selection: Selection) -> list[Event]:
-    """The selected events in logical order, out of Spark."""
+    """The selected events in logical order, collected from Spark."""
     return events_from([row.asDict(recursive=True) for row in timeline(silver, selection).collect()])
 
 
@@ -62,13 +62,13 @@ def _rows(silver: Silver, selection: Selection) -> DataFrame:
     rows = silver.transitions.select(*_PLACING, others)
     if selection.sample_types:
         samples = silver.written_samples(*selection.sample_types).select(*_PLACING, others)
-        # The key of the partition changes nothing, and lets rows stay where they are grouped by it.
+        # Adding the partition's key changes no result, and avoids a shuffle of rows that are already grouped by it.
         rows = rows.unionByName(samples.dropDuplicates([*PARTITION_KEY, *IDENTITY]))
     return rows
 
 
 def _column(name: str) -> Column:
-    """A column of the export, while the order is made."""
+    """A column of the export, while rows are being ordered."""
     return F.col(name if name in _PLACING else f"{_CARRIED}.{name}")
 
 
@@ -77,7 +77,7 @@ def _of_keys(rows: DataFrame, selection: Selection) -> DataFrame:
         rows = rows.where(F.col("cluster_id") == selection.cluster_id)
     of_node = F.col("partition").isNull()
     if selection.topics:
-        # What was done to other topics belongs to no partition of these.
+        # Operations on other topics do not concern partitions of these.
         elsewhere = (_column("resource_type") == "topic") & ~_column("resource_name").isin(*selection.topics)
         rows = rows.where((of_node & ~F.coalesce(elsewhere, F.lit(False))) | F.col("topic").isin(*selection.topics))
     if selection.partitions:
@@ -86,7 +86,7 @@ def _of_keys(rows: DataFrame, selection: Selection) -> DataFrame:
 
 
 def _with_shifted(rows: DataFrame) -> DataFrame:
-    """Add ``plane`` and ``_shifted``: for now the time as written; rows of one decision happen at once."""
+    """Add ``plane`` and ``_shifted``: the time as written, not yet corrected; rows of one decision happen at once."""
     by_controller = F.col("node_id") == CONTROLLER_NODE_ID
     control = by_controller & F.col("event_type").isin(*CONTROL_TYPES) & F.col("partition").isNotNull()
     plane = F.when(control, "control").when(F.col("partition").isNotNull(), "data").otherwise(F.lit("node"))
@@ -151,7 +151,7 @@ def _wanted(selection: Selection) -> Column:
 
 
 def _about(nodes: tuple[int, ...]) -> Column:
-    """Whether a node wrote the event, or is its subject, or came, went or leads by it."""
+    """Whether one of the nodes wrote the event, is its subject, or entered or left the ISR or the leadership by it."""
     named = F.array(*map(_column, ("node_id", "subject_node_id", "replica_id", "old_leader", "new_leader")))
     old, new = _column("old_isr"), _column("new_isr")
     came_or_went = F.array_union(F.array_except(old, new), F.array_except(new, old))

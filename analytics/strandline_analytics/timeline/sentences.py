@@ -1,6 +1,6 @@
-"""How an event reads in plain words: one short sentence, the same in tables, chains and pages.
+"""Describes an event in one short sentence, the same in tables, chains and pages.
 
-Invariant: every figure of a sentence is a field of the event; a type that is not known here is shown by its name.
+Invariant: every figure of a sentence is a field of the event; an unknown type is shown by its name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NAMED_CHANGES = 3
 
 
 def sentence(event: Event) -> str:
-    """What happened, without time, partition and writer."""
+    """The sentence of an event, without time, partition and writer."""
     reported = _SENTENCES.get(event.event_type)
     return reported(event) if reported else event.event_type.lower().replace("_", " ")
 
@@ -46,14 +46,14 @@ def _leader_change(event: Event) -> str:
     who = "no leader" if new is None or new < 0 else f"node {new} leads"
     after = "" if old is None or old < 0 else f" after node {old}"
     kind = f", {event.get('election_type')} election" if event.get("election_type") else ""
-    # Of another system the offset may be known without the moment at which the leader took up its epoch.
+    # For another system the offset may be known without the moment at which the leader began its epoch.
     begins = event.ext.get(START_OFFSET, "")
     where = f" from offset {int(begins):,} on" if begins.isascii() and begins.isdigit() else ""
     return f"{who}{after}, epoch {epoch}{where}{kind}{_why_elected(event)}"
 
 
 def _why_elected(event: Event) -> str:
-    """The reason, where the cause's name alone explains little without knowing the protocol."""
+    """The reason, if the name of the cause explains little without knowledge of the protocol."""
     old = event.get("old_leader")
     whose = "the leader before" if old is None or old < 0 else f"node {old}"
     if event.cause == MOVED:
@@ -137,7 +137,7 @@ def _reassignment(event: Event) -> str:
     was = (event.get("replicas") or ()) if event.get("phase") == "queued" else {*target, *removing} - {*adding}
     moved = f"from {nodes_text(was)} to {nodes_text(target)}"
     waits = "; ".join(f"node {wait}" for wait in event.get("waiting_for") or ())
-    # What waits may have started long ago.
+    # A waiting transaction may have started long ago.
     phase = "runs" if waits and event.get("phase") == "started" else event.get("phase")
     said = f"the move {moved if {*was} != {*target} else f'to the order {list(target)}'} {phase}"
     return f"{said}, and waits: {waits}" if waits else said

@@ -1,10 +1,10 @@
-"""What a partition's state was when, from its events: leader, ISR, replicas, and which nodes were down.
+"""Derives the states of a partition from its events: leader, ISR, replicas, and which nodes were down.
 
-The same step functions as `silver.control`, made by the fold of the stream from events that have left Spark, with
-the times and the order that a timeline gave them; for pictures and chains of a few partitions, never for figures.
+They are the same step functions as in `silver.control`, made by the stream's fold from events outside of Spark, with
+the times and the order of a timeline; they serve pictures and chains of a few partitions, never figures.
 
-Invariant: before a hole in the partition epochs, and before the first row, the state is unknown and not guessed. Behind
-a hole, and behind a change of a type that only a newer version knows, it is unknown until a row names the ISR again.
+Invariant: before a hole in the partition epochs, and before the first row, the state is unknown and not guessed. After
+a hole, and after a change of a type that only a newer version knows, it is unknown until a row names the ISR again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from strandline_analytics.timeline.event import Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What held in [t0, t1), us; ``known`` is false where a transition was lost, ``is_read`` if that was before t0."""
+    """The state in [t0, t1), us; ``known`` is false if a transition was lost, ``is_read`` if it was lost before t0."""
 
     t0: int
     t1: int
@@ -76,7 +76,7 @@ def states(events: Sequence[Event], end_us: int) -> list[State]:
 
 
 def _story(event: Event) -> Story:
-    """A row as `control_fold` takes it; no replicas at all say nothing of them."""
+    """A row in the form that `control_fold` takes; an empty list of replicas is left out, as unknown."""
     said = {name: value for name, value in event.fields.items() if name != "replicas" or value}
     if event.leader_epoch is not None:
         said["leader_epoch"] = event.leader_epoch
@@ -85,7 +85,7 @@ def _story(event: Event) -> Story:
 
 
 def _deciding(events: Iterable[Event]) -> list[Event]:
-    """The controller's rows about the partition; those that are not understood if they have an epoch of their own."""
+    """The controller's rows about the partition, including rows of unknown types if they have an epoch of their own."""
     found: list[Event] = []
     for event in events:
         if event.is_control or (_is_unread(event) and found and _epoch(event) > _epoch(found[-1])):
@@ -98,9 +98,9 @@ def _is_unread(event: Event) -> bool:
 
 
 def downs(events: Iterable[Event], end_us: int) -> list[Down]:
-    """When each node was fenced, by the controller's rows about sessions; still down lasts until ``end_us``.
+    """The periods in which nodes were fenced, by the controller's rows about sessions; the last may last to ``end_us``.
 
-    A node that was removed is not down any more.
+    A node that was removed is no longer down.
     """
     open_at: dict[int, Event] = {}
     found: list[Down] = []
@@ -122,22 +122,22 @@ def _epoch(event: Event | None) -> int:
 
 
 # ---- undecided
-# When no controller decided, and why: from the reigns of several controllers and what their store did.
+# Finds when no controller decided, and why: from the reigns of several controllers and the events of their store.
 #
-# A reign that says no end, because its process was killed or stopped, lasts to the last event that its controller
-# wrote. Of a Kafka cluster the import says where no record was committed for long.
+# A reign without a reported end, because its process was killed or stopped, lasts to the last event that its controller
+# wrote. For a Kafka cluster the import says when no record was committed for long.
 #
-# Invariant: of a cluster of ours that never had several controllers nothing is said; before the first event of a reign
-# or of the store it is not known whether a controller decided, and it is not guessed.
+# Invariant: nothing is reported for a cluster of ours that never had several controllers; before the first event of a
+# reign or of the store it is not known whether a controller decided, and it is not guessed.
 
 KINDS = ("CONTROLLER_REIGN", "STORE")
 _SILENT_MS = re.compile(r"no decision for (\d+) ms ")
-"""How the import of Kafka's metadata log begins the outcome of a decision `silent`."""
+"""The beginning of the outcome of a decision `silent`, as the import of Kafka's metadata log writes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """No controller decided in [t0, t1), us; ``t1`` is None where none does yet."""
+    """A span [t0, t1), us, in which no controller decided; ``t1`` is None if it has not ended."""
 
     t0: int
     t1: int | None
@@ -150,7 +150,7 @@ class Undecided:
         return f"nothing was decided {until}: {self.why}"
 
     def overlaps(self, begin_us: int, end_us: int) -> bool:
-        """Whether it has a moment in [begin_us, end_us)."""
+        """Whether it overlaps [begin_us, end_us)."""
         return self.t0 < end_us and (self.t1 is None or self.t1 > begin_us)
 
 
@@ -163,19 +163,19 @@ def undecided(events: Iterable[Event]) -> list[Undecided]:
 
 
 class _Course:
-    """Who decides, while the events go by."""
+    """Tracks which controller decides, event by event."""
 
     def __init__(self) -> None:
         self._found: list[Undecided] = []
         self._since: tuple[int, str] | None = None
         self._token = -1
         self._last_word: Event | None = None
-        """The last event of the process that decides; None while none does."""
+        """The last event of the deciding process; None while there is none."""
 
     def take(self, event: Event) -> None:
-        """The next event."""
+        """Apply the next event."""
         if event.event_type in KINDS:
-            # A process that went on after it was replaced speaks of a reign that is over.
+            # Events of a process that continued after it was replaced concern a reign that is over.
             if event.get("token") >= self._token:
                 self._take_reign(event)
         elif event.get("decision") == "silent" and (said := _SILENT_MS.match(str(event.get("outcome")))):
@@ -200,7 +200,7 @@ class _Course:
         self._since = None
 
     def spans(self) -> list[Undecided]:
-        """What was found, with the span that is still open."""
+        """The spans found, including one that is still open."""
         if self._since is None:
             return self._found
         return [*self._found, Undecided(t0=self._since[0], t1=None, why=self._since[1])]

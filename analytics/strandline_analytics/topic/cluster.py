@@ -1,7 +1,7 @@
-"""What is asked of the cluster before anything is read: which topics there are, and the extent of each partition.
+"""Asks the cluster, before anything is read, for its topics and the extent of each partition.
 
-Invariant: an extent ends at the last stable offset that the partition's leader reports to clients, so nothing is
-planned that is not committed, or that an open transaction may take back.
+Invariant: an extent ends at the last stable offset that the partition's leader reports to clients, so no record is
+planned that is not committed, or that an open transaction may abort.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from strandline_analytics.topic.where import Offsets, Settled, Times, Where, che
 
 @dataclass(frozen=True, slots=True)
 class FoundPartitions:
-    """The selected partitions as they are now."""
+    """The selected partitions in their present state."""
 
     topic_ids: Mapping[str, str]
-    """Topic ids by name."""
+    """Topic ids by topic name."""
     partitions: Mapping[TopicPartition, Extent]
 
 
 def ask(connection: Connection, selection: Selection) -> FoundPartitions:
-    """What there is to be read now.
+    """The partitions that can be read now, with their extents.
 
     Raises:
-        TopicFailed: no node answers, or what is named does not exist.
+        TopicFailed: no node answers, or a named topic or partition does not exist.
         Refused: a partition has no leader for as long as the client waits.
     """
     with _admin(connection) as admin:
@@ -44,10 +44,10 @@ def ask(connection: Connection, selection: Selection) -> FoundPartitions:
 
 
 def settle(connection: Connection, where_: Where, found: FoundPartitions) -> Settled:
-    """The same place without times, which leaders are asked for.
+    """Resolve times to offsets by asking leaders.
 
     Raises:
-        TopicFailed: times are not given for exactly the partitions, or nothing is as late.
+        TopicFailed: times are not given for exactly the partitions, or no record is that late.
         Refused: a partition has no leader for as long as the client waits.
     """
     if not isinstance(where_, Times):
@@ -68,7 +68,7 @@ def _admin(connection: Connection) -> AbstractContextManager[Admin]:
 async def _ask(admin: Admin, selection: Selection) -> FoundPartitions:
     topics = {topic.name: topic for topic in (await admin.metadata()).topics}
     wanted = chosen(selection, {name: len(topic.partitions) for name, topic in topics.items()})
-    # Ends first: what is written meanwhile belongs to the next read, and a start never lies behind its end.
+    # Ends first: records written meanwhile belong to the next read, and a start is never beyond its end.
     ends = await _list(admin, dict.fromkeys(wanted, LATEST))
     starts = await _list(admin, dict.fromkeys(wanted, EARLIEST))
     extents = {tp: Extent(starts[tp].offset or 0, ends[tp].offset or 0) for tp in wanted}
@@ -85,13 +85,13 @@ async def _at(admin: Admin, times: Times, at_ms: Mapping[TopicPartition, int], f
                 f"partition {tp.topic}-{tp.partition} has no record at or after {at_ms[tp]} ms",
                 "give an earlier time, or set startingOffsetsByTimestampStrategy to latest",
             )
-        # Records that came after the extent was asked for belong to the next read.
+        # Records that arrived after the extent was requested belong to the next read.
         offsets[tp] = where.LATEST if answer.offset is None else min(answer.offset, found.partitions[tp].end)
     return offsets
 
 
 async def _list(admin: Admin, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
-    """One question for the partitions of a topic that are asked for one time."""
+    """One request for all partitions of a topic with the same time."""
     alike: dict[tuple[str, int], list[int]] = defaultdict(list)
     for tp, time in times.items():
         alike[tp.topic, time].append(tp.partition)
@@ -114,18 +114,18 @@ async def _list_one(
 
 
 # ---- checkpoint
-# How a stream's position is written into its checkpoint: ``{"tides": {"topic_id": …, "offsets": {"0": 23}}}``.
+# The form of a stream's position in its checkpoint: ``{"tides": {"topic_id": …, "offsets": {"0": 23}}}``.
 #
-# Invariant: a position names the id of each topic, so that a topic that was deleted and created again under the same
-# name is noticed instead of continued in the middle.
+# Invariant: a position names the id of each topic, so a topic that was deleted and created again under the same name
+# is noticed, not continued in the middle.
 
 
 Position = dict[str, Any]
-"""A position as Spark keeps it; its values can be JSON."""
+"""A position as Spark keeps it; its values can be written as JSON."""
 
 
 def written(found: FoundPartitions, offsets: Offsets) -> Position:
-    """The next offset of each partition."""
+    """The position with the next offset of each partition."""
     by_topic: Position = {}
     for (topic, partition), offset in sorted(offsets.items()):
         own = by_topic.setdefault(topic, {"topic_id": found.topic_ids[topic], "offsets": {}})
@@ -137,7 +137,7 @@ def read(position: Mapping[str, Any], found: FoundPartitions, *, fail_on_data_lo
     """The offsets of a position.
 
     Raises:
-        TopicFailed: a topic of it was deleted, whether or not one of its name exists.
+        TopicFailed: one of its topics was deleted, whether or not another one has its name.
     """
     offsets: dict[TopicPartition, int] = {}
     for topic, own in position.items():

@@ -1,6 +1,6 @@
-"""Where a cluster is and how it is called, as the options of the source and of the sink name it.
+"""Reads the addresses and credentials for a cluster from the options of the source and of the sink.
 
-Invariant: two connections with equal options are equal, so that clients are kept by them (`borrowed`).
+Invariant: two connections with equal options are equal, so they can be the keys of kept clients (`borrowed`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Connection:
     """Addresses of a cluster, and the files of a client's certificate or token; paths are those of every worker."""
 
     bootstrap: str
-    """``host:port``, or several with commas between them."""
+    """One address ``host:port``, or several with commas between them."""
     tls_cert: str = ""
     tls_key: str = ""
     tls_ca: str = ""
@@ -42,7 +42,7 @@ class Connection:
 
     @property
     def tls(self) -> TlsOptions:
-        """As arguments of `strandline.client`'s classes."""
+        """The TLS and token arguments for `strandline.client`'s classes."""
         options = TlsOptions(tls_cert=self.tls_cert, tls_key=self.tls_key, tls_ca=self.tls_ca)
         if self.token_file:
             options["token"] = token_in(self.token_file)
@@ -74,22 +74,22 @@ def unreachable(connection: Connection, error: Exception) -> TopicFailed:
 
 
 # ---- pool
-# Which clients a Spark process keeps from one task to the next, so that a micro-batch opens no connection.
+# Keeps clients of a Spark process from one task to the next, so that a micro-batch opens no connection.
 #
 # Spark runs many tasks one after another in one Python worker, and the reader of a stream is one process for as long as
-# its query runs. All clients of a process run in the thread that the client library has for that (`loop_thread`), so
-# they follow leaders and answer pings between tasks as well.
+# its query runs. All clients of a process run in the client library's own thread (`loop_thread`), so they follow
+# leaders and answer pings between tasks as well.
 #
-# Invariant: a client is used by one task at a time; one whose task failed or was given up is closed and never used
+# Invariant: a client is used by one task at a time; if its task failed or was cancelled, it is closed and never used
 # again.
 
 
 _KEPT_OF_A_KIND = 2
-"""A worker runs one task at a time; a process in which several threads read keeps no more than these."""
+"""The number of clients kept per kind: a worker runs one task at a time; elsewhere several threads may read."""
 
 
 class PooledClient(Protocol):
-    """What all clients of the library have."""
+    """The methods that all clients of the library have."""
 
     async def start(self) -> None:
         """Connect."""
@@ -108,12 +108,12 @@ _idle: dict[Hashable, list[PooledClient]] = {}
 
 @contextmanager
 def borrowed(connection: Connection, kind: Hashable, make: Callable[[], C]) -> Iterator[C]:
-    """A client that is connected: one that an earlier task has given back, or a new one.
+    """A connected client: one that an earlier task has returned, or a new one.
 
     Args:
-        connection: of the client.
-        kind: equal for clients that are made with equal settings.
-        make: makes a client that has not started.
+        connection: the connection of the client.
+        kind: a key that is equal for clients with equal settings.
+        make: makes a client that is not started.
 
     Raises:
         TopicFailed: no node answers, or an option of the connection is wrong.
@@ -122,7 +122,7 @@ def borrowed(connection: Connection, kind: Hashable, make: Callable[[], C]) -> I
     with _lock:
         found = _idle.get(key)
         kept = found.pop() if found else None
-    # Of one kind all were made by the same function.
+    # All clients of a kind were made by the same function.
     client: C = _started(connection, make) if kept is None else kept  # type: ignore[assignment]
     try:
         yield client
@@ -139,7 +139,7 @@ def borrowed(connection: Connection, kind: Hashable, make: Callable[[], C]) -> I
 
 
 def close_idle() -> None:
-    """Close every client that is kept, for a process that outlives the clusters that it read from."""
+    """Close all kept clients, for a process that outlives the clusters that it read from."""
     with _lock:
         left = [client for clients in _idle.values() for client in clients]
         _idle.clear()
@@ -149,7 +149,7 @@ def close_idle() -> None:
 
 def _started(connection: Connection, make: Callable[[], C]) -> C:
     async def start() -> C:
-        # Made there as well: a client belongs to the loop in which it is made.
+        # The client is also made there: it belongs to the loop in which it is made.
         client = make()
         await client.start()
         return client
@@ -168,7 +168,7 @@ def _started(connection: Connection, make: Callable[[], C]) -> C:
 
 
 def _close(client: PooledClient) -> None:
-    # What it failed of was reported by the call that found it, and a process that ends has no loop any more.
+    # The failure was reported by the call that met it, and a process that is ending no longer has a loop.
     with suppress(RuntimeError):
         loop_thread().run(client.close)
 

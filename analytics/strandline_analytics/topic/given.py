@@ -1,7 +1,7 @@
-"""Which options a user gave: names count in any case, and Kafka's name for an option of ours is as good as ours.
+"""Reads the options that a user gave: names are case-insensitive, and Kafka's names for our options are accepted.
 
-Invariant: an option that is not known is refused, never ignored: a misspelt limit would be no limit. The few of Kafka's
-options that have nothing to set here are listed by name (`WITHOUT_EFFECT`), and so are those of the query itself.
+Invariant: an unknown option is refused, never ignored: a misspelt limit would be no limit. The few options of Kafka's
+that have no effect here are listed by name (`WITHOUT_EFFECT`), and so are those of the query itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 # ---- errors
-# How a reader or writer of a topic reports what is wrong: the option or column, what was found, and what helps.
+# The errors of a reader or writer of a topic: the option or column, what was found, and the remedy.
 #
 # Invariant: the message begins with the name of the option or column as the user spells it.
 
@@ -24,14 +24,14 @@ class TopicFailed(Exception):
 
     @classmethod
     def of_column(cls, column: str, found: str, remedy: str) -> Self:
-        """What is wrong with a column of the rows to be written."""
+        """The error about a column of the rows to be written."""
         return cls(column, found, remedy, kind="column")
 
 
 KAFKAS_NAMES = {"kafka.bootstrap.servers": "bootstrap", "kafkaConsumer.pollTimeoutMs": "fetchTimeoutMs"}
-"""Names of Kafka's Spark source and sink, and the options of ours that they set."""
+"""The names in Kafka's Spark source and sink, with the options of ours that they set."""
 WITHOUT_EFFECT = ("groupIdPrefix", "kafka.group.id", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
-"""Options of Kafka's source that are taken and set nothing: a reader is in no group, and calls are repeated anyway."""
+"""Options of Kafka's source that are accepted without effect: readers are in no group, and calls are retried anyway."""
 SPARKS_OWN = (
     "checkpointLocation", "queryName", "asyncProgressTrackingEnabled", "asyncProgressTrackingCheckpointIntervalMs",
 )  # fmt: skip
@@ -41,7 +41,7 @@ _KAFKAS_CLIENT = "kafka."
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Options by the name that we use; ``spelled`` has the name that the user used."""
+    """Options by our name; ``spelled`` has the name that the user used."""
 
     values: Mapping[str, str]
     spelled: Mapping[str, str]
@@ -54,7 +54,7 @@ class Given:
         return TopicFailed(self.spelled.get(name, name), found, remedy)
 
     def text(self, name: str, default: str = "") -> str:
-        """An option without the space around it."""
+        """An option without surrounding white space."""
         return self.values.get(name, default).strip()
 
     def required(self, name: str, remedy: str) -> str:
@@ -68,7 +68,7 @@ class Given:
         return self.text(name)
 
     def count(self, name: str) -> int | None:
-        """A whole number above 0, or None where none is given.
+        """A whole number above 0, or None if the option is not given.
 
         Raises:
             TopicFailed: it is something else.
@@ -81,7 +81,7 @@ class Given:
         return int(value)
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """True or false.
+        """An option that is true or false.
 
         Raises:
             TopicFailed: it is something else.
@@ -89,7 +89,7 @@ class Given:
         return self.choice(name, ("true", "false"), str(default).lower()) == "true"
 
     def choice(self, name: str, choices: Sequence[str], default: str) -> str:
-        """One of some words, in any case.
+        """An option that is one of some words, in any case.
 
         Raises:
             TopicFailed: it is something else.
@@ -101,11 +101,11 @@ class Given:
 
 
 def read_given(options: Mapping[str, str], known: Sequence[str], *, what: str) -> Given:
-    """Sort what was given by our names.
+    """Sort the given options by our names.
 
     Args:
-        options: as Spark passes them.
-        known: our names that count here.
+        options: the options as Spark passes them.
+        known: our names that are valid here.
         what: the source or the sink, for the message.
 
     Raises:

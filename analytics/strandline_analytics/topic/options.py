@@ -1,8 +1,8 @@
-"""Which options the source takes, and the default of each.
+"""The options of the source, and their defaults.
 
-Those that Kafka's Spark source has as well are spelled as there, so that a job moves from it by its format and address.
+Options that Kafka's Spark source also has are spelled as there, so that a job needs only a new format and address.
 
-Invariant: an option that makes no sense for what is asked, a batch or a stream, is refused.
+Invariant: an option that makes no sense for the given kind of read, batch or stream, is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOptions:
-    """What a reader was asked for."""
+    """The options of a reader."""
 
     connection: Connection
     selection: Selection
@@ -39,7 +39,7 @@ class TopicOptions:
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 900_000
-    """How long fewer records than the minimum may wait."""
+    """The maximum time that fewer records than the minimum wait."""
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True

@@ -1,7 +1,7 @@
-"""What is read of each partition: from which offset to before which, in how many pieces, how much at once.
+"""Computes the offset ranges to read from each partition, their pieces, and the size of a micro-batch.
 
-Invariant: ranges lie within what a consumer may see, [log start, HW); pieces of a partition lie side by side and
-together are the whole range; a stream's end never goes back.
+Invariant: ranges are within what a consumer may see, [log start, HW); pieces of a partition are adjacent and together
+make up the whole range; a stream's end never goes back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from strandline_analytics.topic.where import EARLIEST, LATEST, Offsets, Settled,
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What there is to be read of one partition: ``start`` to before ``end``, its HW."""
+    """The readable offsets of one partition: from ``start`` to before ``end``, its HW."""
 
     start: int
     end: int
@@ -39,15 +39,15 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """How many offsets that is: as many records, but for what transactions leave out."""
+        """The number of offsets, which is that of records unless transactions left offsets without any."""
         return self.end - self.start
 
 
 def resolve(option: str, where: Settled, extents: Extents) -> dict[TopicPartition, int]:
-    """The offset that is meant, for every partition.
+    """The actual offset for every partition.
 
     Raises:
-        TopicFailed: offsets are not given for exactly the partitions that there are.
+        TopicFailed: offsets are not given for exactly the existing partitions.
     """
     if isinstance(where, str):
         return {tp: extent.start if where == "earliest" else extent.end for tp, extent in extents.items()}
@@ -57,10 +57,10 @@ def resolve(option: str, where: Settled, extents: Extents) -> dict[TopicPartitio
 
 
 def batch_ranges(starting: Settled, ending: Settled, extents: Extents, *, fail_on_data_loss: bool) -> list[OffsetRange]:
-    """What a batch reads of each partition; partitions with nothing to read are left out.
+    """The ranges that a batch reads; partitions with nothing to read are left out.
 
     Raises:
-        TopicFailed: offsets lie outside of the log, or the end lies before the start.
+        TopicFailed: offsets are outside of the log, or the end is before the start.
     """
     starts = resolve("startingOffsets", starting, extents)
     ends = resolve("endingOffsets", ending, extents)
@@ -86,7 +86,7 @@ def batch_ranges(starting: Settled, ending: Settled, extents: Extents, *, fail_o
 
 
 def stream_ranges(start: Offsets, end: Offsets, extents: Extents, *, fail_on_data_loss: bool) -> list[OffsetRange]:
-    """What a micro-batch reads; a partition that is new since ``start`` is read from its beginning."""
+    """The ranges that a micro-batch reads; a partition that is new since ``start`` is read from its beginning."""
     ranges = []
     for tp, stop in sorted(end.items()):
         extent = extents.get(tp, Extent(0, stop))
@@ -106,12 +106,12 @@ def next_end(
     target: Offsets | None = None,
     fail_on_data_loss: bool,
 ) -> dict[TopicPartition, int]:
-    """Where the next micro-batch ends: at every HW, or after ``limit`` records shared out by what is waiting.
+    """The end of the next micro-batch: every HW, or ``limit`` records shared out in proportion to waiting records.
 
-    ``target`` is where a run that reads what is there now ends; partitions that it does not name are left alone.
+    ``target`` is the end of a run that reads only what was there at its start; partitions that it lacks are left alone.
 
     Raises:
-        TopicFailed: a log ends before what was read of it already, so records were lost.
+        TopicFailed: a log ends before the offset up to which it was already read, so records were lost.
     """
     begins: dict[TopicPartition, int] = {}
     waiting: dict[TopicPartition, int] = {}
@@ -124,7 +124,7 @@ def next_end(
         waiting[tp] = max(0, end - begins[tp])
     whole = sum(waiting.values())
     if limit is not None and whole > limit:
-        # At least one record of each that has some, as Kafka's source does: a small partition is not starved.
+        # At least one record of each partition that has any, as in Kafka's source, so that a small one is not starved.
         waiting = {tp: min(n, max(1, n * limit // whole)) for tp, n in waiting.items()}
     return {tp: begins[tp] + n for tp, n in waiting.items()}
 
@@ -132,12 +132,12 @@ def next_end(
 def split(
     ranges: Sequence[OffsetRange], min_partitions: int | None, *, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """Cut large ranges until there are at least so many pieces, as far as there are records.
+    """Split large ranges until there are at least ``min_partitions`` pieces, if there are enough records.
 
     Args:
-        ranges: of a batch.
-        min_partitions: the least number of pieces; None: one for each range.
-        max_records: the most records of a piece; None: any number.
+        ranges: the ranges of a batch.
+        min_partitions: the minimum number of pieces; None for one per range.
+        max_records: the maximum number of records of a piece; None for no limit.
     """
     whole = sum(one.size for one in ranges)
     largest = max_records or max(whole, 1)
@@ -178,12 +178,12 @@ def _name(tp: TopicPartition) -> str:
 
 @dataclass(frozen=True)
 class TopicPartitionRange(InputPartition):
-    """What one Spark task reads."""
+    """The range that one Spark task reads."""
 
     range: OffsetRange
 
 
 def pieces(options: TopicOptions, ranges: list[OffsetRange]) -> list[InputPartition]:
-    """What the tasks of a batch or micro-batch read."""
+    """The ranges for the tasks of a batch or micro-batch."""
     found = split(ranges, options.min_partitions, max_records=options.max_records_per_partition)
     return [TopicPartitionRange(one) for one in found]

@@ -1,7 +1,7 @@
-"""How a worker reads one range: with the client that users have, which follows a leader that moves.
+"""Reads one range in a worker, with the public client, which follows a leader that moves.
 
-Invariant: exactly the offsets of the range that have committed records come out, in order, each once; a range that
-cannot be read to its end is an error and never a shorter answer.
+Invariant: every committed record of the range is returned once, in order; a range that cannot be read to its end is an
+error, never a shorter answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _CREATE_TIME = 0
 _NO_TIME = -1
 _LAST_DATE_MS = 253_402_300_799_999
-"""Kafka's numbers: the producer's time, which is the only one that a log has here, or none."""
+"""The last ms of the year 9999. Above: Kafka's types of timestamps, the producer's time (the only one here) or none."""
 
 _ARROW = {
     "key": pa.binary(),
@@ -39,7 +39,7 @@ _ARROW = {
 
 
 def columns(*, headers: bool) -> str:
-    """What a row has, as Spark spells it: the columns of Kafka's source in its order, then ``leader_epoch``.
+    """The columns of a row as a Spark schema: those of Kafka's source in its order, then ``leader_epoch``.
 
     ``timestamp`` is the record's own.
     """
@@ -53,7 +53,7 @@ def read_range(options: TopicOptions, wanted: OffsetRange) -> Iterator[pa.Record
     """The records of a range.
 
     Raises:
-        TopicFailed: the cluster fell silent, or records of the range are gone.
+        TopicFailed: the cluster stopped answering, or records of the range are gone.
     """
     reset: Literal["error", "earliest"] = "error" if options.fail_on_data_loss else "earliest"
     connection, run = options.connection, loop_thread().run
@@ -62,19 +62,19 @@ def read_range(options: TopicOptions, wanted: OffsetRange) -> Iterator[pa.Record
         return Consumer(connection.bootstrap, auto_offset_reset=reset, stop_at_end=True, **connection.tls)
 
     with borrowed(connection, ("consumer", reset), make) as consumer:
-        # Known to exist since it was planned.
+        # The partition existed when the read was planned.
         run(consumer.assign, [(wanted.topic, wanted.partition)], start=wanted.start, end=wanted.end)
         position = wanted.start
         while fetched := run(_next, consumer, options, wanted, position):
             for one in fetched:
                 position = one.end
                 yield _batch(one, headers=options.include_headers)
-        # Nothing is fetched before the next task comes, which begins where it says.
+        # Nothing is fetched until the next task, which sets its own start.
         run(consumer.assign, [])
 
 
 async def _next(consumer: Consumer, options: TopicOptions, wanted: OffsetRange, position: int) -> list[FetchedRecords]:
-    """The next records of the range; empty at its end, which may lie behind markers and aborted records."""
+    """The next records of the range; empty at its end, which may come after markers and aborted records."""
     try:
         fetched = await consumer.fetch_batches(options.fetch_timeout_ms)
     except (OffsetOutOfRange, LogTruncated) as error:
@@ -117,5 +117,5 @@ def _batch(fetched: FetchedRecords, *, headers: bool) -> pa.RecordBatch:
 
 
 def _time_us(timestamp_ms: int | None) -> int | None:
-    """A record's time as Spark takes it; None without one, and for one beyond the year 9999, which has no date."""
+    """A record's time for Spark; None if it has none, or if it is after the year 9999, which has no date."""
     return None if timestamp_ms is None or timestamp_ms > _LAST_DATE_MS else timestamp_ms * 1_000

@@ -1,9 +1,9 @@
-"""Which topics and partitions a reader is about: named, matched by a pattern, or assigned one by one.
+"""Selects the topics and partitions of a reader: named, matched by a pattern, or assigned one by one.
 
 Kafka's Spark source has the same three (``subscribe``, ``subscribePattern``, ``assign``). Patterns match whole names
 and are RE2 (ADR 25).
 
-Invariant: what is named and does not exist is an error; what a pattern matches may be nothing.
+Invariant: a named topic or partition that does not exist is an error; a pattern may match nothing.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from strandline.client import TopicPartition
 from strandline_analytics.topic.given import Given, TopicFailed
 
 OPTIONS = ("subscribe", "subscribePattern", "assign", "topic")
-"""``topic`` is ``subscribe`` for one topic."""
+"""The options that select topics; ``topic`` is ``subscribe`` for one topic."""
 _ONE = "name the topics with subscribe, subscribePattern or assign, one of the three"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What a reader reads; exactly one of the three is set."""
+    """The selection of a reader; exactly one of the three is set."""
 
     option: str
-    """Which option selected it, for messages."""
+    """The option that made the selection, for messages."""
     names: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: Mapping[str, tuple[int, ...]] | None = None
 
     @property
     def topics(self) -> tuple[str, ...] | None:
-        """The topics that are named; None: any that the pattern matches."""
+        """The named topics; None for any topic that the pattern matches."""
         if self.assigned is not None:
             return tuple(sorted(self.assigned))
         return None if self.pattern is not None else self.names
 
 
 def read_selection(given: Given) -> Selection:
-    """The selection that options make.
+    """The selection that the options describe.
 
     Raises:
         TopicFailed: none or more than one is given, or it cannot be read.
@@ -68,11 +68,11 @@ def chosen(selection: Selection, counts: Mapping[str, int]) -> list[TopicPartiti
     """The partitions that are read, in order.
 
     Args:
-        selection: of `read_selection`.
-        counts: how many partitions each topic of the cluster has.
+        selection: the selection, from `read_selection`.
+        counts: the number of partitions of each topic of the cluster.
 
     Raises:
-        TopicFailed: a topic or partition that is named does not exist.
+        TopicFailed: a named topic or partition does not exist.
     """
     if selection.pattern is not None:
         matches = _compiled(selection.pattern)

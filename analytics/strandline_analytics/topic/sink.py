@@ -1,10 +1,10 @@
-"""How rows become records of a topic: which columns count, and that every record is acknowledged or the task fails.
+"""Writes rows as records of a topic: picks the columns, and waits until every record is acknowledged or the task fails.
 
-As Kafka's Spark sink: ``value`` and optionally ``key``, ``headers``, ``topic`` and ``partition``; other columns are not
-written. A record without a partition goes where its key says, to the partition that Kafka's default would choose.
+As in Kafka's Spark sink, it writes ``value`` and optionally ``key``, ``headers``, ``topic`` and ``partition``, and no
+other columns. Without a partition, the record goes by its key to the partition that Kafka's default would choose.
 
-Invariant: a task ends well only when every record of it was acknowledged by all in-sync replicas. A task or micro-batch
-that is repeated writes its records again: at least once.
+Invariant: a task succeeds only when all in-sync replicas have acknowledged every record of it. A repeated task or
+micro-batch writes its records again: at least once.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _HEADERS = "array<struct<key:string,value:binary>>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSink:
-    """Where records go, and how they are sent."""
+    """The destination of records, and the settings for sending them."""
 
     connection: Connection
     topic: str | None
-    """The topic of every record; None: each row names its own."""
+    """The topic of every record; None if each row names its own."""
     compression: str
     linger_ms: int
     batch_bytes: int
     max_block_ms: int
-    """How long a row waits for its topic to exist, or for room among what is being sent."""
+    """The maximum time that a row waits for its topic to exist, or for room in the send buffer."""
 
     def producer(self) -> Producer:
-        """A producer that waits for all in-sync replicas, and whose repeated sends are no second records."""
+        """A producer that waits for all in-sync replicas, and whose retries write no duplicates."""
         return Producer(
             self.connection.bootstrap,
             compression=None if self.compression == "none" else self.compression,
@@ -63,7 +63,7 @@ class TopicSink:
 
 
 def sink_of(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> TopicSink:
-    """Read the options of a sink, and check the columns that it gets.
+    """Read the options of a sink, and check the columns of its rows.
 
     Raises:
         TopicFailed: an option or a column is unknown, missing, or of the wrong kind; or a topic would be overwritten.
@@ -71,7 +71,7 @@ def sink_of(options: Mapping[str, str], schema: StructType, *, overwrite: bool) 
     given = read_given(options, KNOWN, what="sink")
     if overwrite:
         raise TopicFailed("mode", "it is overwrite", 'a topic is only appended to: .mode("append")')
-    # Rows without a column of headers have none, so there is nothing that it could change.
+    # Rows without a column of headers have none, so the option has no effect.
     given.flag("includeHeaders", default=True)
     given.choice("kafka.acks", ("all", "-1"), "all")
     sink = TopicSink(
@@ -102,13 +102,13 @@ def _check_columns(sink: TopicSink, schema: StructType) -> None:
 
 @dataclass(frozen=True)
 class TaskSent(WriterCommitMessage):
-    """What one task wrote."""
+    """The records that one task wrote."""
 
     n_records: int
 
 
 class TopicWriter(DataSourceArrowWriter):
-    """Writes a batch. What a task wrote cannot be taken back, so nothing is left to commit or to abort."""
+    """Writes a batch. Written records cannot be taken back, so there is nothing to commit or to abort."""
 
     def __init__(self, sink: TopicSink) -> None:
         self._sink = sink
@@ -119,7 +119,7 @@ class TopicWriter(DataSourceArrowWriter):
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """Writes a stream; the same for each micro-batch."""
+    """Writes a stream, each micro-batch like a batch."""
 
     def __init__(self, sink: TopicSink) -> None:
         self._sink = sink
@@ -129,18 +129,18 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         return send_all(self._sink, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Everything was acknowledged by now."""
+        """Does nothing: everything has been acknowledged."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """What was acknowledged stays."""
+        """Does nothing: acknowledged records stay."""
 
 
 def send_all(sink: TopicSink, batches: Iterable[pa.RecordBatch]) -> TaskSent:
-    """Send rows in their order, and wait until all are acknowledged.
+    """Send rows in order, and wait until all are acknowledged.
 
     Raises:
         TopicFailed: a row names no topic, or one that does not exist.
-        SendFailed: a record was given up.
+        SendFailed: sending a record failed for good.
         Refused: a record is too large, or its partition does not exist.
     """
     kind = ("producer", sink.compression, sink.linger_ms, sink.batch_bytes, sink.max_block_ms)
@@ -155,7 +155,7 @@ def send_all(sink: TopicSink, batches: Iterable[pa.RecordBatch]) -> TaskSent:
 
 
 class _Sending:
-    """What one task has sent."""
+    """The records that one task has sent."""
 
     def __init__(self, sink: TopicSink, producer: Producer) -> None:
         self._sink = sink

@@ -1,6 +1,6 @@
-"""How Spark meets a topic: the format's name and columns, and what reads and writes it.
+"""The entry point for Spark: the format's name and columns, and the classes that read and write it.
 
-Invariant: what a batch needs is here and in `sink`; what a stream reads with is loaded when a stream is read, because
+Invariant: this module and `sink` suffice for a batch; the reader of a stream is loaded when it is used, because
 PySpark 4.1 has no such classes (`stream_source`).
 """
 
@@ -37,7 +37,7 @@ class TopicSource(DataSource):
         return "strandline"
 
     def schema(self) -> str:
-        """The columns of what is read; without ``headers`` where the option says so."""
+        """The columns of the rows read; without ``headers`` if the option says so."""
         return columns(headers=with_headers(read_given(self.options, KNOWN, what="source")))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -48,7 +48,7 @@ class TopicSource(DataSource):
         """The reader of a stream.
 
         Raises:
-            NeedsNewerSpark: this PySpark is too old for it.
+            NeedsNewerSpark: this PySpark is too old for streams.
         """
         check_streams("spark.read reads the topic as a batch, and writeStream writes it")
         from strandline_analytics.topic.stream_source import TopicStreamReader
@@ -65,13 +65,13 @@ class TopicSource(DataSource):
 
 
 class TopicReader(DataSourceReader):
-    """One batch: everything from the starting to the ending offsets."""
+    """Reads one batch: everything from the starting to the ending offsets."""
 
     def __init__(self, options: TopicOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """One for each partition that has something to read, more if so many were asked for."""
+        """One for each partition with something to read, or more if the options ask for more."""
         options = self._options
         found = ask(options.connection, options.selection)
         ranges = batch_ranges(

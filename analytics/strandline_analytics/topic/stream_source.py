@@ -1,7 +1,7 @@
-"""How Spark reads a topic as a stream: its offsets are the log's, and micro-batches lie side by side.
+"""Lets Spark read a topic as a stream: its offsets are the log's, and micro-batches are adjacent.
 
-Invariant: a micro-batch is planned from what the checkpoint holds and from what the cluster says, never from what this
-process remembers; what it remembers decides only when the next one begins, and where a run of availableNow ends.
+Invariant: a micro-batch is planned from the checkpoint and the cluster's answers, never from this process's memory,
+which decides only when the next one begins, and where a run of availableNow ends.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from strandline_analytics.topic.ranges import TopicPartitionRange, next_end, pie
 from strandline_analytics.topic.reading import read_range
 
 # ---- pacing
-# Whether a micro-batch waits for more records: until there are enough, or the longest delay is over.
+# Delays a micro-batch until there are enough records, or the maximum delay is over.
 #
-# As Kafka's source does with ``minOffsetsPerTrigger`` and ``maxTriggerDelay``; the first micro-batch of a query waits
-# for nothing.
+# It works like ``minOffsetsPerTrigger`` and ``maxTriggerDelay`` of Kafka's source; the first micro-batch of a query
+# does not wait.
 #
-# Invariant: records wait at most for the delay; a run that reads what is there now (availableNow) never waits.
+# Invariant: records wait at most for the delay; a run that reads only present records (availableNow) never waits.
 
 
 class Pacing:
-    """When the last micro-batch of one query began, by the caller's clock."""
+    """Remembers when the last micro-batch of one query began, by the caller's clock."""
 
     def __init__(self, options: TopicOptions) -> None:
         self._least = options.min_offsets_per_trigger
@@ -44,7 +44,7 @@ class Pacing:
         self._last_ms: float | None = None
 
     def waits(self, n_records: int, now_ms: float) -> bool:
-        """Whether so many records wait on; otherwise a micro-batch begins now."""
+        """Whether this number of records must wait; otherwise a micro-batch begins now."""
         is_little = self._least is not None and n_records < self._least
         if is_little and self._last_ms is not None and now_ms - self._last_ms < self._delay_ms:
             return True
@@ -53,7 +53,7 @@ class Pacing:
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream; `cluster.written` says what its offsets are."""
+    """Reads a stream; `cluster.written` defines the form of its offsets."""
 
     def __init__(self, options: TopicOptions) -> None:
         self._options = options
@@ -62,7 +62,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a stream without a checkpoint begins."""
+        """The start of a stream without a checkpoint."""
         found = self._ask()
         starting = settle(self._options.connection, self._options.starting, found)
         return written(found, resolve("startingOffsets", starting, found.partitions))
@@ -75,17 +75,17 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note where everything ends now; this run reads no further."""
+        """Record the present end of each log; this run reads no further."""
         self._target = {tp: extent.end for tp, extent in self._ask().partitions.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next micro-batch ends; ``start`` while it waits for more."""
+        """The end of the next micro-batch; ``start`` while it waits for more records."""
         found = self._ask()
         self._latest = written(found, {tp: extent.end for tp, extent in found.partitions.items()})
         begin = self._offsets(start, found)
         end = self._end(begin, found, None)
         if isinstance(limit, ReadAllAvailable):
-            # A run of one micro-batch takes everything, whatever the options say.
+            # A run of one micro-batch reads everything, whatever the options say.
             return written(found, {**begin, **end})
         n_waiting = sum(offset - begin.get(tp, found.partitions[tp].start) for tp, offset in end.items())
         if self._target is None and self._pacing.waits(n_waiting, time.monotonic() * 1_000):
@@ -93,7 +93,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return written(found, {**begin, **self._end(begin, found, self._options.max_offsets_per_trigger)})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the logs ended at the last look, for the query's progress."""
+        """The ends of the logs when last observed, for the query's progress."""
         return self._latest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -1,8 +1,8 @@
-"""Where reading begins and ends: at an end of each log, at offsets by partition, or at times.
+"""Reads the start and the end of a read: an end of each log, offsets by partition, or times.
 
-Spelled as Kafka's Spark source does: ``earliest``, ``latest``, or JSON by topic and partition, where -2 is earliest and
--1 latest. A time is ms since 1970 and means the first record that is not older. Where several options are given, one
-time for all counts before times by partition, and these before offsets, as in Kafka's.
+The syntax is that of Kafka's Spark source: ``earliest``, ``latest``, or JSON by topic and partition, where -2 is
+earliest and -1 latest. A time is ms since 1970 and means the first record that is not older. If several options are
+given, one time for all takes precedence over times by partition, and these over offsets, as in Kafka's source.
 
 Invariant: a batch neither begins at the end of a log nor ends at its beginning.
 """
@@ -22,7 +22,7 @@ EARLIEST = -2
 LATEST = -1
 
 Offsets = Mapping[TopicPartition, int]
-"""Offset, EARLIEST or LATEST by partition."""
+"""An offset, EARLIEST or LATEST, by partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +32,11 @@ class Times:
     option: str
     at_ms: Mapping[TopicPartition, int] | int
     or_latest: bool
-    """Whether the end of the log is meant where no record is as late; else that is an error."""
+    """Whether the end of the log is used if no record is that late; otherwise that is an error."""
 
 
 Settled = Literal["earliest", "latest"] | Offsets
-"""What needs no question about times any more."""
+"""A place without times, for which no leader must be asked."""
 Where = Settled | Times
 
 STARTING = (
@@ -48,10 +48,10 @@ _LATEST_AT_START = "a batch that starts at the end of the log reads nothing; giv
 
 
 def read_start(given: Given, selection: Selection, *, streaming: bool) -> Where:
-    """Where reading begins; by default a batch at earliest, a stream at latest.
+    """The start of a read; by default earliest for a batch, latest for a stream.
 
     Raises:
-        TopicFailed: it cannot be read, or a batch would begin at the end.
+        TopicFailed: the option is malformed, or a batch would begin at the end.
     """
     or_latest = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error") == "latest"
     times = _times(given, selection, "startingTimestamp", "startingOffsetsByTimestamp", or_latest=or_latest)
@@ -64,10 +64,10 @@ def read_start(given: Given, selection: Selection, *, streaming: bool) -> Where:
 
 
 def read_end(given: Given, selection: Selection) -> Where:
-    """Where a batch ends; by default at latest.
+    """The end of a batch; by default latest.
 
     Raises:
-        TopicFailed: it cannot be read, or is the beginning of a log.
+        TopicFailed: the option is malformed, or names the beginning of a log.
     """
     times = _times(given, selection, "endingTimestamp", "endingOffsetsByTimestamp", or_latest=True)
     if times is not None:
@@ -128,10 +128,10 @@ def _example(selection: Selection) -> str:
 
 
 def check_partitions(option: str, given: Mapping[TopicPartition, int], there: Mapping[TopicPartition, object]) -> None:
-    """Refuse numbers that are not given for exactly the partitions that are read.
+    """Refuse offsets or times that are not given for exactly the partitions that are read.
 
     Raises:
-        TopicFailed: it names both.
+        TopicFailed: they are not; the message names the partitions given and those expected.
     """
     if given.keys() != there.keys():
         raise TopicFailed(
@@ -142,5 +142,5 @@ def check_partitions(option: str, given: Mapping[TopicPartition, int], there: Ma
 
 
 def named(partitions: Mapping[TopicPartition, object]) -> str:
-    """Partitions as messages name them."""
+    """Partitions in the form used in messages."""
     return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions)) or "none"

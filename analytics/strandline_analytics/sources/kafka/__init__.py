@@ -1,1 +1,1 @@
-"""What an export of Kafka's history can answer, and what it cannot."""
+"""Determines what an export of Kafka's history can answer, and what it cannot."""

@@ -1,12 +1,11 @@
-"""Which figures an export of a Kafka cluster cannot give, and why (KAFKA.md#what-is-never-known).
+"""The figures that an export of a Kafka cluster cannot give, with reasons (KAFKA.md#what-is-never-known).
 
-An export says from which sources it was made: the metadata log alone, the brokers' logs or a Prometheus too, or a
-collector; the tables of the last two are in `scraped` and `collected`. A figure that one of several sources gives is
-given.
+An export names its sources: the metadata log alone, also the brokers' logs or a Prometheus, or a collector; the tables
+of the last two are in `scraped` and `collected`. A figure is available if any of several sources gives it.
 
-Invariant: a figure that is listed here is null in every result, never 0, and an answer has no rows of a statistic of
-which all figures are listed. A statistic that is not in the table at all, because it is newer than the table, has no
-figure either: nothing is shown by accident.
+Invariant: a figure that is listed here is null in every result, never 0, and an answer has no rows of a statistic whose
+figures are all listed. A statistic that is missing from the table, because it is newer, has no figure either: nothing
+is shown by accident.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
     "s29": {EVERYTHING: "what Kafka's authorizer refused is in its own log, which is not read"},
     "s28": {EVERYTHING: "of a reassignment the import has the changes of replicas alone, and not when it began"},
 }
-"""Why a figure is not known, by statistic and figure; `EVERYTHING` means all figures of a statistic."""
+"""The reason why a figure is not known, by statistic and figure; `EVERYTHING` means all figures of a statistic."""
 
 
 _NO_LOOKS = "no line says how far a log had come before its epoch ended"
@@ -82,7 +81,7 @@ WITH_LOGS: Mapping[str, Mapping[str, str]] = {
     "s14": dict.fromkeys(_PROPOSALS, _NOT_ALL_LOGGED),
     "s19": dict.fromkeys(("detect_p50_us", "detect_max_us", "total_max_us"), "heartbeats are not logged"),
 }
-"""The same where the brokers' logs were imported too, for the statistics to which they add something."""
+"""The same for exports that include the brokers' logs, for the statistics to which these add something."""
 
 _TABLES: Mapping[Level, Mapping[str, Mapping[str, str]]] = {
     Level.METADATA_LOG: UNAVAILABLE,
@@ -97,8 +96,8 @@ Asked = Iterable[tuple[str, Sequence[str]]]
 
 
 def why_unavailable(statistic: str, figure: str, levels: frozenset[Level] = METADATA_LOG_ALONE) -> str | None:
-    """Why a figure is not known by any of the sources; None where one of them gives it."""
-    # What the metadata log lacks the brokers' logs explain.
+    """The reason why no source knows a figure; None if one of them gives it."""
+    # The reasons of the brokers' logs cover what the metadata log lacks.
     asked = levels - METADATA_LOG_ALONE if Level.BROKER_LOGS in levels else levels
     reasons = [_why(_TABLES[level], statistic, figure) for level in sorted(asked)]
     return None if None in reasons else "; ".join(map(str, reasons))
@@ -110,7 +109,7 @@ def is_unavailable(statistic: str, figures: Sequence[str], levels: frozenset[Lev
 
 
 def lacking(statistic: str, figures: Sequence[str], levels: frozenset[Level]) -> dict[str, str]:
-    """The figures that these sources do not give, with the reason of each; `EVERYTHING` if it is one for all."""
+    """The figures that these sources do not give, with a reason for each; `EVERYTHING` if one reason holds for all."""
     reasons = {figure: why_unavailable(statistic, figure, levels) for figure in figures}
     found = {figure: reason for figure, reason in reasons.items() if reason is not None}
     if len(found) == len(figures) and len({*found.values()}) == 1:
@@ -124,16 +123,16 @@ def _why(table: Mapping[str, Mapping[str, str]], statistic: str, figure: str) ->
 
 
 def unavailable(asked: Asked, kafka: Levels) -> Iterator[str]:
-    """For each statistic of which a cluster lacks a figure: which, and why."""
+    """A sentence for each statistic of which a cluster lacks figures: which ones, and why."""
     for statistic, figures in asked:
         for cluster, levels in sorted(kafka.items()):
             yield from _said(statistic, "unavailable", cluster, lacking(statistic, figures, levels))
 
 
 def bounded(asked: Asked, kafka: Levels, looked: Looking) -> Iterator[str]:
-    """For each statistic of which a cluster has only a bound: of which figures, and which bound.
+    """A sentence for each statistic of which a cluster has only bounds: of which figures, and which bounds.
 
-    ``looked``: what the sources that look at a cluster say of themselves.
+    ``looked``: the reports of the observing sources on themselves.
     """
     for statistic, figures in asked:
         for cluster, several in sorted(looked.items()):
@@ -158,7 +157,7 @@ def _bounded(
 
 
 def _is_given_by(level: Level, statistic: str, figure: str, levels: frozenset[Level]) -> bool:
-    """Whether a figure comes from a source that looks, and no better one gives it."""
+    """Whether a figure comes from an observing source, and no better source gives it."""
     better = levels - {*LOOKING[LOOKING.index(level) :]}
     is_of_better = bool(better) and why_unavailable(statistic, figure, better) is None
     return not is_of_better and why_unavailable(statistic, figure, levels) is None

@@ -1,7 +1,7 @@
-"""Which figures an export of a collector gives, how exactly, and why it lacks others (KAFKA.md#a-running-cluster).
+"""The figures that a collector's export gives, their precision, and why it lacks others (KAFKA.md#a-running-cluster).
 
-Invariant: a figure in none of these tables is exact at the looks. One that is bounded has the reason, and what is known
-of its other bound, in a sentence; one that is unavailable is null in every result.
+Invariant: a figure in none of these tables is exact at each observation. A bounded figure has a sentence with the
+reason and what is known of its other bound; an unavailable one is null in every result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(("s26", "s27"), _NO_TRANSACTIONS),
     "s29": {EVERYTHING: "a collector says nothing of who was refused"},
 }
-"""By statistic and figure: why it is not known; `EVERYTHING` means all figures. One that is missing here has none."""
+"""Why a figure is unknown, by statistic and figure; `EVERYTHING` means all. A statistic that is missing has none."""
 
 BOUNDED: Mapping[str, Mapping[str, str]] = {
     "s01": dict.fromkeys(
@@ -57,16 +57,16 @@ BOUNDED: Mapping[str, Mapping[str, str]] = {
         "lower bound: a stall counts from the first look at it to the last; one shorter than two periods is not seen",
     ),
 }
-"""By statistic and figure: which bound is shown. ``{hw}`` is where the width of the bounds of the HW is said."""
+"""The bound that is shown, by statistic and figure. ``{hw}`` is replaced by the width of the bounds of the HW."""
 
 
 def bounds_said(source: Mapping[str, Any]) -> str:
-    """How far the other bound of the HW is away, by what a collector counted."""
+    """The distance of the other bound of the HW, from a collector's counts."""
     return width_said(source.get("hw_bounds"), "looks") or "its lower bound is in ext.hw_lag_low of the samples"
 
 
 def width_said(counted: Any, what: str) -> str | None:
-    """How far a lower bound is away, by what was counted of ``what``; None where nothing was."""
+    """The distance of a lower bound, from the counts of ``what``; None if nothing was counted."""
     counted = counted if isinstance(counted, dict) else {}
     looks, exact, width, widest = (counted.get(name) for name in ("looks", "exact", "width_sum", "widest"))
     if not all(isinstance(each, int) for each in (looks, exact, width, widest)) or not looks:

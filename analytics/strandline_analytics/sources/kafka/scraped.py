@@ -1,9 +1,9 @@
-"""Which figures the scrapes of a Prometheus add to a metadata log, how exactly, and why they lack others (KAFKA.md).
+"""The figures that Prometheus scrapes add to a metadata log, their precision, and why they lack others (KAFKA.md).
 
-Kafka exports where the log of each replica ends, and no high watermark: what is above it, waits for it or stands still
-is in no scrape.
+Kafka exports the end of each replica's log, but no high watermark: scrapes do not show what is above it, waits for it
+or stands still.
 
-Invariant: no figure is exact. One that is bounded has the reason in a sentence, and how far the other bound is away.
+Invariant: no figure is exact. A bounded figure has a sentence with the reason and the distance of the other bound.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(("s26", "s27"), _NO_TRANSACTIONS),
     "s29": {EVERYTHING: "a scrape says nothing of who was refused"},
 }
-"""By statistic and figure: why it is not known; `EVERYTHING` means all figures. One that is missing here has none."""
+"""Why a figure is unknown, by statistic and figure; `EVERYTHING` means all. A statistic that is missing has none."""
 
 BOUNDED: Mapping[str, Mapping[str, str]] = {
     "s02": dict.fromkeys(
@@ -44,11 +44,11 @@ BOUNDED: Mapping[str, Mapping[str, str]] = {
         "no_clean_successor_us": "each change is seen at the next scrape: a period or less too late",
     },
 }
-"""By statistic and figure: which bound is shown. ``{leo}`` is where the width of the bounds is said."""
+"""The bound that is shown, by statistic and figure. ``{leo}`` is replaced by the width of the bounds."""
 
 
 def bounds_said(source: Mapping[str, Any]) -> str:
-    """How far the other bound of a follower's end is away, by what the import counted."""
+    """The distance of the other bound of a follower's log end, from the import's counts."""
     said = source.get("prometheus")
     counted = said.get("leo_bounds") if isinstance(said, dict) else None
     return width_said(counted, "samples") or "the lower one is in ext.lag_low of the samples"

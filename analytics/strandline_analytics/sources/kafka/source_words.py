@@ -1,6 +1,6 @@
-"""What an export of Kafka's history says of where it came from, as a sentence for the pages that are made of it.
+"""Describes the origin of an export of Kafka's history, in a sentence for the pages that are made of it.
 
-Invariant: every figure is one of the export's own `_source/kafka.json`; what cannot be read is left out.
+Invariant: every figure is from the export's own `_source/kafka.json`; unreadable values are left out.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from strandline.export.layout import KAFKA_SOURCE
 from strandline_analytics.sources.catalog import ExportedFile
 
 # ---- levels
-# Which sources of a Kafka cluster an export was made of: its metadata log, its brokers' logs, a Prometheus, a
+# Determines the sources of an export of a Kafka cluster: its metadata log, its brokers' logs, a Prometheus, a
 # collector.
 #
 # A cluster may be in several exports that are read together; then it has the sources of all of them, but the brokers'
-# logs only if no metadata log was imported without them: a figure must not be made of half of the time.
+# logs only if no metadata log was imported without them: a figure must not cover only half of the time.
 
 
 class Level(StrEnum):
@@ -26,24 +26,24 @@ class Level(StrEnum):
 
     METADATA_LOG = "metadata-log"
     BROKER_LOGS = "broker-logs"
-    """The source of an export that has the metadata log as well."""
+    """The brokers' logs; such an export has the metadata log as well."""
     PROMETHEUS = "prometheus"
-    """Likewise."""
+    """A Prometheus; such an export has the metadata log as well."""
     COLLECTOR = "collector"
 
 
 LOOKING = (Level.COLLECTOR, Level.PROMETHEUS)
-"""The sources that look at a cluster again and again, the better one first: what they say is within bounds."""
+"""The sources that observe a cluster at intervals, the better one first; their figures are within bounds."""
 
 
 Levels = Mapping[str, frozenset[Level]]
-"""Levels by cluster; a cluster of our own is in none."""
+"""Levels by cluster; a cluster of our own has none."""
 Looking = Mapping[str, Mapping[Level, Mapping[str, Any]]]
-"""What the export says of itself, by cluster and source."""
+"""The export's report on itself, by cluster and source."""
 
 
 def sources(files: Sequence[ExportedFile]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What each export of a Kafka cluster says of itself, with the cluster's id."""
+    """The report of each export of a Kafka cluster on itself, with the cluster's id."""
     folders = {(id(file.place), file.folder): file for file in files}
     for file in folders.values():
         wanted = f"{file.folder}{KAFKA_SOURCE}"
@@ -52,7 +52,7 @@ def sources(files: Sequence[ExportedFile]) -> Iterator[tuple[str, dict[str, Any]
 
 
 def levels_of(files: Sequence[ExportedFile]) -> Levels:
-    """The sources of each cluster among the files that is one of Kafka's.
+    """The sources of each Kafka cluster among the files.
 
     A cluster has the brokers' logs only if they were imported with each of its metadata logs.
     """
@@ -69,7 +69,7 @@ def levels_of(files: Sequence[ExportedFile]) -> Levels:
 def levels_named(source: Mapping[str, Any]) -> frozenset[Level]:
     """The sources that an export names, without those that this version does not know.
 
-    Where none is known, the metadata log is assumed, which has the fewest figures.
+    If none is known, the metadata log is assumed, which has the fewest figures.
     """
     named = source.get("levels")
     known = frozenset(map(Level, {*Level} & {*map(str, named if isinstance(named, list) else ())}))
@@ -77,7 +77,7 @@ def levels_named(source: Mapping[str, Any]) -> frozenset[Level]:
 
 
 def looking(files: Sequence[ExportedFile]) -> Looking:
-    """What the sources that look at a cluster say of themselves; where there were several of a kind, one of them."""
+    """The reports of observing sources on themselves; if there were several of a kind, one of them."""
     found: dict[str, dict[Level, Mapping[str, Any]]] = {}
     for cluster, source in sources(files):
         for level in LOOKING:
@@ -105,7 +105,7 @@ def _words(said: Mapping[str, Any]) -> Iterator[str]:
             f"a collector that looked at the Kafka cluster {said.get('cluster_id')}, nodes "
             f"{_listed(said.get('nodes'))}, every {said.get('period_ms')} ms, {said.get('looks')} times"
         )
-        # A collection on a controller has the log of its time too, which speaks for itself.
+        # A collection on a controller also has the log of its time, which has a sentence of its own.
         beside = said.get(Level.METADATA_LOG)
         if isinstance(beside, dict):
             yield from _words(beside)
