@@ -24,8 +24,13 @@ from strandline.console.watching import Watching
 from strandline.core.state_events import Audit
 from strandline.rpc.audit import AuditInterceptor
 from strandline.rpc.channels import open_channel, target
-from strandline.rpc.permissions import CHANGES, NEEDS
-from strandline.v1 import controller_service_pb2 as controller_pb, leader_service_pb2 as leader_pb
+from strandline.rpc.permissions import CHANGES, NEEDS, CallerRole, Identity
+from strandline.rpc.permitted import IDENTITY
+from strandline.v1 import (
+    controller_service_pb2 as controller_pb,
+    group_service_pb2 as group_pb,
+    leader_service_pb2 as leader_pb,
+)
 
 _SECRET = "s3cret-of-a-record"
 _TOPIC = {"name": "t"}
@@ -282,6 +287,31 @@ async def test_a_deletion_that_its_caller_gave_up_is_told_and_a_failed_one_is_no
     failed = await _audited("LeaderService/DeleteRecords", ValueError(), request)
 
     assert (given_up.resource_name, given_up.after, failed) == ("t", {"done": "not known"}, [])
+
+
+async def test_a_reset_is_told_with_the_offsets_that_were_committed() -> None:
+    """By name or id, in any order of the answer; what is refused, and commits of members and of callers other
+    than administrators, leave no event."""
+    first, second = {"partition_index": 0, "committed_offset": 1}, {"partition_index": 1, "committed_offset": 2}
+    rows = [("absent", "", [first]), ("t", "", [first]), ("", "id-of-u", [second]), ("t", "", [second])]
+    topics = [{"name": name, "topic_id": topic_id, "partitions": parts} for name, topic_id, parts in rows]
+    request = group_pb.OffsetCommitRequest(group_id="g", topics=topics)  # type: ignore[arg-type]
+    answer = group_pb.OffsetCommitResponse()
+    for name, topic_id, found in (("t", "id-of-t", {0: 0, 1: 22}), ("u", "id-of-u", {1: 0}), ("absent", "", {0: 3})):
+        topic = answer.topics.add(name=name, topic_id=topic_id)
+        for index, error in found.items():
+            topic.partitions.add(partition_index=index, error_code=error)
+
+    async def told(role: CallerRole | None) -> list[Audit]:
+        IDENTITY.set(None if role is None else Identity(CLUSTER, role, "x"))
+        return await _audited("GroupService/OffsetCommit", answer, request)
+
+    (reset,) = await told(CallerRole.ADMIN)
+    others = await told(CallerRole.CLIENT), await told(None)
+    request.member_id = "m"
+
+    assert (reset.resource_name, reset.after) == ("g", {"t-0": "1", "id-of-u-1": "2"})
+    assert (*others, await told(CallerRole.ADMIN)) == ([], [], [])
 
 
 async def test_markers_of_coordinators_are_no_changes_of_callers() -> None:

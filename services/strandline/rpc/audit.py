@@ -49,12 +49,12 @@ def _deleted_offsets(request: Any, answer: Any) -> Iterator[Change]:
 
 
 def _reset_offsets(request: Any, answer: Any) -> Iterator[Change]:
-    after = {
-        f"{topic.name}-{each.partition_index}": str(asked.committed_offset)
-        for row, topic in zip(request.topics, answer.topics, strict=True)
-        for asked, each in zip(row.partitions, topic.partitions, strict=True)
-        if not each.error_code
-    }
+    # By name: the answer has the topics in another order, unknown ones last.
+    rows = ((key, each) for topic in answer.topics for key in (topic.name, topic.topic_id) for each in topic.partitions)
+    refused = {(key, each.partition_index) for key, each in rows if each.error_code}
+    asked = ((topic.name or topic.topic_id, each) for topic in request.topics for each in topic.partitions)
+    done = ((name, each) for name, each in asked if (name, each.partition_index) not in refused)
+    after = {f"{name}-{each.partition_index}": str(each.committed_offset) for name, each in done}
     if after:
         yield ResourceType.GROUP, request.group_id, {}, after
 
@@ -113,8 +113,7 @@ class AuditInterceptor(Wrapping):
             identity = IDENTITY.get()
             role = None if identity is None else identity.role
             is_nodes = for_every_node if role is None else role is CallerRole.REPLICA
-            is_reset = role is CallerRole.ADMIN and not getattr(request, "member_id", "")
-            if is_nodes or (method == _COMMIT and not is_reset):
+            if is_nodes or (method == _COMMIT and (request.member_id or role is not CallerRole.ADMIN)):
                 return await inner(request, context)
             if CALL.get() is everything:
                 principal = ANONYMOUS if identity is None else identity.principal
