@@ -230,6 +230,26 @@ async def test_a_damaged_value_refuses_the_start(
             await group.start("c1")
 
 
+async def test_a_controller_that_stops_has_given_its_key_up(
+    members: Members, etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However slow the store is: what replaces it next, `recover` for example, finds no controller."""
+    resign = EtcdStore.resign
+
+    async def late(self: EtcdStore, token: int, lease_id: int | None) -> None:
+        await asyncio.sleep(0.3)
+        await resign(self, token, lease_id)
+
+    monkeypatch.setattr(EtcdStore, "resign", late)
+    async with several(members, tmp_path, "c1") as group:
+        key = f"{group.prefix}/active".encode()
+        await group.active()
+        assert await etcd.page(key, behind(key), 0, 1)
+        await group.stop("c1")
+
+        assert await etcd.page(key, behind(key), 0, 1) == []
+
+
 async def test_a_store_with_a_damaged_head_is_recovered(members: Members, etcd: Etcd, tmp_path: Path) -> None:
     """What the refusal names works: `recover` keeps what snapshot and log hold, and the next start serves."""
     async with several(members, tmp_path, "c1", part_bytes=200, log_snapshot_every=10) as group:

@@ -78,8 +78,7 @@ class Admin:
     ) -> None:
         """``timeout_ms`` is the deadline of every request. If metadata is older than ``metadata_stale_ms``, another
         process is asked for it. ``client_id`` is the first word of the user agent of every call. TLS is given as paths
-        or as PEM in bytes, all three or none; or as ``tls_ca`` with ``token``, a function that returns the token to
-        present.
+        or as PEM in bytes, all three or none; or as ``tls_ca`` with ``token``, which returns the token to present.
 
         Raises:
             ValueError: the bootstrap names no address, ``client_id`` is no such name, or what is given for TLS cannot

@@ -114,8 +114,7 @@ class Consumer(Generic[K, V]):
         min), does not give up revoked partitions within ``rebalance_timeout_ms``, or does not ask for records for
         ``max_poll_interval_ms``. ``instance_id`` is a name that this consumer keeps over restarts: its partitions are
         kept for it for one session. A consumer whose heartbeats are not answered stops returning records after 0.9 of
-        its session, so that no two members ever work on one partition; ``strict_ownership=False`` continues, and allows
-        that.
+        its session, so that no two members ever work on one partition; with ``strict_ownership=False`` it continues.
 
         ``on_stats`` gets `stats` every ``stats_interval_ms``. ``max_wait_ms``, ``min_bytes`` and ``max_bytes`` bound
         one answer, ``buffer_bytes`` what is fetched ahead. If metadata is older than ``metadata_stale_ms``, another
@@ -259,8 +258,7 @@ class Consumer(Generic[K, V]):
             background.every(self._stats_interval_ms, stats_reporter(self.stats, self._on_stats))
 
     async def close(self) -> None:
-        """Commit the records returned before the last step (with ``auto_commit``), leave the group, close all
-        connections.
+        """Commit what was returned before the last step (with ``auto_commit``), leave the group, close all connections.
 
         A member with an ``instance_id`` leaves for a restart: its partitions are kept for it until its session ends.
 
@@ -369,8 +367,7 @@ class Consumer(Generic[K, V]):
         await membership.until_heard(self._request_timeout_ms)
 
     async def unsubscribe(self) -> None:
-        """Commit the records returned before the last step (with ``auto_commit``), give up all partitions, leave the
-        group.
+        """Commit what was returned before the last step (with ``auto_commit``), then leave the group.
 
         Without a subscription, drop the assignment.
         """

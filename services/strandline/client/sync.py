@@ -390,8 +390,7 @@ class Consumer(BlockingReader, Generic[K, V]):
         min), does not give up revoked partitions within ``rebalance_timeout_ms``, or does not ask for records for
         ``max_poll_interval_ms``. ``instance_id`` is a name that this consumer keeps over restarts: its partitions are
         kept for it for one session. A consumer whose heartbeats are not answered stops returning records after 0.9 of
-        its session, so that no two members ever work on one partition; ``strict_ownership=False`` continues, and allows
-        that.
+        its session, so that no two members ever work on one partition; with ``strict_ownership=False`` it continues.
 
         ``on_stats`` gets `stats` every ``stats_interval_ms``. ``max_wait_ms``, ``min_bytes`` and ``max_bytes`` bound
         one answer, ``buffer_bytes`` what is fetched ahead. If metadata is older than ``metadata_stale_ms``, another
@@ -453,8 +452,7 @@ class Consumer(BlockingReader, Generic[K, V]):
         self._run(self._inner.start)
 
     def close(self) -> None:
-        """Commit the records returned before the last step (with ``auto_commit``), leave the group, close all
-        connections.
+        """Commit what was returned before the last step (with ``auto_commit``), leave the group, close all connections.
 
         A member with an ``instance_id`` leaves for a restart: its partitions are kept for it until its session ends.
 
@@ -504,8 +502,7 @@ class Consumer(BlockingReader, Generic[K, V]):
         self._run(self._inner.subscribe, topics, pattern=pattern, listener=listener)
 
     def unsubscribe(self) -> None:
-        """Commit the records returned before the last step (with ``auto_commit``), give up all partitions, leave the
-        group.
+        """Commit what was returned before the last step (with ``auto_commit``), then leave the group.
 
         Without a subscription, drop the assignment.
         """
@@ -683,8 +680,7 @@ class Admin(Blocking):
     ) -> None:
         """``timeout_ms`` is the deadline of every request. If metadata is older than ``metadata_stale_ms``, another
         process is asked for it. ``client_id`` is the first word of the user agent of every call. TLS is given as paths
-        or as PEM in bytes, all three or none; or as ``tls_ca`` with ``token``, a function that returns the token to
-        present.
+        or as PEM in bytes, all three or none; or as ``tls_ca`` with ``token``, which returns the token to present.
 
         Raises:
             ValueError: the bootstrap names no address, ``client_id`` is no such name, or what is given for TLS cannot

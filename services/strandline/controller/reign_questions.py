@@ -62,6 +62,7 @@ class ReignQuestions:
         self._step = step
         self._lease: int | None = None
         self._naming: asyncio.Task[None] | None = None
+        self._resigning: asyncio.Task[None] | None = None
         self.performs: dict[type[Any], Callable[[Any], None]] = {
             effects.GrantLease: self._grant,
             effects.RenewLease: self._renew,
@@ -96,6 +97,11 @@ class ReignQuestions:
         """Write the successor's id to the store; a resignation waits until this is done."""
         self._naming = self._tasks.own(self._put_successor(token, controller_id))
 
+    async def resigned(self) -> None:
+        """Wait until the last resignation, if there was one, is answered or its deadline has passed."""
+        if self._resigning is not None:
+            await asyncio.wait({self._resigning})
+
     async def announce_forever(self) -> None:
         """Keep this controller's address and position in the store up to date, while it has a lease."""
         while True:
@@ -106,8 +112,8 @@ class ReignQuestions:
                     _log.debug("not announced", reason=str(error))
             await asyncio.sleep(_ANNOUNCE_S)
 
-    def _ask(self, question: int, work: Callable[[], Awaitable[ReignEvent]], within_s: float) -> None:
-        self._tasks.own(self._answer(question, work, within_s))
+    def _ask(self, question: int, work: Callable[[], Awaitable[ReignEvent]], within_s: float) -> asyncio.Task[None]:
+        return self._tasks.own(self._answer(question, work, within_s))
 
     async def _answer(self, question: int, work: Callable[[], Awaitable[ReignEvent]], within_s: float) -> None:
         try:
@@ -209,7 +215,7 @@ class ReignQuestions:
             return events.Resigned(self._clock(), effect.question)
 
         self._lease = None
-        self._ask(effect.question, work, WRITE_S)
+        self._resigning = self._ask(effect.question, work, WRITE_S)
 
     async def _put_successor(self, token: int, controller_id: str) -> None:
         try:

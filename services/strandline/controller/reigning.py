@@ -172,6 +172,8 @@ class Reigning:
         self.step(events.HandOverAsked(self._clock(), to, then_stop))
         if then_stop:
             await self.stopped.wait()
+            # `close` would cancel it, and the key would be left to its lease.
+            await self.questions.resigned()
 
     async def describe(self) -> tuple[ControllerDescribed, ...]:
         """See `Among.describe`."""

@@ -150,8 +150,7 @@ class Cluster:
 
     @property
     def metadata_age_ms(self) -> int | None:
-        """The greatest possible age of the view, in ms: the server's figure plus the time since; None before the
-        first."""
+        """The greatest possible age of the view, in ms, as the server reported it plus the time since; or None."""
         if self._age_ms is None:
             return None
         age_ms, heard_s = self._age_ms
