@@ -135,7 +135,7 @@ def shown_incident(incident: Incident, found: Sequence[Incident], material: Mate
 
 
 def _alike(names: Sequence[str]) -> str:
-    """The other partitions that a picture stands for, in one line."""
+    """The other partitions that a picture represents, in one line."""
     if not names:
         return ""
     more = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""

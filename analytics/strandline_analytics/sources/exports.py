@@ -297,7 +297,7 @@ def _believed(rows: DataFrame, cluster: str, is_damaged: Column, whole: bool) ->
 
     Every column is checked, not only those that reveal a damaged row: Spark applies a query's filter before this
     projection, and in a damaged row any column may be null, so an unchecked one would drop the row silently.
-    If rows are read ``whole``, only a filter by `_BOUNDING` comes first, and one check of each kind stands for those of
+    If rows are read ``whole``, only a filter by `_BOUNDING` comes first, and one check of each kind replaces those of
     all columns.
     """
     file = F.col("_metadata.file_path")

@@ -41,7 +41,7 @@ class Incomplete(InputTrouble):
 
 
 def explained(error: BaseException) -> Exception | None:
-    """The error for the caller that an exception stands for; None if it is a defect and must show its traceback."""
+    """The error to report for an exception; None if it is a defect and must show its traceback."""
     from strandline_analytics.silver.events import ConflictingEvents
 
     if isinstance(error, InputTrouble | ConflictingEvents | NeedsNewerSpark | NoRuntime):

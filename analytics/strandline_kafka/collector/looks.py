@@ -22,7 +22,7 @@ from strandline_kafka.collector.answers import AnsweredOffset, TopicPartitionNam
 from strandline_kafka.collector.cluster import ClusterSample, PartitionSample
 
 NOT_GIVEN = -1
-"""Stands for an offset or a partition epoch that Kafka does not give; its column is null."""
+"""Replaces an offset or a partition epoch that Kafka does not give; its column is null."""
 
 Positions = Mapping[TopicPartitionName, AnsweredOffset]
 Asked = dict[NodeId, dict[str, list[int]]]

@@ -210,7 +210,7 @@ def _loaded(entry: EntryPoint) -> typer.Typer:
 
 
 class _Absent(TyperGroup):
-    """Stands for the commands of a missing package: prints one line and exits with code 1, whatever follows."""
+    """Replaces the commands of a missing package: prints one line and exits with code 1, whatever follows."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Print the line; never returns."""

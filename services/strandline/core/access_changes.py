@@ -120,7 +120,7 @@ def mutation_refusal(meters: Meters, quotas: tuple[Quota, ...], event: events.Re
     if event.principal is None or not isinstance(request, mutations):
         return None
     if isinstance(request, messages.CreateTopics) and all(is_internal(new.name) for new in request.topics):
-        # Nodes create these, and without TLS a node cannot be told from a client.
+        # Nodes create these, and without TLS a node looks like a client.
         return None
     wait_ms = meters.muted_ms(event.principal, (QuotaKey.CONTROLLER_MUTATION_RATE,), event.now_ms)
     if not wait_ms:

@@ -133,7 +133,7 @@ class MergedRefusals:
         self._kinds: dict[tuple[str | None, ...], Audit] = {}
 
     def take(self, event: Audit) -> None:
-        """Add one refusal, or one that already stands for several."""
+        """Add one refusal, or several that are already merged."""
         kind = (event.principal, event.method, event.resource_type, event.rule)
         if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
             kind = (None, None, None, None)

@@ -2,7 +2,7 @@
 
 Worker k of N, counted from 0, has the id ``node_id`` + k, every port in the settings plus k, the directory ``worker-k``
 below ``data_dir``, and the rack of the machine. All other settings are the same for all workers. In the file names of a
-certificate, ``{node_id}`` stands for the worker's id.
+certificate, ``{node_id}`` is replaced by the worker's id.
 
 Invariant: all workers of a machine have the same rack, so that with at least as many racks as replicas no partition has
 two replicas on one machine (`core.planning.layout`).

@@ -28,7 +28,7 @@ class ByName(Generic[V, M]):
     """A class of values (a dataclass or a NamedTuple) and its message.
 
     ``other`` lists the fields that differ, by their names in the value: an `As`; the name in the message; another pair,
-    for a field of the same name; None: the caller converts it. ``refusal`` stands for the two error fields.
+    for a field of the same name; None: the caller converts it. ``refusal`` becomes the two error fields.
     """
 
     def __init__(

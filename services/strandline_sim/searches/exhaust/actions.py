@@ -20,7 +20,7 @@ from strandline_sim.searches.exhaust.settling import PartitionController
 
 NEVER_MS = 1 << 62
 LOST = -1
-"""Stands for a number of records: the answer never arrived."""
+"""In place of a number of records: the answer never arrived."""
 
 Answer = TypeVar("Answer", AnswerFetch, AnswerEpochEnds, AnswerOffsets)
 
