@@ -1,8 +1,14 @@
-"""Builders of cluster images for tests of the command line's output."""
+"""Builders of cluster images for tests of the command line's output, and the administrator that its commands get."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
 from strandline import client
+from strandline.cli import connect
 
 TOPIC_ID = "7f8a0c44-0000-4000-8000-000000000001"
 TOPIC = "orders"
@@ -96,3 +102,13 @@ def held(index: int, node_id: int, reason: str) -> client.DescribedReplica:
         epochs=(),
     )
     return client.DescribedReplica(node_id, TOPIC, index, 1_000, own, None)
+
+
+def connected_to(admin: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands get this administrator."""
+
+    @asynccontextmanager
+    async def opened(bootstrap: str) -> AsyncIterator[object]:
+        yield admin
+
+    monkeypatch.setattr(connect, "open_admin", opened)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.cluster_images import connected_to
 from typer.testing import CliRunner, Result
 
-from strandline.cli import connect
 from strandline.cli.app import app
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.permissions import Rule
@@ -43,12 +42,7 @@ class MemoryAdmin:
 def admin(monkeypatch: pytest.MonkeyPatch) -> MemoryAdmin:
     """The administrator that commands are given."""
     memory = MemoryAdmin()
-
-    @asynccontextmanager
-    async def opened(*_: Any, **__: Any) -> AsyncIterator[MemoryAdmin]:
-        yield memory
-
-    monkeypatch.setattr(connect, "open_admin", opened)
+    connected_to(memory, monkeypatch)
     return memory
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Iterable
 
 import pytest
+from tests.cli.cluster_images import connected_to
 from typer.testing import CliRunner, Result
 
-from strandline.cli import connect
 from strandline.cli.app import app
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.quotas import Quota, QuotaChange, QuotaKey
@@ -40,12 +38,7 @@ class MemoryAdmin:
 def admin(monkeypatch: pytest.MonkeyPatch) -> MemoryAdmin:
     """The administrator that commands are given."""
     memory = MemoryAdmin()
-
-    @asynccontextmanager
-    async def opened(*_: Any, **__: Any) -> AsyncIterator[MemoryAdmin]:
-        yield memory
-
-    monkeypatch.setattr(connect, "open_admin", opened)
+    connected_to(memory, monkeypatch)
     return memory
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +12,10 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from tests.cli.cluster_images import image, node, partition
+from tests.cli.cluster_images import connected_to, image, node, partition
 from typer.testing import CliRunner
 
 from strandline import client, units
-from strandline.cli import connect
 from strandline.cli.app import app
 from strandline.cli.ask import drain, planning, reassign, throttle
 from strandline.client.administer.reassignments import DrainedNode, OngoingReassignment, Reassigned
@@ -106,12 +104,7 @@ def uneven() -> client.DescribedCluster:
 def admin(monkeypatch: pytest.MonkeyPatch) -> MemoryAdmin:
     """The commands get this administrator, and wait for nothing."""
     memory = MemoryAdmin(uneven())
-
-    @asynccontextmanager
-    async def opened(bootstrap: str) -> AsyncIterator[object]:
-        yield memory
-
-    monkeypatch.setattr(connect, "open_admin", opened)
+    connected_to(memory, monkeypatch)
     monkeypatch.setattr(drain, "_EVERY_S", 0.001)
     monkeypatch.setattr(throttle, "_LOOK_S", 0.001)
     for module in (planning, reassign):

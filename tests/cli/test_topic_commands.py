@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.cli.cluster_images import image, partition, view
+from tests.cli.cluster_images import connected_to, image, partition, view
 from typer.testing import CliRunner
 
 from strandline import client
-from strandline.cli import connect
 from strandline.cli.app import app
 from strandline.cli.ask import topic_change
 from strandline.cli.ask.partitions import replica_rows
@@ -62,16 +59,6 @@ def test_without_the_leaders_answer_no_lag_is_known() -> None:
     (row, *_) = replica_rows(image(partition(0)), [], [], lambda *_: True)
 
     assert (row["role"], row["lag_records"]) == ("leader", None)
-
-
-def connected_to(admin: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands get this administrator."""
-
-    @asynccontextmanager
-    async def opened(bootstrap: str) -> AsyncIterator[object]:
-        yield admin
-
-    monkeypatch.setattr(connect, "open_admin", opened)
 
 
 @pytest.mark.parametrize("words", [["--unclean", "--yes"], ["-p", "0"]])

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import typer
-from tests.cli.cluster_images import TOPIC, image, partition, view
+from tests.cli.cluster_images import TOPIC, connected_to, image, partition, view
 from typer.testing import CliRunner, Result
 
 from strandline import client
-from strandline.cli import connect
 from strandline.cli.app import app
 from strandline.cli.ask.health import hanging_now, judge
 from strandline.cli.ask.txn_change import partition_of
@@ -96,12 +93,7 @@ class MemoryAdmin:
 def admin(monkeypatch: pytest.MonkeyPatch) -> MemoryAdmin:
     """The administrator that commands get."""
     found = MemoryAdmin()
-
-    @asynccontextmanager
-    async def opened(bootstrap: str) -> AsyncIterator[MemoryAdmin]:
-        yield found
-
-    monkeypatch.setattr(connect, "open_admin", opened)
+    connected_to(found, monkeypatch)
     return found
 
 

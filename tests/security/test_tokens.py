@@ -239,7 +239,7 @@ async def test_the_last_keys_count_while_the_issuer_is_away(tmp_path: Path) -> N
         await keys.refresh()
 
     assert [line["event"] for line in lines] == [
-        "an issuer's keys are not available, the last ones stay valid",
+        "an issuer's keys are away, the last ones count",
         "an issuer's keys are back",
     ]
 

@@ -63,11 +63,7 @@ class Keys:
             found = await asyncio.to_thread(token_issuers.read_keys, self.issuer)
         except KeysAway as error:
             if not self._is_away:
-                _log.warning(
-                    "an issuer's keys are not available, the last ones stay valid",
-                    issuer=self.issuer.alias,
-                    why=str(error),
-                )
+                _log.warning("an issuer's keys are away, the last ones count", issuer=self.issuer.alias, why=str(error))
             self._is_away = True
             return
         if self._is_away:
