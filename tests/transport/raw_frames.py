@@ -212,16 +212,17 @@ Script = Callable[[Peer], Awaitable[None]]
 
 @asynccontextmanager
 async def scripted(
-    *scripts: Script, settings: bytes = setting(), options: tuple[tuple[str, Any], ...] = ()
+    *scripts: Script, settings: bytes = setting(), after: bytes | None = None, options: tuple[tuple[str, Any], ...] = ()
 ) -> AsyncIterator[Any]:
-    """A channel of ours to a server whose connections follow these scripts, one each, after both have said hello."""
+    """A channel of ours to a server whose connections follow these scripts, one each, after both have said hello; all
+    but the first say ``after``, if it is given, instead of ``settings``."""
     left, tasks = list(scripts), []
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tasks.append(asyncio.current_task())
         peer = Peer(reader, writer)
         await reader.readexactly(len(PREFACE))
-        peer.send(settings)
+        peer.send(settings if after is None or len(left) == len(scripts) else after)
         await left.pop(0)(peer)
         while await peer.frame() is not None:
             pass

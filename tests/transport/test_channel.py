@@ -189,6 +189,22 @@ async def test_a_call_above_the_last_stream_is_sent_to_the_next_connection() -> 
     assert answers == [b"old", b"done"]
 
 
+async def test_a_connection_that_ends_as_it_begins_is_dialled_again() -> None:
+    """A server that stops says GOAWAY with its SETTINGS: the channel keeps no dead connection for its calls."""
+
+    async def ends(peer: Peer) -> None:
+        peer.writer.close()
+
+    says = setting() + frame(GOAWAY, struct.pack(">II", 0, 0))
+    options = (("grpc.initial_reconnect_backoff_ms", 10),)
+    async with scripted(ends, _answer, settings=says, after=setting(), options=options) as dialled:
+        method = dialled.unary_unary("/it/Echo")
+        code = await method(b"a", timeout=10).code()
+        answer = await method(b"b", timeout=10, wait_for_ready=True)
+
+    assert (code, answer) == (CODE.UNAVAILABLE, b"done")
+
+
 async def test_calls_beyond_the_servers_streams_wait() -> None:
     """With MAX_CONCURRENT_STREAMS 1 the second call is sent when the first has ended, and not before."""
     order = []

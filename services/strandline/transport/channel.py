@@ -298,6 +298,9 @@ class Channel(grpc.aio.Channel):
         backoff_s, options = self._backoff_s, self.options
         try:
             connection = await self._connect(max(options.dial_s, backoff_s))
+            if not connection.takes_calls:
+                # The server stopped as it accepted: its GOAWAY came before this task ran again.
+                raise DialFailed(connection.why)
         except (OSError, ValueError, RuntimeError) as error:
             # ValueError: not a valid name; RuntimeError: the loop is ending. TimeoutError is an OSError.
             self._dialling = None
