@@ -270,6 +270,26 @@ async def test_the_address_that_did_not_decide_is_the_one_resolved_again(monkeyp
     assert link.endpoint == Endpoint("127.0.0.1", 1)
 
 
+async def test_calls_that_fail_together_turn_once() -> None:
+    """A heartbeat and a watch that a standby refuses at once follow its hint; the second does not turn away from it."""
+    both = asyncio.Barrier(2)
+
+    class Names(ControllerServiceServicer):
+        async def Heartbeat(  # noqa: N802 - gRPC calls a handler by the name of its RPC
+            self, request: Any, context: Any
+        ) -> Any:
+            await both.wait()
+            await abort(context, _hint(ACTIVE, 5))
+
+    beat = Heartbeat(cluster_id="c", node_id=NodeId(1), node_epoch=NodeEpoch(1), metadata_offset=0)
+    async with _served(Names(), B) as (link, _):
+        calls = (link.heartbeat(beat, _CALL_MS), link.heartbeat(beat, _CALL_MS))
+        refused = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [type(one) for one in refused] == [Refused, Refused]
+    assert link.endpoint == ACTIVE
+
+
 async def test_who_serves_no_controller_is_left() -> None:
     """Another process at the controller's old address does not know the method: the next call dials again."""
     somebody = SomebodyElse()

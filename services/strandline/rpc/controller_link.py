@@ -101,12 +101,15 @@ class ControllerLink:
         """Yield the images of WatchMetadata until the stream breaks; None is a sign of life."""
         proof = POSITION.write(position) if position is not None else None
         request = pb.WatchMetadataRequest(cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch, position=proof)
+        asked = self.endpoint
         stream = self._stub().WatchMetadata(request)
         try:
             async for message in stream:
                 yield read_watch_answer(message)
         except grpc.aio.AioRpcError as error:
-            raise self._failed(error) from error
+            refusal = refusal_of(error)
+            self._leave(asked, error, refusal)
+            raise Refused.of(refusal) from error
         finally:
             stream.cancel()
 
@@ -114,26 +117,20 @@ class ControllerLink:
         return cast("pb_grpc.ControllerServiceAsyncStub", _new_stub(self._channels.to(self.endpoint)))
 
     async def _call(self, method: UnaryMethod[_Request, _Answer], request: _Request, deadline_ms: int) -> _Answer:
+        asked = self.endpoint
         try:
             return await call(method, request, deadline_ms=deadline_ms)
         except Refused as error:
-            self._maybe_leave(error.__cause__)
-            self._maybe_turn(error.refusal)
+            self._leave(asked, error.__cause__, error.refusal)
             raise
 
-    def _failed(self, error: grpc.aio.AioRpcError) -> Refused:
-        refusal = refusal_of(error)
-        self._maybe_leave(error)
-        self._maybe_turn(refusal)
-        return Refused.of(refusal)
-
-    def _maybe_leave(self, error: BaseException | None) -> None:
-        """Resolve the controller's name again if another process has taken over its old address and answers there.
-
-        The connection works, so nothing else would cause a new lookup.
-        """
+    def _leave(self, asked: messages.Endpoint, error: BaseException | None, refusal: Refusal) -> None:
         if isinstance(error, grpc.aio.AioRpcError) and _is_another_process(error):
-            self._channels.renew(self.endpoint, grace_s=self._register_deadline_ms / 1000)
+            # The connection works, so nothing else would cause a new lookup of the controller's name.
+            self._channels.renew(asked, grace_s=self._register_deadline_ms / 1000)
+        if asked == self.endpoint:
+            # Otherwise another call, which failed before this one, has turned already.
+            self._maybe_turn(refusal)
 
     def _maybe_turn(self, refusal: Refusal) -> None:
         """Choose where to ask next: once the active controller that a standby named, else the next address (C31)."""
