@@ -56,11 +56,21 @@ async def test_the_values_of_a_settings_frame_count_once(monkeypatch: pytest.Mon
     assert moved == [1_999, 1_999]
 
 
-async def test_an_answer_leaves_in_frames_and_windows_of_the_peer() -> None:
-    """No frame is larger than the peer's MAX_FRAME_SIZE, and no more is sent than both windows allow."""
+async def _in_parts(request: bytes, context: Any) -> list[bytes]:
+    return [request[:9], request[9:50_000], request[50_000:]]
+
+
+@pytest.mark.parametrize("path", [b"/it/Echo", b"/it/InParts"])
+async def test_an_answer_leaves_in_frames_and_windows_of_the_peer(path: bytes) -> None:
+    """No frame is larger than the peer's MAX_FRAME_SIZE, and no more is sent than both windows allow; the answer may be
+    one that its handler encoded in parts."""
     content = random.Random(1).randbytes(70_000)
     sent = [frame(DATA, message(content)[at : at + 16_384], 0, 1) for at in range(0, 70_005, 16_384)]
-    async with served() as port, connected(port, call(), *sent, settings=setting(s4=7, s5=20_000)) as peer:
+    in_parts, windows = grpc.unary_unary_rpc_method_handler(_in_parts), setting(s4=7, s5=20_000)
+    async with (
+        served(InParts=in_parts) as port,
+        connected(port, call(path=path), *sent, settings=windows) as peer,
+    ):
         first = await peer.until(DATA)
         peer.send(frame(WINDOW, struct.pack(">I", 40_000), 0, 1))
         second, third = await peer.until(DATA), await peer.until(DATA)

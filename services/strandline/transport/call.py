@@ -18,7 +18,8 @@ from strandline.transport import frames, headers
 from strandline.transport.frames import Code
 from strandline.transport.headers import BadHeaders, Field
 from strandline.transport.options import STATUSES, status_of_http
-from strandline.transport.stream import Stream
+from strandline.transport.outgoing import Encoded
+from strandline.transport.stream import Stream, encoded
 
 _log = logging.getLogger("strandline.transport")
 
@@ -116,7 +117,7 @@ class Call(grpc.aio.Call):
     def __init__(self, method: Any, metadata: Iterable[tuple[str, str | bytes]] | None, wait_for_ready: bool) -> None:
         self.channel = channel = method.channel
         self.wait_for_ready = wait_for_ready
-        self.request: bytes | None = None
+        self.request: Encoded | None = None
         """The request of a call that has exactly one."""
         self.wrote = self.was_retried = False
         """Whether a request was sent that cannot be sent again; whether the call was already retried."""
@@ -298,13 +299,11 @@ class Call(grpc.aio.Call):
         if self._is_cancelled or (self._status is not None and self._status[0] is not grpc.StatusCode.OK):
             self._raise()
 
-    def _encoded(self, message: Any) -> bytes | None:
-        content = message if self._encode is None else self._encode(message)
-        if type(content) is not bytes:
-            content = bytes(content)
-        most = self.channel.options.max_send_bytes
-        if len(content) > most:
-            why = f"the message is larger than max ({len(content)} vs. {most})"
+    def _encoded(self, message: Any) -> Encoded | None:
+        content = encoded(message, self._encode)
+        size, most = sum(map(len, content)), self.channel.options.max_send_bytes
+        if size > most:
+            why = f"the message is larger than max ({size} vs. {most})"
             self._end_locally(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
             return None
         return content

@@ -22,6 +22,10 @@ _LARGEST_FRAME = 512 << 10
 _MOST_CONTROL_BYTES = 1 << 20
 
 
+Encoded = Sequence[bytes | bytearray | memoryview]
+"""The parts of an encoded message, which the socket gets without a copy."""
+
+
 class Sender(Protocol):
     """The sending half of a stream."""
 
@@ -51,8 +55,8 @@ class Outgoing:
         self._leaving = flow.of_loop().leaving
         self.held = self._shed = 0
         self._transport: asyncio.Transport | None = None
-        self._writes: Callable[[Sequence[bytes | memoryview]], None] = self._gather
-        self._gathered: list[bytes | memoryview] = []
+        self._writes: Callable[[Encoded], None] = self._gather
+        self._gathered: list[bytes | bytearray | memoryview] = []
         self._gathered_bytes = 0
         self._control_bytes = 0
         self._turns: deque[Sender] = deque()
@@ -73,7 +77,7 @@ class Outgoing:
             # some after a partial write (CPython 127655, 136234), so for asyncio they are joined here.
             self._writes = self._hand_over
 
-    def _hand_over(self, parts: Sequence[bytes | memoryview]) -> None:
+    def _hand_over(self, parts: Encoded) -> None:
         transport = self._transport
         # uvloop raises if the connection is gone and its protocol has not been informed yet.
         if transport is not None and not transport.is_closing():
@@ -83,7 +87,7 @@ class Outgoing:
         """Note that the peer accepts frames of up to ``most`` bytes."""
         self.largest_frame = min(most, _LARGEST_FRAME)
 
-    def _gather(self, parts: Sequence[bytes | memoryview]) -> None:
+    def _gather(self, parts: Encoded) -> None:
         if not self._gathered:
             self._loop.call_soon(self.flush)
         self._gathered += parts
@@ -110,9 +114,9 @@ class Outgoing:
         self.sent += 1
         self.control(frames.header_frames(block, flags, stream, self.largest_frame))
 
-    def message(self, stream: Sender, content: bytes, flags: int = 0) -> bool:
+    def message(self, stream: Sender, content: Encoded, flags: int = 0) -> bool:
         """Send a message; ``flags`` is END_STREAM if it is the last. Return whether the socket has all of it."""
-        whole = len(content) + 5
+        whole = sum(map(len, content)) + 5
         self.sent += 1
         if (
             not self._turns
@@ -124,11 +128,11 @@ class Outgoing:
         ):
             self.window -= whole
             stream.send_window -= whole
-            self._writes((frames.message_head(whole - 5, flags, stream.number), content))
+            self._writes((frames.message_head(whole - 5, flags, stream.number), *content))
             if flags:
                 stream.sent_end()
             return True
-        self._hold(stream, content)
+        self._hold(stream, b"".join(content))
         if flags:
             stream.ending = frames.data_head(0, flags, stream.number)
         self._line_up(stream)

@@ -16,7 +16,8 @@ import grpc
 from strandline.transport import frames, headers
 from strandline.transport.frames import Code
 from strandline.transport.options import AuthContext
-from strandline.transport.stream import Carrier, Stream
+from strandline.transport.outgoing import Encoded
+from strandline.transport.stream import Carrier, Stream, encoded
 
 _log = logging.getLogger("strandline.transport")
 
@@ -201,16 +202,12 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         while (message := await self.read()) is not grpc.aio.EOF:
             yield message
 
-    def _encoded(self, message: Any) -> bytes | None:
+    def _encoded(self, message: Any) -> Encoded | None:
         """A message's bytes; if there are too many to send, end the call and return None."""
-        content = message if self._encode is None else self._encode(message)
-        if type(content) is not bytes:
-            content = bytes(content)
-        most = self._connection.options.max_send_bytes
-        if len(content) > most:
-            self.finish(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"the answer is larger than max ({len(content)} vs. {most})"
-            )
+        content = encoded(message, self._encode)
+        size, most = sum(map(len, content)), self._connection.options.max_send_bytes
+        if size > most:
+            self.finish(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the answer is larger than max ({size} vs. {most})")
             return None
         return content
 

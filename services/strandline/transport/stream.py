@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import grpc
@@ -15,7 +16,7 @@ import grpc
 from strandline.transport import flow, frames
 from strandline.transport.frames import Code, StreamFailed
 from strandline.transport.options import Options
-from strandline.transport.outgoing import Outgoing
+from strandline.transport.outgoing import Encoded, Outgoing
 
 _AT_ONCE = 32
 """Messages that a task may read, or write, without waiting; then it lets other tasks run."""
@@ -301,7 +302,7 @@ class Stream:
 
     # ---- sending
 
-    async def send(self, message: bytes) -> None:
+    async def send(self, message: Encoded) -> None:
         """Send a message; return when the socket has accepted it, or the stream is closed."""
         if self.is_closed or self.connection.outgoing.message(self, message):
             self._quick += 1
@@ -344,6 +345,14 @@ class Stream:
         self.messages.clear()
         if self._unread:
             self._drop(self._unread)
+
+
+def encoded(message: Any, encode: Callable[[Any], bytes] | None) -> Encoded:
+    """A message in parts; a list is one that was encoded already."""
+    if type(message) is list:
+        return message
+    content = message if encode is None else encode(message)
+    return (content if type(content) is bytes else bytes(content),)
 
 
 def _wake_all(waiters: list[asyncio.Future[None]]) -> None:
