@@ -41,7 +41,7 @@ def test_a_message_has_the_bytes_that_protobuf_encodes(
     if is_numbered:
         batch.identity, batch.sequence = IDENTITY, 40
     terms = ProduceTerms(Acks.ALL, 30_000, "cluster", transactional_id)
-    encoded = encode_message(terms, Sent(1 << 40, batch, 0.0))
+    encoded = b"".join(encode_message(terms, Sent(1 << 40, batch, 0.0)))
     records = encode_batch(
         [NewRecord(None, bytes(value_bytes), 5)],
         producer_id=7 if is_numbered else None,
@@ -66,7 +66,7 @@ def test_a_message_has_the_bytes_that_protobuf_encodes(
 @pytest.mark.parametrize("acks", list(Acks))
 def test_terms_that_are_absent_or_zero_are_sent_as_such(acks: Acks) -> None:
     """acks=0 is in the message, and a cluster that is not known is not."""
-    encoded = encode_message(ProduceTerms(acks, 1, None), Sent(1, a_batch(0, 1), 0.0))
+    encoded = b"".join(encode_message(ProduceTerms(acks, 1, None), Sent(1, a_batch(0, 1), 0.0)))
     message = pb.ProduceStreamRequest.FromString(encoded)
 
     assert message.HasField("acks") and message.acks == int(acks)
@@ -74,7 +74,7 @@ def test_terms_that_are_absent_or_zero_are_sent_as_such(acks: Acks) -> None:
 
 
 def sent_records(batch: OutgoingBatch, transactional_id: str | None = None) -> bytes:
-    encoded = encode_message(ProduceTerms(Acks.ALL, 1, None, transactional_id), Sent(1, batch, 0.0))
+    encoded = b"".join(encode_message(ProduceTerms(Acks.ALL, 1, None, transactional_id), Sent(1, batch, 0.0)))
     return pb.ProduceStreamRequest.FromString(encoded).topic_data[0].partition_data[0].records
 
 

@@ -27,7 +27,14 @@ from strandline.records.batch import parse_header, stamp
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.rpc.convert import offsets as convert
 from strandline.rpc.convert.errors import Unresolved, read_error, read_forgotten
-from strandline.rpc.convert.fetch import fetch_stream_message, fetch_topics, forget_message, read_fetch, read_fetched
+from strandline.rpc.convert.fetch import (
+    STREAM_ANSWERS,
+    fetch_stream_message,
+    fetch_topics,
+    forget_message,
+    read_fetch,
+    read_fetched,
+)
 from strandline.rpc.convert.records import Decoded, FetchedBatches, decode_records, encode_records
 from strandline.v1 import follower_service_pb2, leader_service_pb2 as pb, partition_pb2, record_pb2
 
@@ -62,6 +69,10 @@ def test_a_replicas_wait_is_500_ms_by_default() -> None:
     request = read_fetch(_message(replica=True), FixedTopics()).request
 
     assert (request.replica, request.max_wait_ms) == (REPLICA, 500)
+
+
+def _fetched(topics: list[partition_pb2.FetchTopicResponse]) -> tuple[FetchedPartition, ...]:
+    return read_fetched(STREAM_ANSWERS.of(pb.FetchStreamResponse(responses=topics)))
 
 
 @pytest.mark.parametrize("without", ["replica_id", "replica_epoch", "topic_id", "cluster_id"])
@@ -137,7 +148,7 @@ def test_what_a_leader_answers_is_what_a_follower_reads() -> None:
         ServedPartition(FetchResult(TopicPartition(ID, 1), diverging=EpochEnd(LeaderEpoch(2), Offset(3))), b""),
         ServedPartition(FetchResult(TopicPartition(ID, 2), refusal=refusal), b""),
     ]
-    fetched = read_fetched(fetch_topics(served, (), FixedTopics()))
+    fetched = _fetched(fetch_topics(served, (), FixedTopics()))
 
     assert fetched[0] == FetchedPartition(
         TP, None, Offset(4), Offset(1), None, (parse_header(_batch()),), memoryview(_batch()), None, 17
@@ -149,7 +160,7 @@ def test_what_a_leader_answers_is_what_a_follower_reads() -> None:
 def test_damaged_bytes_are_reported_and_dropped() -> None:
     """A batch with a wrong CRC leaves neither headers nor bytes."""
     answers = fetch_topics([ServedPartition(FetchResult(TP, Offset(4)), _batch()[:-1] + b"!")], (), FixedTopics())
-    fetched = read_fetched(answers)[0]
+    fetched = _fetched(answers)[0]
 
     assert fetched.corrupt is not None and fetched.corrupt.startswith("CORRUPT_MESSAGE: crc")
     assert (fetched.batches, bytes(fetched.payload)) == ((), b"")  # type: ignore[call-overload]
@@ -171,7 +182,7 @@ def test_half_a_divergence_is_a_damaged_answer(without: str) -> None:
     end.ClearField(without)  # type: ignore[arg-type]
     row = partition_pb2.FetchPartitionResponse(partition_index=0, diverging_epoch=end)
     answer = partition_pb2.FetchTopicResponse(topic_id=ID, partitions=[row])
-    (fetched,) = read_fetched([answer])
+    (fetched,) = _fetched([answer])
 
     assert fetched.diverging is None
     assert fetched.corrupt is not None and "diverging_epoch" in fetched.corrupt

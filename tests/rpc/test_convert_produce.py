@@ -11,7 +11,7 @@ from strandline.core.types import Acks, LeaderEpoch, NodeEpoch, NodeId, Offset, 
 from strandline.records.batch import parse_header
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.rpc.convert import offsets as deletion, producers as convert
-from strandline.rpc.convert.produce import ProduceAsked, holds_single_records, produce_topics, read_produce
+from strandline.rpc.convert.produce import REQUESTS, ProduceAsked, holds_single_records, produce_topics, read_produce
 from strandline.v1 import leader_service_pb2 as pb
 
 TP = TopicPartition(ID, 3)
@@ -20,7 +20,8 @@ BATCH = encode_batch([NewRecord(None, b"a", 5), NewRecord(None, b"b", 7)])
 
 
 def _read(message: pb.ProduceRequest) -> ProduceAsked:
-    return read_produce(message, FixedTopics(), NOW_MS if holds_single_records(message) else None)
+    arrived = REQUESTS.of(message)
+    return read_produce(arrived, FixedTopics(), NOW_MS if holds_single_records(arrived) else None)
 
 
 def _message(records: bytes = BATCH, *, name: str = NAME, **fields: object) -> pb.ProduceRequest:

@@ -57,7 +57,7 @@ def test_an_encoded_answer_is_the_same_message(
 ) -> None:
     """Decoded, it has every field and every partition, at all lengths at which a length prefix grows."""
     topics = FixedTopics()
-    found = pb.FetchStreamResponse.FromString(encode_fetch_answer(correlation_id, parts, vain, topics))
+    found = pb.FetchStreamResponse.FromString(b"".join(encode_fetch_answer(correlation_id, parts, vain, topics)))
 
     wanted = pb.FetchStreamResponse(correlation_id=correlation_id)
     wanted.responses.extend(fetch_topics((), vain, topics))

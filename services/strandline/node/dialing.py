@@ -14,7 +14,13 @@ from strandline.core.messages import Endpoint, EpochEndAnswer, OffsetAnswer, Pro
 from strandline.core.types import NodeId
 from strandline.rpc.channels import Backoff, Channels, Keepalive, call
 from strandline.rpc.convert.errors import read_error
-from strandline.rpc.convert.fetch import fetch_stream_message, forget_message, read_fetched
+from strandline.rpc.convert.fetch import (
+    StreamAnswer,
+    fetch_stream_message,
+    forget_message,
+    open_fetch_stream,
+    read_fetched,
+)
 from strandline.rpc.convert.offsets import epoch_ends_request, list_offsets_request, read_epoch_ends, read_offsets
 from strandline.rpc.convert.producers import producer_snapshot_request, read_producer_snapshot
 from strandline.rpc.status import refusal_of
@@ -70,12 +76,13 @@ class FetchCall:
             raise Refused.of(refusal_of(error)) from error
         return None if answer is grpc.aio.EOF else self._read(answer)
 
-    def _read(self, answer: pb.FetchStreamResponse) -> FetchReply:
+    def _read(self, arrived: StreamAnswer) -> FetchReply:
+        answer = arrived.message
         refusal = read_error(answer)
         if refusal is not None:
             return FetchReply(answer.correlation_id, (), refusal)
         is_another = any(_is_another(self._leader, row) for topic in answer.responses for row in topic.partitions)
-        partitions = read_fetched(answer.responses)
+        partitions = read_fetched(arrived)
         return FetchReply(answer.correlation_id, partitions, is_another=is_another)
 
     def cancel(self) -> None:
@@ -100,7 +107,8 @@ class DialledLeaders:
         Raises:
             Refused: NETWORK_EXCEPTION, no address of the node is known.
         """
-        return FetchCall(self._stub(self._endpoint_of(leader)).FetchStream(), leader, self._cluster_id)
+        call_ = open_fetch_stream(self._channels.to(self._endpoint_of(leader)))
+        return FetchCall(call_, leader, self._cluster_id)
 
     async def epoch_ends(self, effect: SendEpochEnds) -> tuple[EpochEndAnswer, ...]:
         """Ask for the end offsets of epochs.

@@ -17,6 +17,7 @@ from strandline.core.errors import Refusal, Refused
 from strandline.core.log.events import FetchArrived, FetchForgotten
 from strandline.core.messages import Served, ServedPartition
 from strandline.core.types import TopicPartition
+from strandline.records.batch import Buffer
 from strandline.rpc.channels import STREAM_BACKLOG_ANSWERS
 from strandline.rpc.convert.errors import Unresolved, read_forgotten, write_error
 from strandline.rpc.convert.fetch import FetchAsked, encode_fetch_answer, fetch_topics, read_fetch
@@ -40,7 +41,7 @@ class FetchPump:
     def __init__(self, host: Host, context: Context) -> None:
         self._host = host
         self._context = context
-        self._outbox: Outbox[pb.FetchStreamResponse | bytes] = Outbox(shared=host.backlog)
+        self._outbox: Outbox[pb.FetchStreamResponse | list[Buffer]] = Outbox(shared=host.backlog)
         self._stream_id = host.driver.calls.new_id()
         self._permits = CALL.get()
         self._metered = METERED.get()

@@ -22,7 +22,7 @@ from strandline.rpc.convert import offsets, producers as convert_producers
 from strandline.rpc.convert.describe import DescribedLead, NotDescribed, not_held, partitions_response, selected
 from strandline.rpc.convert.errors import Unresolved, check_cluster
 from strandline.rpc.convert.fetch import fetch_topics, read_fetch
-from strandline.rpc.convert.produce import markers_response, produce_topics, read_markers
+from strandline.rpc.convert.produce import REQUESTS, STREAM_REQUESTS, markers_response, produce_topics, read_markers
 from strandline.rpc.permitted import CALL, permitted, seen, still_permitted
 from strandline.rpc.throttling import METERED
 from strandline.runtime.clock import wall_ms
@@ -48,10 +48,14 @@ class LeaderServicer:
         """Serve on ``server``."""
         # The generated base class types streams as generators; these handlers write answers as they become ready.
         pb_grpc.add_LeaderServiceServicer_to_server(cast(Any, self), server)
+        produces = grpc.stream_stream_rpc_method_handler(
+            self.ProduceStream, STREAM_REQUESTS.read, pb.ProduceStreamResponse.SerializeToString
+        )
+        server.add_registered_method_handlers(SERVICE, {"ProduceStream": produces})
 
     async def Produce(self, request: pb.ProduceRequest, context: Context) -> pb.ProduceResponse:
         """Appends records."""
-        asked = await take_produce(self._host, request)
+        asked = await take_produce(self._host, REQUESTS.of(request))
         results: tuple[ProduceResult, ...] = ()
         if asked.parts:
             results = await self._driver.ask(asked.arrives, tuple)

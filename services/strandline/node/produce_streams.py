@@ -25,6 +25,7 @@ from strandline.rpc.convert import produce
 from strandline.rpc.interceptors import NO_CORRELATION, Unread
 from strandline.rpc.permitted import permitted, refused
 from strandline.rpc.throttling import METERED
+from strandline.rpc.wire_fields import WithRecords
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.host import Host
 from strandline.runtime.outbox import Outbox
@@ -60,7 +61,7 @@ async def refuse_badly_compressed(
     if not refused:
         return asked
     parts = tuple(refused.get(index, part) for index, part in enumerate(asked.parts))
-    return asked._replace(parts=parts, size_bytes=max(asked.size_bytes, int(message.ByteSize())))
+    return asked._replace(parts=parts, size_bytes=max(asked.size_bytes, message.size_bytes))
 
 
 async def _refusal(host: Host, part: ProducePartition) -> Refusal | None:
@@ -105,11 +106,12 @@ async def take_produce(host: Host, message: produce.ProduceMessage) -> produce.P
         Refused: the message was refused as a whole.
     """
     topics, metered = permitted(host.topics), METERED.get()
-    if message.transactional_id and (unpermitted := refused(ResourceType.TRANSACTIONAL_ID, message.transactional_id)):
+    transactional_id = message.message.transactional_id
+    if transactional_id and (unpermitted := refused(ResourceType.TRANSACTIONAL_ID, transactional_id)):
         raise Refused.of(unpermitted)
     if produce.holds_single_records(message):
         if metered.is_on:
-            metered.take(QuotaKey.PRODUCER_BYTE_RATE, message.ByteSize())
+            metered.take(QuotaKey.PRODUCER_BYTE_RATE, message.size_bytes)
         asked = await host.unpacking.run(partial(produce.read_produce, message, topics, wall_ms()))
     else:
         asked = produce.read_produce(message, topics)
@@ -181,9 +183,9 @@ class ProducePump:
             self._answered.clear()
             await self._answered.wait()
 
-    async def _take(self, message: pb.ProduceStreamRequest | Unread) -> None:
+    async def _take(self, message: WithRecords[pb.ProduceStreamRequest] | Unread) -> None:
         driver = self._host.driver
-        correlation_id = NO_CORRELATION if isinstance(message, Unread) else message.correlation_id
+        correlation_id = NO_CORRELATION if isinstance(message, Unread) else message.message.correlation_id
         try:
             if self._metered.is_on:
                 await self._metered.admit(message)

@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError, Message
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.rpc import status
+from strandline.rpc.wire_fields import WithRecords
 from strandline.rpc.wrapping import Context, Handler, Wrapping, before
 
 # ---- request_size
@@ -210,7 +211,9 @@ def _kept(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         except DecodeError:
             return Unread.of(NO_MESSAGE)
         # An entry takes at least one byte, so most messages are too short to need counting.
-        if len(content) > MAX_NAMED and names_too_much(message):
+        if len(content) > MAX_NAMED and names_too_much(
+            message.message if isinstance(message, WithRecords) else message
+        ):
             return Unread.of(TOO_MUCH)
         return message
 
@@ -218,8 +221,14 @@ def _kept(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 def _unless_encoded(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """``encode`` for messages; bytes that a handler encoded itself are sent as they are (`rpc.convert.fetch`)."""
-    return lambda answer: answer if type(answer) is bytes else encode(answer)
+    """``encode`` for messages; what a handler encoded itself, as bytes or in parts, is sent as it is."""
+
+    def encode_or_join(answer: Any) -> bytes:
+        if type(answer) is list:
+            return b"".join(answer)
+        return answer if type(answer) is bytes else encode(answer)
+
+    return encode_or_join
 
 
 def _raise_kept(request: Any) -> None:

@@ -20,6 +20,7 @@ from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import ServedPartition
 from strandline.core.quotas import Meters, Quota, QuotaKey
 from strandline.rpc.permitted import principal_of_call
+from strandline.rpc.wire_fields import WithRecords
 from strandline.rpc.wrapping import Handler, Wrapping, before
 
 MOST_WAITING_BYTES = 64 << 20
@@ -73,7 +74,11 @@ class Throttle:
         Raises:
             Refused: THROTTLING_QUOTA_EXCEEDED: too many bytes of requests wait already.
         """
-        size_bytes = request.ByteSize() if isinstance(request, Message) else 0
+        size_bytes = 0
+        if isinstance(request, WithRecords):
+            size_bytes = request.size_bytes
+        elif isinstance(request, Message):
+            size_bytes = request.ByteSize()
         if self.waiting_bytes + size_bytes > MOST_WAITING_BYTES:
             wait_ms = self.meters.muted_ms(principal, keys, self.clock())
             said = f"{principal} is over its quota, and too many requests wait already; send again in {wait_ms} ms"

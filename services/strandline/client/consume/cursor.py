@@ -18,7 +18,7 @@ from strandline.client.records import ConsumerRecord, FetchedRecords
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import EARLIEST, LATEST, Endpoint
 from strandline.core.types import EpochEnd, LeaderEpoch, Offset, TopicPartition
-from strandline.records.batch import committed, crc_matches, split_batches
+from strandline.records.batch import Buffer, committed, crc_matches, split_batches
 from strandline.records.codec import Record, Row, decode_rows
 from strandline.rpc.channels import Backoff
 
@@ -32,7 +32,7 @@ _CORRUPT_ANSWERS_BORNE = 5
 class FetchedChunk(NamedTuple):
     """Whole batches as they came, and the offset from which they were asked for."""
 
-    payload: bytes
+    payload: Buffer
     start: Offset
     end: Offset
     high_watermark: Offset | None
@@ -47,7 +47,7 @@ class FetchAnswer(NamedTuple):
     high_watermark: Offset | None
     log_start_offset: Offset | None
     diverging: EpochEnd | None
-    payload: bytes
+    payload: Buffer
     aborted: tuple[tuple[int, Offset], ...] = ()
 
 
@@ -265,7 +265,7 @@ def reset_time(policy: str) -> int | None:
     return {"earliest": EARLIEST, "latest": LATEST}.get(policy)
 
 
-def _check(payload: bytes, offset: Offset) -> tuple[Offset, LeaderEpoch]:
+def _check(payload: Buffer, offset: Offset) -> tuple[Offset, LeaderEpoch]:
     """Where these batches end, and the epoch of the last, once they are known to be sound."""
     batches = split_batches(payload, _ANY_SIZE)
     expected: int | None = None

@@ -22,10 +22,12 @@ from strandline.client.consume.cursor import FetchAnswer, WantedFetch
 from strandline.client.errors import ClusterUnreachable
 from strandline.core.errors import Refusal, Refused
 from strandline.core.types import EpochEnd, LeaderEpoch, Offset, TopicPartition
-from strandline.records.batch import split_batches
+from strandline.records.batch import Buffer, split_batches
 from strandline.records.codec import iterate_batch
 from strandline.rpc.convert.errors import by_topic, read_error
+from strandline.rpc.convert.fetch import StreamAnswer, open_fetch_stream
 from strandline.rpc.status import refusal_of
+from strandline.rpc.wire_fields import RecordsApart, WithRecords
 from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
 from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
     from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
 
 
-_FetchStream = grpc.aio.StreamStreamCall[leader_service_pb2.FetchStreamRequest, leader_service_pb2.FetchStreamResponse]
+_FetchStream = grpc.aio.StreamStreamCall[leader_service_pb2.FetchStreamRequest, StreamAnswer]
+_POLLED = RecordsApart(follower_service_pb2.FollowerServiceFetchResponse, "responses", "partitions")
 
 CONNECT_TIMEOUT_MS = 2_000
 SIGN_OF_LIFE_MS = 5_000
@@ -114,11 +117,10 @@ class LeaderLink:
             self._on_end(self, why)
 
     async def _exchange(self) -> str:
-        stub: LeaderServiceAsyncStub = LeaderServiceStub(self._channel)
-        stream = stub.FetchStream()
+        stream = open_fetch_stream(self._channel)
         writer = asyncio.create_task(self._write(stream), name="fetch stream writer")
         try:
-            while isinstance(answer := await stream.read(), leader_service_pb2.FetchStreamResponse):
+            while isinstance(answer := await stream.read(), WithRecords):
                 self._answered(answer)
         except grpc.aio.AioRpcError as error:
             return str(refusal_of(error))
@@ -143,13 +145,14 @@ class LeaderLink:
                 # The reader learns why, and ends the link.
                 return
 
-    def _answered(self, answer: leader_service_pb2.FetchStreamResponse) -> None:
+    def _answered(self, arrived: StreamAnswer) -> None:
+        answer = arrived.message
         self._pause.asked_for(answer.throttle_time_ms)
         refusal = read_error(answer)
         if refusal is not None:
             self._on_refused(self, answer.correlation_id, refusal)
         number = answer.correlation_id
-        _hand_on(self, lambda _: number, answer.responses, self._on_answer)
+        _hand_on(self, lambda _: number, arrived, self._on_answer)
 
 
 class FollowerLink:
@@ -222,7 +225,7 @@ class FollowerLink:
         if refusal is not None:
             for number in set(numbers.values()):
                 self._on_refused(self, number, refusal)
-        _hand_on(self, lambda tp: numbers.get(tp, 0), response.responses, self._on_answer)
+        _hand_on(self, lambda tp: numbers.get(tp, 0), _POLLED.of(response), self._on_answer)
 
 
 FetchLink = LeaderLink | FollowerLink
@@ -249,17 +252,18 @@ def fetch_topics(wanted: Iterable[WantedFetch], max_bytes: int) -> list[partitio
 def _hand_on(
     link: FetchLink,
     number_of: Callable[[TopicPartition], int],
-    responses: Iterable[partition_pb2.FetchTopicResponse],
+    arrived: StreamAnswer | WithRecords[follower_service_pb2.FollowerServiceFetchResponse],
     on_answer: OnAnswer,
 ) -> None:
-    for topic in responses:
-        for row in topic.partitions:
+    records = iter(arrived.records)
+    for topic in arrived.message.responses:
+        for row, payload in zip(topic.partitions, records, strict=False):
             tp = TopicPartition(topic.topic_id, row.partition_index)
             hint = row.current_leader if row.HasField("current_leader") else None
-            on_answer(link, number_of(tp), tp, _read(row), hint)
+            on_answer(link, number_of(tp), tp, _read(row, payload), hint)
 
 
-def _read(row: partition_pb2.FetchPartitionResponse) -> FetchAnswer:
+def _read(row: partition_pb2.FetchPartitionResponse, payload: Buffer) -> FetchAnswer:
     diverging = None
     if row.HasField("diverging_epoch"):
         end = row.diverging_epoch
@@ -272,7 +276,7 @@ def _read(row: partition_pb2.FetchPartitionResponse) -> FetchAnswer:
         Offset(row.high_watermark) if row.HasField("high_watermark") else None,
         Offset(row.log_start_offset) if row.HasField("log_start_offset") else None,
         diverging,
-        row.records,
+        payload,
         _aborted(row) if row.aborted_transactions else (),
     )
 
@@ -332,7 +336,7 @@ class RecordTimes:
         return next((time_at(row.records, offset) for row in rows if read_error(row) is None), None)
 
 
-def time_at(payload: bytes, offset: Offset) -> int | None:
+def time_at(payload: Buffer, offset: Offset) -> int | None:
     """The timestamp of the first record at or after an offset; None if there is none that can be read."""
     try:
         for header, view in split_batches(payload, _ANY_SIZE) if payload else ():

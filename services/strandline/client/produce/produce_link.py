@@ -16,11 +16,12 @@ import grpc
 from strandline.client.background import Pause, is_connected
 from strandline.client.produce.delivery import OutgoingBatch
 from strandline.core.types import Acks
+from strandline.records.batch import Buffer
 from strandline.rpc.status import refusal_of
-from strandline.rpc.wire_fields import tag, varint
+from strandline.rpc.wire_fields import grouped, tag, varint
 from strandline.v1 import leader_service_pb2 as pb
 
-_ProduceStream = grpc.aio.StreamStreamCall[bytes, pb.ProduceStreamResponse]
+_ProduceStream = grpc.aio.StreamStreamCall[list[Buffer], pb.ProduceStreamResponse]
 
 _METHOD = f"/{pb.DESCRIPTOR.services_by_name['LeaderService'].full_name}/ProduceStream"
 _TOPIC = tag(pb.ProduceStreamRequest, "topic_data")
@@ -104,10 +105,9 @@ class ProduceLink:
             self._on_lost(self, sent, never_sent, why)
 
     async def _exchange(self) -> str:
-        # Without a serializer: messages are encoded already.
-        method: grpc.aio.StreamStreamMultiCallable[bytes, pb.ProduceStreamResponse] = self._channel.stream_stream(
-            _METHOD, None, pb.ProduceStreamResponse.FromString
-        )
+        # Messages are encoded already; gRPC's own channels need them in one piece.
+        method: grpc.aio.StreamStreamMultiCallable[list[Buffer], pb.ProduceStreamResponse]
+        method = self._channel.stream_stream(_METHOD, b"".join, pb.ProduceStreamResponse.FromString)
         self._stream = stream = method()
         writer = asyncio.create_task(self._write(stream), name="produce stream writer")
         try:
@@ -150,8 +150,8 @@ class ProduceLink:
             await self._wake.wait()
 
 
-def encode_message(terms: ProduceTerms, sent: Sent) -> bytes:
-    """A `ProduceStreamRequest` with this one batch, encoded around its records, which are copied once."""
+def encode_message(terms: ProduceTerms, sent: Sent) -> list[Buffer]:
+    """A `ProduceStreamRequest` with this one batch, encoded around its records, in pieces."""
     batch = sent.batch
     header, records = batch.as_sent(transactional=terms.transactional_id is not None)
     size_bytes = len(header) + len(records)
@@ -164,7 +164,7 @@ def encode_message(terms: ProduceTerms, sent: Sent) -> bytes:
     )
     head = message.SerializeToString() + _TOPIC + varint(size_bytes)
     tail = pb.ProduceStreamRequest(transactional_id=terms.transactional_id).SerializeToString()
-    return b"".join((head, topic, row, header, records, tail))
+    return grouped((head, topic, row, header, records, tail))
 
 
 def _is_being_cancelled() -> bool:

@@ -13,14 +13,16 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
+import grpc
+
 from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import BatchHeader, EpochEnd, LeaderEpoch, Offset, TopicPartition
-from strandline.records.batch import CONTROL_BIT, check_replicated
+from strandline.records.batch import CONTROL_BIT, Buffer, check_replicated
 from strandline.records.codec import with_marker
 from strandline.rpc.convert import errors
 from strandline.rpc.convert.records import Decoded, FetchedBatches, Pace, decode_records
-from strandline.rpc.wire_fields import tag, varint
+from strandline.rpc.wire_fields import RecordsApart, WithRecords, grouped, tag, varint
 from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
 
 DEFAULT_REPLICA_WAIT_MS = 500
@@ -228,18 +230,35 @@ def _write_topics(
             )
 
 
-def read_fetched(responses: Iterable[partition_pb2.FetchTopicResponse]) -> tuple[messages.FetchedPartition, ...]:
+STREAM_ANSWERS = RecordsApart(leader_service_pb2.FetchStreamResponse, "responses", "partitions")
+_FETCH_STREAM = f"/{leader_service_pb2.DESCRIPTOR.services_by_name['LeaderService'].full_name}/FetchStream"
+
+StreamAnswer = WithRecords[leader_service_pb2.FetchStreamResponse]
+
+
+def open_fetch_stream(
+    channel: grpc.aio.Channel,
+) -> grpc.aio.StreamStreamCall[leader_service_pb2.FetchStreamRequest, StreamAnswer]:
+    """A FetchStream whose answers leave their records where they arrived."""
+    method: grpc.aio.StreamStreamMultiCallable[leader_service_pb2.FetchStreamRequest, StreamAnswer]
+    encode = leader_service_pb2.FetchStreamRequest.SerializeToString
+    method = channel.stream_stream(_FETCH_STREAM, encode, STREAM_ANSWERS.read)
+    return method()
+
+
+def read_fetched(answer: StreamAnswer) -> tuple[messages.FetchedPartition, ...]:
     """The leader's answers, with their batches split and checked; the core checks at which offset they begin."""
+    records = iter(answer.records)
     return tuple(
-        _read_answer(TopicPartition(topic.topic_id, row.partition_index), row)
-        for topic in responses
-        for row in topic.partitions
+        _read_answer(TopicPartition(topic.topic_id, row.partition_index), row, payload)
+        for topic in answer.message.responses
+        for row, payload in zip(topic.partitions, records, strict=False)
     )
 
 
-def _read_answer(tp: TopicPartition, row: partition_pb2.FetchPartitionResponse) -> messages.FetchedPartition:
-    # Reading the field copies it out of the message, so it is read once.
-    payload = memoryview(row.records)
+def _read_answer(
+    tp: TopicPartition, row: partition_pb2.FetchPartitionResponse, payload: memoryview
+) -> messages.FetchedPartition:
     batches: Sequence[BatchHeader] = ()
     corrupt = None
     if payload:
@@ -275,7 +294,7 @@ def _read_diverging(end: partition_pb2.EpochEndOffset) -> EpochEnd | None:
 
 
 # ---- fetch_answers
-# Encodes the answers of a FetchStream around their records, which are copied once.
+# Encodes the answers of a FetchStream around their records, which are not copied.
 #
 # As protobuf objects the records would be copied three times: into their row, with it into the answer, and out of it.
 # An encoded message is its fields one after the other, in any order. So a topic that was encoded without its rows is
@@ -294,8 +313,8 @@ def encode_fetch_answer(
     unresolved: Sequence[errors.Unresolved],
     topics: errors.Topics,
     throttle_time_ms: int = 0,
-) -> bytes:
-    """An encoded `FetchStreamResponse` that answers these partitions."""
+) -> list[Buffer]:
+    """An encoded `FetchStreamResponse` that answers these partitions, in pieces."""
     head = leader_service_pb2.FetchStreamResponse(correlation_id=correlation_id, throttle_time_ms=throttle_time_ms)
     if unresolved:
         head.responses.extend(fetch_topics((), unresolved, topics))
@@ -303,7 +322,7 @@ def encode_fetch_answer(
     for topic_id, parts in errors.by_topic(served, attrgetter("result.tp")):
         topic = _topic(topic_id, parts, topics)
         pieces += (_RESPONSES, varint(sum(map(len, topic))), *topic)
-    return b"".join(pieces)
+    return grouped(pieces)
 
 
 @lru_cache(1_024)

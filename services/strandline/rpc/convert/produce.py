@@ -20,16 +20,23 @@ from strandline.records.batch import Batch, check_one_batch
 from strandline.records.codec import encode_marker
 from strandline.rpc.convert import errors
 from strandline.rpc.convert.records import encode_records
+from strandline.rpc.wire_fields import RecordsApart, WithRecords
 from strandline.v1 import leader_service_pb2 as pb
 
 DEFAULT_TIMEOUT_MS = 30_000
 MAX_TIMEOUT_MS = 600_000
 """The longest time that a produce may wait in the purgatory, whatever its timeout_ms."""
 
-ProduceMessage = pb.ProduceRequest | pb.ProduceStreamRequest
+ProduceMessage = WithRecords[pb.ProduceRequest] | WithRecords[pb.ProduceStreamRequest]
+
+REQUESTS = RecordsApart(pb.ProduceRequest, "topic_data", "partition_data")
+STREAM_REQUESTS = RecordsApart(pb.ProduceStreamRequest, "topic_data", "partition_data")
 
 _ACKS = {int(acks): acks for acks in Acks}
 _NO_HEADER = BatchHeader(Offset(0), None, 0, 0, 0)
+
+
+_Row = tuple[pb.ProducePartition, memoryview]
 
 
 class ProduceAsked(NamedTuple):
@@ -52,14 +59,10 @@ class ProduceAsked(NamedTuple):
 
 def holds_single_records(message: ProduceMessage) -> bool:
     """Whether any partition's records came as messages; encoding those takes too long for the event loop."""
-    for topic in message.topic_data:
-        for partition in topic.partition_data:
-            if partition.simple_records:
-                return True
-    return False
+    return any(partition.simple_records for topic in message.message.topic_data for partition in topic.partition_data)
 
 
-def read_produce(message: ProduceMessage, topics: errors.Topics, now_ms: int | None = None) -> ProduceAsked:
+def read_produce(arrived: ProduceMessage, topics: errors.Topics, now_ms: int | None = None) -> ProduceAsked:
     """Parse a produce message and check each batch, without parsing its records.
 
     ``now_ms``, wall-clock, is the timestamp of single records that have none. Without it single records are refused.
@@ -67,19 +70,20 @@ def read_produce(message: ProduceMessage, topics: errors.Topics, now_ms: int | N
     Raises:
         Refused: INVALID_REQUIRED_ACKS or INVALID_REQUEST for the message as a whole, both NOT_APPENDED.
     """
+    message, records = arrived.message, iter(arrived.records)
     errors.check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
     acks = _read_acks(message.acks) if message.HasField("acks") else Acks.ALL
     timeout_ms = message.timeout_ms if message.HasField("timeout_ms") else DEFAULT_TIMEOUT_MS
     if timeout_ms < 0:
         raise errors.invalid(f"timeout_ms {timeout_ms} must not be negative")
 
-    def build(tp: TopicPartition, partition: pb.ProducePartition) -> ProducePartition:
-        return _read_part(tp, partition, now_ms)
+    def build(tp: TopicPartition, row: _Row) -> ProducePartition:
+        return _read_part(tp, *row, now_ms)
 
     asked: errors.Asked[ProducePartition] = errors.gather(
-        [(topic.name, topic.topic_id, topic.partition_data) for topic in message.topic_data],
+        [(one.name, one.topic_id, list(zip(one.partition_data, records, strict=False))) for one in message.topic_data],
         topics,
-        attrgetter("index"),
+        lambda row: row[0].index,
         build,
     )
     if not asked.parts and not asked.unresolved:
@@ -89,20 +93,15 @@ def read_produce(message: ProduceMessage, topics: errors.Topics, now_ms: int | N
         min(timeout_ms, MAX_TIMEOUT_MS),
         asked.parts,
         asked.unresolved,
-        _size_beyond_batches(message, asked, now_ms),
+        _size_beyond_batches(arrived, asked, now_ms),
         message.transactional_id if message.HasField("transactional_id") else None,
     )
 
 
 def _size_beyond_batches(message: ProduceMessage, asked: errors.Asked[ProducePartition], now_ms: int | None) -> int:
-    """The message's size if it holds more than the batches that are appended, else 0: measuring costs a copy."""
-    if now_ms is None and not asked.unresolved:
-        for part in asked.parts:
-            if part.invalid is not None:
-                break
-        else:
-            return 0
-    return int(message.ByteSize())
+    """The message's size if it holds more than the batches that are appended, else 0."""
+    is_all_appended = now_ms is None and not asked.unresolved and all(part.invalid is None for part in asked.parts)
+    return 0 if is_all_appended else message.size_bytes
 
 
 def _read_acks(number: int) -> Acks:
@@ -113,14 +112,15 @@ def _read_acks(number: int) -> Acks:
     return acks
 
 
-def _read_part(tp: TopicPartition, partition: pb.ProducePartition, now_ms: int | None) -> ProducePartition:
+def _read_part(
+    tp: TopicPartition, partition: pb.ProducePartition, payload: memoryview, now_ms: int | None
+) -> ProducePartition:
     try:
-        payload = partition.records
         if now_ms is not None and partition.simple_records:
             if payload:
                 raise errors.invalid("records and simple_records are both given; give one of them")
-            payload = encode_records(partition.simple_records, now_ms)
-        return ProducePartition(tp, check_one_batch(payload), memoryview(payload))
+            payload = memoryview(encode_records(partition.simple_records, now_ms))
+        return ProducePartition(tp, check_one_batch(payload), payload)
     except Refused as error:
         return ProducePartition(tp, _NO_HEADER, b"", error.refusal)
 
