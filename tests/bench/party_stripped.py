@@ -1,9 +1,9 @@
 """The stripped pipeline: a leader, two followers and a client on the same stack, with nothing of a product in it.
 
-The contract's messages on gRPC streams under uvloop, carried by what STRANDLINE_GRPC_TRANSPORT names; a batch is
-checked by its CRC, appended with pwrite, read with pread by two followers that append it too, and acknowledged when
-both have it. No epochs, no ISR, no recovery, no limits, no second partition. What Strandline costs beyond it is
-Strandline's own (`make bench WHAT=anatomy`).
+The contract's messages, encoded and read around their records as Strandline's are, on gRPC streams under uvloop,
+carried by what STRANDLINE_GRPC_TRANSPORT names; a batch is checked by its CRC, appended with pwrite, read with pread by
+two followers that append it too, and acknowledged when both have it. No epochs, no ISR, no recovery, no limits, no
+second partition. What Strandline costs beyond it is Strandline's own (`make bench WHAT=anatomy`).
 
 Run as `party_stripped.py lead DIR`, which prints its port, and `party_stripped.py follow PORT DIR`.
 """
@@ -23,14 +23,21 @@ import crc32c
 import grpc
 import uvloop
 
+from strandline.records.batch import Buffer
 from strandline.rpc import transports
 from strandline.rpc.channels import message_limits
+from strandline.rpc.convert.fetch import open_fetch_stream
+from strandline.rpc.convert.produce import STREAM_REQUESTS
+from strandline.rpc.wire_fields import tag, varint
 from strandline.runtime.malloc import keep_large_buffers
-from strandline.v1 import leader_service_pb2 as pb, leader_service_pb2_grpc as pb_grpc, partition_pb2
+from strandline.v1 import leader_service_pb2 as pb, partition_pb2
 
 TOPIC = "stripped"
 MAX_ANSWER_BYTES = 1 << 20
 FOLLOWERS = 2
+_RESPONSES = tag(pb.FetchStreamResponse, "responses")
+_PARTITIONS = tag(partition_pb2.FetchTopicResponse, "partitions")
+_RECORDS = tag(partition_pb2.FetchPartitionResponse, "records")
 _CRC = struct.Struct(">I")
 _CRC_AT = 17
 _CHECKED_FROM = 21
@@ -49,7 +56,7 @@ class Log:
         """The offset of the next batch."""
         return len(self.ends) - 1
 
-    def append(self, records: bytes, batches: Iterable[int]) -> None:
+    def append(self, records: Buffer, batches: Iterable[int]) -> None:
         """Append bytes that hold batches of these sizes."""
         os.pwrite(self._fd, records, self.ends[-1])
         for size_bytes in batches:
@@ -64,7 +71,7 @@ class Log:
         return os.pread(self._fd, sum(sizes), self.ends[offset]), sizes
 
 
-def check(records: bytes) -> None:
+def check(records: Buffer) -> None:
     """The CRC of one batch must hold."""
     view = memoryview(records)
     if _CRC.unpack_from(view, _CRC_AT)[0] != crc32c.crc32c(view[_CHECKED_FROM:]):
@@ -108,9 +115,9 @@ class Leader:
         """Append what comes and answer it when both followers have it."""
         writer = Writer(context)
         while (message := await context.read()) is not grpc.aio.EOF:
-            records = message.topic_data[0].partition_data[0].records
+            records = message.records[0]
             check(records)
-            self._unacknowledged.append((self._log.leo, message.correlation_id, writer))
+            self._unacknowledged.append((self._log.leo, message.message.correlation_id, writer))
             self._log.append(records, [len(records)])
             for parked, (correlation_id, offset) in tuple(self._parked.items()):
                 self._answer(parked, correlation_id, offset)
@@ -134,9 +141,13 @@ class Leader:
     def _answer(self, writer: Writer, correlation_id: int, offset: int) -> None:
         self._parked.pop(writer, None)
         records, _ = self._log.read(offset)
-        row = partition_pb2.FetchPartitionResponse(partition_index=0, high_watermark=self._hw, records=records)
-        topics = [partition_pb2.FetchTopicResponse(topic=TOPIC, partitions=[row])]
-        writer.put(pb.FetchStreamResponse(correlation_id=correlation_id, responses=topics))
+        row = partition_pb2.FetchPartitionResponse(partition_index=0, high_watermark=self._hw).SerializeToString()
+        row += _RECORDS + varint(len(records))
+        topic = partition_pb2.FetchTopicResponse(topic=TOPIC).SerializeToString()
+        topic += _PARTITIONS + varint(len(row) + len(records))
+        answer = pb.FetchStreamResponse(correlation_id=correlation_id).SerializeToString()
+        answer += _RESPONSES + varint(len(topic) + len(row) + len(records))
+        writer.put([answer + topic + row, records])
 
     def _commit(self, offset: int) -> None:
         self._hw = max(self._hw, offset)
@@ -154,11 +165,9 @@ async def lead(directory: Path) -> None:
     leader = Leader(Log(directory))
     handlers = {
         "ProduceStream": grpc.stream_stream_rpc_method_handler(
-            leader.produce, pb.ProduceStreamRequest.FromString, pb.ProduceStreamResponse.SerializeToString
+            leader.produce, STREAM_REQUESTS.read, pb.ProduceStreamResponse.SerializeToString
         ),
-        "FetchStream": grpc.stream_stream_rpc_method_handler(
-            leader.fetch, pb.FetchStreamRequest.FromString, pb.FetchStreamResponse.SerializeToString
-        ),
+        "FetchStream": grpc.stream_stream_rpc_method_handler(leader.fetch, pb.FetchStreamRequest.FromString, b"".join),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("strandline.v1.LeaderService", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -172,7 +181,7 @@ async def follow(port: int, directory: Path) -> None:
     keep_large_buffers()
     log = Log(directory)
     async with transports.aio().insecure_channel(f"127.0.0.1:{port}", options=message_limits()) as channel:
-        call: Any = pb_grpc.LeaderServiceStub(channel).FetchStream()
+        call: Any = open_fetch_stream(channel)
         correlation_id = 0
         while True:
             correlation_id += 1
@@ -182,15 +191,15 @@ async def follow(port: int, directory: Path) -> None:
             answer = await call.read()
             if answer is grpc.aio.EOF:
                 return
-            records = answer.responses[0].partitions[0].records
+            records = answer.records[0]
             log.append(records, _checked_sizes(records))
 
 
-def _checked_sizes(records: bytes) -> Iterable[int]:
+def _checked_sizes(records: Buffer) -> Iterable[int]:
     at = 0
     while at < len(records):
         size_bytes = 12 + int.from_bytes(records[at + 8 : at + 12], "big")
-        check(memoryview(records)[at : at + size_bytes])  # type: ignore[arg-type]  # any buffer serves
+        check(memoryview(records)[at : at + size_bytes])
         yield size_bytes
         at += size_bytes
 
