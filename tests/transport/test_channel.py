@@ -244,6 +244,24 @@ async def test_a_refused_dial_fails_the_calls_at_once() -> None:
     assert state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
 
+async def test_a_dial_that_a_bug_ends_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception that no dial should raise costs the calls that wait their deadlines, and no later call."""
+    connect, faults = channel.Channel._connect, [KeyError("a bug")]
+
+    async def faulty(self: Any, limit_s: float) -> Any:
+        if faults:
+            raise faults.pop()
+        return await connect(self, limit_s)
+
+    monkeypatch.setattr(channel.Channel, "_connect", faulty)
+    async with served() as port, transport.insecure_channel(f"127.0.0.1:{port}") as dialled:
+        method = dialled.unary_unary("/it/Echo")
+        code = await method(b"a", timeout=0.05).code()
+        answer = await method(b"b", timeout=10)
+
+    assert (code, answer) == (CODE.DEADLINE_EXCEEDED, b"b")
+
+
 async def _silent(peer: Peer) -> None:
     await peer.reader.read()
 

@@ -294,25 +294,28 @@ class Channel(grpc.aio.Channel):
             self._dialling = self.loop.create_task(self._dial())
 
     async def _dial(self) -> None:
-        begun_s = self.loop.time()
-        backoff_s, options = self._backoff_s, self.options
+        begun_s, backoff_s, options = self.loop.time(), self._backoff_s, self.options
+        connection, failure = None, "no answer in time"
         try:
             connection = await self._connect(max(options.dial_s, backoff_s))
-            if not connection.takes_calls:
-                # The server stopped as it accepted: its GOAWAY came before this task ran again.
-                raise DialFailed(connection.why)
         except (OSError, ValueError, RuntimeError) as error:
             # ValueError: not a valid name; RuntimeError: the loop is ending. TimeoutError is an OSError.
+            failure = str(error) or failure
+        finally:
+            # Whatever else went wrong, the next call must be able to dial.
             self._dialling = None
-            self._backoff_s = min(backoff_s * _GROWTH, options.most_backoff_s)
-            self._next_dial_s = begun_s + backoff_s * random.uniform(1 - _JITTER, 1 + _JITTER)
-            self._dial_failed(str(error) or "no answer in time")
+        if connection is not None and connection.takes_calls:
+            self._backoff_s, self._next_dial_s = options.first_backoff_s, 0.0
+            self._connection = connection
+            self._set(State.READY)
+            self.room()
             return
-        self._dialling = None
-        self._backoff_s, self._next_dial_s = options.first_backoff_s, 0.0
-        self._connection = connection
-        self._set(State.READY)
-        self.room()
+        if connection is not None:
+            # The server stopped as it accepted: its GOAWAY came before this task ran again.
+            failure = connection.why
+        self._backoff_s = min(backoff_s * _GROWTH, options.most_backoff_s)
+        self._next_dial_s = begun_s + backoff_s * random.uniform(1 - _JITTER, 1 + _JITTER)
+        self._dial_failed(failure)
 
     def _dial_failed(self, why: str) -> None:
         self._failure = f"failed to connect to {self._authority}: {why}"
