@@ -173,22 +173,25 @@ def test_an_unknown_position_without_a_valid_proof_refuses_one_node() -> None:
     assert controller.core.unproven_claims == 1
 
 
-def test_an_answer_about_an_isr_carries_its_position() -> None:
-    """C34, I20: the leader acts on the answer, so the answer names a position that the store must know later."""
-    controller = created(1, 2, 3)
+def _proposed(controller: Controller, *isr: int) -> Any:
+    """The answer to the first of these, who proposes them as the ISR."""
     partition = controller.partition()
-    proposal = ProposedIsr(
-        P0, partition.leader_epoch, partition.partition_epoch, tuple(IsrMember(NodeId(n), None) for n in (1, 2))
-    )
+    members = tuple(IsrMember(NodeId(n), None) for n in isr)
     request = AlterPartitionRequest(
         cluster_id=CLUSTER,
         controller_epoch=controller.core.state.header.controller_epoch,
-        node_id=NodeId(1),
-        node_epoch=controller.epochs[1],
+        node_id=NodeId(isr[0]),
+        node_epoch=controller.epochs[isr[0]],
         request_sequence=1,
-        partitions=(proposal,),
+        partitions=(ProposedIsr(P0, partition.leader_epoch, partition.partition_epoch, members),),
     )
-    answer = controller.ask(request)
+    return controller.ask(request)
+
+
+def test_an_answer_about_an_isr_carries_its_position() -> None:
+    """C34, I20: the leader acts on the answer, so the answer names a position that the store must know later."""
+    controller = created(1, 2, 3)
+    answer = _proposed(controller, 1, 2)
 
     assert isinstance(answer, AlterPartitionAnswer)
     assert answer.partitions[0].refusal is None
@@ -197,18 +200,7 @@ def test_an_answer_about_an_isr_carries_its_position() -> None:
 
 def test_a_refused_proposal_gets_no_proof() -> None:
     """M72: the sender of a refused request may be anybody, and a proof could stop the controller one day."""
-    controller = created(1, 2, 3)
-    partition = controller.partition()
-    proposal = ProposedIsr(P0, partition.leader_epoch, partition.partition_epoch, (IsrMember(NodeId(2), None),))
-    request = AlterPartitionRequest(
-        cluster_id=CLUSTER,
-        controller_epoch=controller.core.state.header.controller_epoch,
-        node_id=NodeId(2),
-        node_epoch=controller.epochs[2],
-        request_sequence=1,
-        partitions=(proposal,),
-    )
-    answer = controller.ask(request)
+    answer = _proposed(created(1, 2, 3), 2)
 
     assert answer.partitions[0].refusal is not None
     assert answer.position is None

@@ -36,7 +36,7 @@ TARGETS = {
     "controller-rpcs": Target("target_controller_rpcs", 25, 1_200),
     "core": Target("target_core", 200, 600),
     "messages": Target("target_messages", 150, 600),
-    "records-apart": Target("target_records", 300, 400),
+    "records-apart": Target("target_messages", 300, 400, "check_apart"),
     "transport": Target("target_transport", 200, 400),
     "transport-cuts": Target("target_transport", 100, 300, "check_cuts"),
     "transport-recorded": Target("target_transport", 100, 1_500, "check_recorded"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from typing import Any
 
 import crc32c
 import pytest
 from fixed_topics import FixedTopics
 from hypothesis import given, strategies as st
 from tests.core.metadata_images import image, node, partition, topic
+from tests.fuzz.target_messages import agree
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import FetchResult, LeaderHint, PositionProof, Reign, ServedPartition
@@ -19,11 +21,12 @@ from strandline.records.codec import NewRecord, encode_batch
 from strandline.records.compression import Compression
 from strandline.rpc.convert import metadata
 from strandline.rpc.convert.errors import Unresolved
-from strandline.rpc.convert.fetch import encode_fetch_answer, fetch_topics
+from strandline.rpc.convert.fetch import STREAM_ANSWERS, encode_fetch_answer, fetch_topics
 from strandline.rpc.convert.metadata import write_image
+from strandline.rpc.convert.produce import STREAM_REQUESTS
 from strandline.rpc.convert.records import MOST_BYTES, Decoded, FetchedBatches, decode_records
 from strandline.rpc.convert.subscription import ImageWriter, image_from_bytes
-from strandline.v1 import controller_service_pb2, leader_service_pb2 as pb
+from strandline.v1 import controller_service_pb2, leader_service_pb2 as pb, partition_pb2
 
 OFFSETS = st.integers(0, 2**62).map(Offset)
 REFUSALS = st.just(Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "ask another"))
@@ -214,3 +217,50 @@ def test_a_topic_that_stayed_is_not_encoded_again(monkeypatch: pytest.MonkeyPatc
     assert encoded == ["a", "b", "a", "a"]
     assert second == changed
     assert third == replace(changed, topics=(b,))
+
+
+# ---- records that are read apart from their message
+
+SIZES = (100_000, 0, 2_100_000)
+"""Lengths of three and of four bytes, and a row without records."""
+
+
+def _request() -> bytes:
+    rows = [pb.ProducePartition(index=index, records=bytes(size)) for index, size in enumerate(SIZES)]
+    topics = [pb.ProduceTopic(name=name, partition_data=rows) for name in "ab"]
+    return pb.ProduceStreamRequest(
+        correlation_id=1, acks=-1, topic_data=topics, transactional_id="t"
+    ).SerializeToString()
+
+
+def _answer(*sizes: int) -> bytes:
+    rows = [
+        partition_pb2.FetchPartitionResponse(
+            partition_index=index, high_watermark=1 << 40, records=bytes(size), barrier=7
+        )
+        for index, size in enumerate(sizes)
+    ]
+    topics = [partition_pb2.FetchTopicResponse(topic=name, partitions=rows) for name in "ab"]
+    return pb.FetchStreamResponse(correlation_id=1, responses=topics).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("reader", "content"), [(STREAM_REQUESTS, _request()), (STREAM_ANSWERS, _answer(*SIZES))], ids=["request", "answer"]
+)
+def test_records_are_views_of_what_arrived(reader: Any, content: bytes) -> None:
+    """Each row has its records, which are not copied, and the message has them no more."""
+    found = reader.read(content)
+
+    assert [len(one) for one in found.records] == [*SIZES, *SIZES]
+    assert all(one.obj is content for one in found.records)
+    assert (found.size_bytes, found.message.ByteSize() < 1_000) == (len(content), True)
+    agree(type(found.message), content)
+
+
+def test_many_small_rows_are_left_to_protobuf() -> None:
+    """Looking at their fields would take longer than copying them, and a hostile message would stop the event loop."""
+    content = _answer(*[100] * 1_000)
+    found = STREAM_ANSWERS.read(content)
+
+    assert len(found.records) == 2_000
+    assert not any(one.obj is content for one in found.records)

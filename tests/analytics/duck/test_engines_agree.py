@@ -39,9 +39,14 @@ pytestmark = pytest.mark.timeout(600)
 SHAPE = Shape(events=12_000, partitions=12, hours=2, nodes=6, start_us=0)
 SCOPE = Scope(start_us=0, end_us=SHAPE.end, step_us=HOUR)
 SEED = 7
-GROUP_SEEDS = range(4)
-TRANSACTION_SEEDS = range(3)
-MOVE_SEEDS = range(4)
+DRAWN = {random_groups: range(4), random_transactions: range(3), random_moves: range(4)}
+SCOPE_WORKED = Scope(start_us=LATER_US, end_us=LATER_US + 60_000_000)
+REPORTED = (
+    "alone avoidable group_lag group_lineage lag lso_held moves newer_types planned rebalances refusals "
+    "return_before_hole stuck two_controllers txn_ends unclean unknown_losses zombies"
+).split()
+"""Histories in which something is not known, and how each engine says so; one of planned and other causes;
+and those of consumer groups, of transactions, of moves and of the audit."""
 _BLANK = dict.fromkeys(column.name for column in COLUMNS)
 
 
@@ -55,49 +60,67 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trace.watch(world)
     run_world(world)
     trace.close()
-    for seed in GROUP_SEEDS:
-        for rows in random_groups(seed, f"groups-{seed}"):
-            write_export(folder, [_BLANK | row for row in rows])
-    for seed in TRANSACTION_SEEDS:
-        for rows in random_transactions(seed, f"transactions-{seed}"):
-            write_export(folder, [_BLANK | row for row in rows])
-    for seed in MOVE_SEEDS:
-        for rows in random_moves(seed, f"moves-{seed}"):
-            write_export(folder, [_BLANK | row for row in rows])
+    for make, seeds in DRAWN.items():
+        for seed in seeds:
+            for rows in make(seed, f"{make.__name__}-{seed}"):
+                write_export(folder, [_BLANK | row for row in rows])
     return folder
 
 
-@pytest.fixture(scope="module")
-def oracle(root: Path) -> Iterator[Oracle]:
-    """The folder in DuckDB."""
-    found = Oracle(root, SCOPE)
-    found.make_tables()
-    yield found
-    found.close()
+@contextmanager
+def _read(spark: SparkSession, folder: Path, scope: Scope) -> Iterator[tuple[Silver, Oracle]]:
+    """A folder in Spark, and in DuckDB."""
+    oracle = Oracle(folder, scope)
+    oracle.make_tables()
+    tables = open_exports(spark, [str(folder)])
+    yield tables, oracle
+    tables.release()
+    oracle.close()
 
 
 @pytest.fixture(scope="module")
-def tables(spark: SparkSession, root: Path) -> Iterator[Silver]:
-    """The folder in Spark."""
-    found = open_exports(spark, [str(root)])
-    yield found
-    found.release()
+def drawn(spark: SparkSession, root: Path) -> Iterator[tuple[Silver, Oracle]]:
+    """What was drawn, in both engines."""
+    with _read(spark, root, SCOPE) as both:
+        yield both
+
+
+@pytest.fixture(scope="module")
+def worked(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Silver, Oracle]]:
+    """The histories as exports of clusters of their names, an hour later, because files have no hours before 1970."""
+    folder = tmp_path_factory.mktemp("worked")
+    for name in REPORTED:
+        reported = history_rows((HISTORIES / f"{name}.jsonl").read_text(encoding="utf-8"))
+        rows = [_BLANK | row | {"cluster_id": name} for row in VARIANTS["later"](reported)]
+        write_export(folder, rows, ExportFormat.PARQUET)
+    with _read(spark, folder, SCOPE_WORKED) as both:
+        yield both
+
+
+@pytest.fixture(scope="module")
+def oracle(drawn: tuple[Silver, Oracle]) -> Oracle:
+    """What was drawn, in DuckDB."""
+    return drawn[1]
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_both_engines_give_the_same_rows(name: str, tables: Silver, oracle: Oracle) -> None:
+@pytest.mark.parametrize(("histories", "scope"), [("drawn", SCOPE), ("worked", SCOPE_WORKED)], ids=["drawn", "worked"])
+def test_both_engines_give_the_same_rows(
+    name: str, histories: str, scope: Scope, request: pytest.FixtureRequest
+) -> None:
     """Integers exactly, fractions to nine digits, for every group and hour."""
-    rows = [row.asDict(recursive=True) for row in result(ALL[name], tables, SCOPE).collect()]
+    tables, oracle = request.getfixturevalue(histories)
+    rows = [row.asDict(recursive=True) for row in result(ALL[name], tables, scope).collect()]
 
     assert rows
-    assert differences(ALL[name], SCOPE, rows, oracle.rows(ALL[name])) == []
+    assert differences(ALL[name], scope, rows, oracle.rows(ALL[name])) == []
 
 
 def test_the_simulated_cluster_is_among_them(oracle: Oracle) -> None:
     """The results contain every cluster, so that an input that is not read is detected."""
     clusters = {row["cluster_id"] for row in oracle.rows(ALL["s08"])}
 
-    assert len(clusters) == 2 + len(GROUP_SEEDS) + len(TRANSACTION_SEEDS) + len(MOVE_SEEDS)
+    assert len(clusters) == 2 + sum(map(len, DRAWN.values()))
 
 
 @pytest.mark.parametrize(
@@ -142,72 +165,3 @@ def test_only_statistics_of_samples_read_samples(name: str, planned: Silver) -> 
         read = datasets(result(ALL[name], planned, SCOPE))
 
     assert read == ({"transitions", "samples"} if ALL[name].reads_samples else {"transitions"})
-
-
-# Spark and DuckDB compute the same statistics from the hand-written histories.
-
-
-REPORTED = (
-    "alone",
-    "avoidable",
-    "group_lag",
-    "group_lineage",
-    "lag",
-    "lso_held",
-    "moves",
-    "newer_types",
-    "planned",
-    "rebalances",
-    "refusals",
-    "return_before_hole",
-    "stuck",
-    "two_controllers",
-    "txn_ends",
-    "unclean",
-    "unknown_losses",
-    "zombies",
-)
-"""Histories in which something is not known, and how each engine says so; one of planned and other causes;
-and those of consumer groups, of transactions, of moves and of the audit."""
-
-
-SCOPE_WORKED = Scope(start_us=LATER_US, end_us=LATER_US + 60_000_000)
-
-
-@pytest.fixture(scope="module")
-def root_worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The histories as exports of clusters of their names, an hour later, because files have no hours before 1970."""
-    folder = tmp_path_factory.mktemp("worked")
-    blank = dict.fromkeys(column.name for column in COLUMNS)
-    for name in REPORTED:
-        reported = history_rows((HISTORIES / f"{name}.jsonl").read_text(encoding="utf-8"))
-        write_export(
-            folder, [blank | row | {"cluster_id": name} for row in VARIANTS["later"](reported)], ExportFormat.PARQUET
-        )
-    return folder
-
-
-@pytest.fixture(scope="module")
-def oracle_worked(root_worked: Path) -> Iterator[Oracle]:
-    """The histories in DuckDB."""
-    found = Oracle(root_worked, SCOPE_WORKED)
-    found.make_tables()
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="module")
-def tables_worked(spark: SparkSession, root_worked: Path) -> Iterator[Silver]:
-    """The histories in Spark."""
-    found = open_exports(spark, [str(root_worked)])
-    yield found
-    found.release()
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_both_engines_give_the_same_rows_worked(name: str, tables_worked: Silver, oracle_worked: Oracle) -> None:
-    """Integers exactly, fractions to nine digits, for every partition of every history."""
-    rows = [row.asDict(recursive=True) for row in result(ALL[name], tables_worked, SCOPE_WORKED).collect()]
-
-    assert rows
-    assert differences(ALL[name], SCOPE_WORKED, rows, oracle_worked.rows(ALL[name])) == []

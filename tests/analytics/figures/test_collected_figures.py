@@ -35,14 +35,15 @@ COLLECTOR = frozenset({Level.COLLECTOR})
 NODES = tuple(map(NodeId, (1, 2, 3)))
 
 
-def shown(isr: tuple[int, ...]) -> ClusterSample:
+def shown(
+    isr: tuple[int, ...], tp: TopicPartition = TP, topic: str = "orders", epoch: int = 4, cluster_id: str = "kafka"
+) -> ClusterSample:
     one = PartitionSample(
-        tp=TP, topic="orders", leader=NodeId(1), leader_epoch=LeaderEpoch(4), replicas=NODES,
+        tp=tp, topic=topic, leader=NodeId(1), leader_epoch=LeaderEpoch(epoch), replicas=NODES,
         isr=frozenset(map(NodeId, isr)), offline=frozenset(),
     )  # fmt: skip
-    return ClusterSample(
-        cluster_id="kafka", brokers={n: Broker("h", n) for n in NODES}, partitions={TP: one}, refused={}
-    )
+    brokers = {n: Broker("h", n) for n in NODES}
+    return ClusterSample(cluster_id=cluster_id, brokers=brokers, partitions={tp: one}, refused={})
 
 
 @pytest.fixture(scope="module")
@@ -171,16 +172,6 @@ SCOPE_DECIDED = Scope(start_us=BEGIN_MS * 1_000, end_us=BEGIN_MS * 1_000 + 8 * S
 TP_DECIDED = TopicPartition(TOPIC_ID, 0)
 
 
-def shown_decided(isr: tuple[int, ...]) -> ClusterSample:
-    one = PartitionSample(
-        tp=TP_DECIDED, topic="t", leader=NodeId(1), leader_epoch=LeaderEpoch(0), replicas=NODES,
-        isr=frozenset(map(NodeId, isr)), offline=frozenset(),
-    )  # fmt: skip
-    return ClusterSample(
-        cluster_id="c", brokers={n: Broker("h", n) for n in NODES}, partitions={TP_DECIDED: one}, refused={}
-    )
-
-
 @pytest.fixture(scope="module")
 def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Silver:
     """Eight looks, one a second: node 3 stands still from the third on, and the log has its removal at 5.2 s.
@@ -203,7 +194,7 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Silve
     found: list[dict[str, Any]] = []
     for second in range(8):
         at = (BEGIN_MS * 1_000 + second * SECOND, second * SECOND)
-        cluster = shown_decided((1, 2, 3) if second < 6 else (1, 2))
+        cluster = shown((1, 2, 3) if second < 6 else (1, 2), TP_DECIDED, "t", 0, "c")
         end = 100 + 10 * second
         ends = {n: {("t", 0): AnsweredOffset(0, end, 0)} for n in (NODES if second < 2 else NODES[:2])}
         hw = {NODES[0]: {("t", 0): AnsweredOffset(0, end if second < 2 else 110 if second < 6 else end, 0)}}
