@@ -45,14 +45,12 @@ class EpochCache:
         return self._entries[-1].epoch if self._entries else None
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
-        """Record that ``epoch`` begins at ``start_offset`` (M35). Returns whether anything changed.
-
-        The same epoch again is ignored unless it starts lower. A new entry removes every entry whose
-        epoch or start offset is not below its own: they were never more than promises.
-        """
+        """Record where an epoch begins, unless that is known (M35). Returns whether anything changed."""
         last = self._entries[-1] if self._entries else None
         if last is not None and last.epoch == epoch and last.start_offset <= start_offset:
             return False
+        # An entry that begins no lower is of a leader that wrote nothing up to here; kept, it would later cut committed
+        # records (TR14).
         self._entries = [e for e in self._entries if e.epoch < epoch and e.start_offset < start_offset]
         self._entries.append(EpochEntry(epoch, start_offset))
         self._assert_increasing()
@@ -86,10 +84,8 @@ class EpochCache:
         return bool(self._entries) and epoch < self._entries[0].epoch
 
     def truncate_from_end(self, end_offset: Offset) -> bool:
-        """Drop entries that begin at or after ``end_offset``. Returns whether anything changed.
-
-        Called for every truncation, also one that cuts no record: phantoms must go (M41, KAFKA-10706).
-        """
+        """Drop entries that begin at or after ``end_offset``. Returns whether anything changed."""
+        # Also when no record is cut: phantom epochs must go (M41, KAFKA-10706).
         kept = [e for e in self._entries if e.start_offset < end_offset]
         changed = len(kept) != len(self._entries)
         self._entries = kept
@@ -125,11 +121,7 @@ class Cut:
 
 
 def cut_for(cache: EpochCache, leo: Offset, answer: EpochEnd) -> Cut:
-    """Where a follower cuts, given the leader's answer for an epoch, asked or found diverging (M38, KIP-279).
-
-    The follower's own log decides together with the answer: an epoch that is not on its lineage moves the
-    comparison down to the largest one below it.
-    """
+    """Where a follower cuts, given the leader's answer for an epoch, asked or found diverging (M38, KIP-279)."""
     if cache.latest_epoch is None:
         return Cut(min(answer.end_offset, leo), True)
     own = cache.end_offset_for(answer.epoch, leo)
@@ -139,6 +131,8 @@ def cut_for(cache: EpochCache, leo: Offset, answer: EpochEnd) -> Cut:
     if own.epoch == answer.epoch:
         # Known here, or older than the first entry: then `own` is (asked, start of the first entry).
         return Cut(min(answer.end_offset, own.end_offset, leo), True)
+    # The epoch that the leader named is none of ours, so the logs may have parted before our largest one below it: one
+    # answer is not enough (KIP-279, TR3).
     return Cut(min(own.end_offset, leo), False)
 
 
@@ -212,10 +206,7 @@ def rule_for(truncation: Truncation) -> AskedTruncation:
 
 
 def historic_fault(rules: Rules) -> str | None:
-    """Why no server may run under these rules; None if it may.
-
-    Kafka abandoned them because they lose acknowledged records. Simulator, scenarios and searches show how.
-    """
+    """Why no server may run under these rules; None if it may."""
     today = Rules(durability=rules.durability)
     if rules.truncation in HISTORIC:
         return f"truncation={rules.truncation} loses acknowledged records and lets replicas differ for ever; {_REMEDY}"
