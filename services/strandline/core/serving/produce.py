@@ -228,8 +228,8 @@ class ProduceServing:
         for number, (call, index, part) in enumerate(batches):
             if not self.purgatory.holds(call):
                 continue
-            # Everything is checked again: if a marker came in between, the batch would begin a transaction anew that
-            # has ended, and that no marker would ever end (X10).
+            # Everything is checked again: if a marker came in between, the batch would open a transaction that has
+            # ended, and no marker would end it again (X10).
             call.takes_up(part.tp, index)
             if event.refusal is not None and batches[number].producer_epoch == asked_epoch:
                 result, offset = self._refused(part, log_producers.as_producers_hear(event.refusal)), None
