@@ -150,6 +150,7 @@ class Shard:
     def _maybe_serve(self, context: Context, out: list[Effect]) -> None:
         if self.state is ShardState.UNSETTLED and self.is_settled:
             self.state = ShardState.ACTIVE
+            # While this one loaded, no member or producer could reach its coordinator (G8, X7).
             self.machine.excuse(context)
             epoch, load_ms = self.leader.image.leader_epoch, context.now_ms - self._begun_ms
             self._reports.add(CoordinatorLoad(self.log_bytes, len(self.table.rows), load_ms, epoch))
@@ -235,6 +236,7 @@ class Shard:
 
     def _take(self, decision: Decision, context: Context, out: list[Effect], *, split: bool = False) -> Refusal | None:
         """Append and apply what was decided, or say why that cannot be (G8). ``split``: in batches that fit (G4)."""
+        # Below min ISR the HW does not move and no barrier passes: what is appended could not be answered (G8, M18).
         if (decision.batches or decision.barrier) and self.leader.is_under_min_isr:
             isr, need = list(self.leader.isr.committed), self.leader.image.min_isr
             return _unavailable(f"the ISR {isr} has fewer than min.insync.replicas={need} members; ask again")
@@ -251,6 +253,7 @@ class Shard:
     def _write(self, decision: Decision, context: Context, out: list[Effect], *, split: bool) -> Refusal | None:
         encoded = [(batch, self._codec.encode(batch, context.unix_ms)) for batch in decision.batches]
         limit = self.limits.max_batch_bytes
+        # The records of a request are one batch, in the log whole or not at all; other writes may be split (G4).
         if split:
             encoded = [part for whole in encoded for part in self._split(whole, context.unix_ms)]
         elif too_large := [each.header.size_bytes for _, each in encoded if each.header.size_bytes > limit]:
