@@ -78,6 +78,7 @@ def no_room(
                 f"start those that are away, or lower the replication factor")  # fmt: skip
     crowd, now = (Counter(racks_of.get(node_id) for node_id in nodes) for nodes in (holders, kept))
     alone = crowd.pop(None, 0)
+    # What a rack holds already may stay, even if it is more than the limit.
     racks = {rack: max(now[rack], min(limit, count)) for rack, count in crowd.items()}
     room = sum(racks.values())
     if room + alone < wanted:
