@@ -371,8 +371,7 @@ class PartitionImage:
     min_isr: int
     """Effective: min(min.insync.replicas, RF); during a reassignment RF is the number of replicas before it (C74)."""
     recovering: bool = False
-    # It explains why a follower has to cut committed records of earlier epochs; no other cut below its HW is made
-    # (M41).
+    # Only this explains why a follower must cut committed records, and only of earlier epochs (M41).
     last_unclean_leader_epoch: LeaderEpoch | None = None
     observers: tuple[NodeId, ...] = ()
     unproven: tuple[NodeId, ...] = ()
@@ -564,8 +563,7 @@ class ReplicaLogInfo(NamedTuple):
     reconciled_epoch: LeaderEpoch | None = None
     """The last leader epoch in which this log led or passed the divergence check; None if unknown."""
     high_watermark: Offset = Offset(0)
-    # Set when the replica refuses to follow its leader to there, below its own HW: that leader lacks committed records
-    # (M69).
+    # Where the replica refused to cut, below its own HW: its leader lacks committed records (M69).
     refused_cut_to: Offset | None = None
 
 

@@ -157,10 +157,8 @@ class Shard:
             self._reports.leave(out)
 
     def asked(self, event: CoordinatorAsked, context: Context, out: list[Effect]) -> VerifyTransaction | None:
-        """Decide a request, append what it needs, and answer it or hold the answer.
-
-        Returns what must be verified first, so that nothing was done; None if the request was decided.
-        """
+        """Decide a request, append what it needs, and answer it or hold the answer. Returns what must be verified
+        first, so that nothing was done; None if the request was decided."""
         if not self.is_serving:
             self._reply(event.request_id, self._not_serving(), out)
         elif len(self.waiting) >= self.limits.max_waiting:
@@ -211,10 +209,8 @@ class Shard:
         self._reports.leave(out)
 
     def marked(self, request: object, context: Context, out: list[Effect]) -> Offset | Refusal:
-        """Take a marker of a transaction (X16); what it writes may need more than one batch.
-
-        Returns the offset that the HW must reach before the marker is answered, or why it is refused.
-        """
+        """Take a marker of a transaction (X16); what it writes may need more than one batch. Returns the offset that
+        the HW must reach before the marker is answered, or why it is refused."""
         if not self.is_serving:
             return self._not_serving()
         decision = self.machine.decide(request, context)

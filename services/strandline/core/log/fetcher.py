@@ -150,10 +150,8 @@ class Fetcher:
         self._backing_off.pop(follower.log.tp, None)
 
     def fetched(self, event: events.FetchAnswered, out: list[effects.Effect]) -> list[TopicPartition]:
-        """Hand out a fetch answer; each partition counts only if this is the question it has under way.
-
-        Returns the partitions whose HW moved.
-        """
+        """Hand out a fetch answer; each partition counts only if this is the question it has under way. Returns the
+        partitions whose HW moved."""
         moved: list[TopicPartition] = []
         asked = [(a, self._asker(a.tp, event.correlation_id, FetchState.FETCHING)) for a in event.partitions]
         # An answer without divergence confirms that the logs agree; made durable before the first append.

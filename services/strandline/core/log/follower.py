@@ -142,8 +142,7 @@ class FollowerReplica:
             self.outstanding is None
             and self.retry_at_ms <= now_ms
             and self.state not in (FetchState.WAITING, FetchState.FAILED)
-            # A fetch offset acknowledges everything below it, so it must not be sent while a power loss could take that
-            # away (M54).
+            # A fetch offset acknowledges everything below it, so none of that may be lost with the power (M54).
             and self.log.is_settled
         )
 
@@ -325,8 +324,7 @@ class FollowerReplica:
 
     def _damaged(self, what: str, now_ms: int, out: list[Effect]) -> None:
         self.damaged_count += 1
-        # Damage on the way is gone at the next fetch, damage on the leader's disk is not; only trying again shows which
-        # it is (M29).
+        # Damage on the way is gone at the next fetch, damage on the leader's disk stays (M29).
         if self.damaged_count >= self._timings.replica_fetch_damaged_limit:
             self.fail(f"the leader's log is damaged at offset {self.log.leo}: {what}", out)
         else:

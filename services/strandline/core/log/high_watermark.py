@@ -20,7 +20,7 @@ def candidate(
     Args:
         own_vote: the leader's LEO that counts (durable under ``fsync``).
         remote_leos: of every follower in the maximal ISR, and of every eligible one outside it that is
-            caught up (M16); None for one that has not fetched in this leader epoch, which pins the HW.
+            caught up (M16); None for one that has not fetched in this leader epoch.
         committed_isr_size: members the controller committed, the leader included (not the maximal ISR).
         min_isr: effective min.insync.replicas of this partition epoch (M57).
     """

@@ -19,10 +19,8 @@ from strandline.core.types import EpochEnd, NodeEpoch, NodeId, Offset, Partition
 
 
 class LeaderReplica:
-    """One partition in one leader epoch, on the node that leads it.
-
-    ``nodes`` is the node table of the newest metadata, shared and kept current by the owner.
-    """
+    """One partition in one leader epoch, on the node that leads it. ``nodes`` is the node table of the newest metadata,
+    shared and kept current by the owner."""
 
     __slots__ = (
         "_asks_first",
@@ -169,8 +167,7 @@ class LeaderReplica:
         if fetch.last_fetched_epoch is None:
             return self._out_of_range(fetch) if fetch.fetch_offset > log.leo else None
         end = log.epochs.end_offset_for(fetch.last_fetched_epoch, log.leo)
-        # Nothing here tells where that epoch ended. As in Kafka, a replica then asks where this log begins and ends
-        # (M30).
+        # Nothing here tells where that epoch ended: as in Kafka, a replica then asks for both ends of the log (M30).
         if end is None:
             return self._out_of_range(fetch)
         if end.epoch < fetch.last_fetched_epoch or end.end_offset < fetch.fetch_offset:
@@ -279,7 +276,6 @@ class LeaderReplica:
         )
 
     def _may_join(self, node_id: NodeId, now_ms: int) -> bool:
-        """Whether this follower's present process was counted at a place that allows it into the ISR (M44)."""
         follower = self.progress.get(node_id)
         return (
             follower is not None

@@ -275,7 +275,6 @@ class NodeCore:
     def _acknowledged(
         self, leader: LeaderReplica, replica: NodeId, leo_changed: bool, now_ms: int, out: list[Effect]
     ) -> None:
-        """A replica's fetch was counted: perhaps it joins the ISR, perhaps the HW moves (M15)."""
         self._reports.fetched(leader, replica, now_ms)
         if replica not in leader.isr.committed or replica in leader.isr.unproven:
             proposal = leader.maybe_expand(replica, now_ms)
@@ -380,7 +379,6 @@ class NodeCore:
         self._apply(event.tp, event.now_ms, out)
 
     def _apply(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> None:
-        """Play the part that the newest metadata gives this node in one partition."""
         image = self.state.images[tp]
         leader = self.state.leaders.get(tp)
         if leader is not None and image.leader_epoch == leader.image.leader_epoch:
@@ -484,8 +482,7 @@ class NodeCore:
             if self._may_expand:
                 self._expand_isrs(now_ms, out)
         if now_ms >= self._next_shrink_ms:
-            # At half the lag time, as in Kafka: a member that stopped leaves after one and a half lag times at most
-            # (M42).
+            # As in Kafka: a member that stopped leaves after one and a half lag times at most (M42).
             self._next_shrink_ms = now_ms + timings.replica_lag_time_max_ms // 2
             self._shrink_isrs(now_ms, out)
         if now_ms >= self._next_checkpoint_ms:

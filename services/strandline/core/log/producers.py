@@ -54,15 +54,9 @@ class MarkerVerdict(Enum):
 def judge_marker(
     producer_epoch: int, marker: Marker, *, known_epoch: int, marked: tuple[int, int] | None, is_open: bool
 ) -> MarkerVerdict:
-    """What a marker is to a log, or to a coordinator of groups, by what that knows of its producer (X11, X16).
-
-    Args:
-        producer_epoch: of the marker.
-        marker: what it says.
-        known_epoch: the newest epoch of the producer that is remembered, of a marker or of anything else; -1: none.
-        marked: producer epoch and coordinator epoch of the last marker of the producer; None without one.
-        is_open: whether something of the producer waits for a marker.
-    """
+    """What a marker is to a log, or to a coordinator of groups, by what that knows of its producer (X11, X16):
+    ``known_epoch``, the newest epoch that is remembered, -1 without one; ``marked``, producer epoch and coordinator
+    epoch of its last marker; ``is_open``, whether something of the producer waits for a marker."""
     marked_epoch, marked_by = marked or (-1, -1)
     if marker.coordinator_epoch < marked_by:
         return MarkerVerdict.FENCED_COORDINATOR
@@ -74,8 +68,7 @@ def judge_marker(
         return MarkerVerdict.KNOWN if is_over else MarkerVerdict.OLD_EPOCH
     if is_open:
         return MarkerVerdict.LATE_COPY
-    # Nothing is open, so the marker of a newer coordinator ends nothing; it is appended because it fences the older one
-    # (X11).
+    # Nothing is open, so the marker of a newer coordinator ends nothing, but it fences the older one (X11).
     is_new = marked is None or marker.coordinator_epoch > marked_by
     return MarkerVerdict.APPEND if is_new else MarkerVerdict.KNOWN
 
@@ -143,10 +136,8 @@ class TransactionLedger:
     def judge(
         self, producer_id: int, producer_epoch: int, marker: Marker, newest_epoch: int | None
     ) -> tuple[MarkerVerdict, LastMarker | None]:
-        """What a marker is to this log, with the last one of its producer (X11).
-
-        ``newest_epoch``: of the producer's batches in this log; None if none is remembered.
-        """
+        """What a marker is to this log, with the last one of its producer (X11). ``newest_epoch``: of the producer's
+        batches in this log; None if none is remembered."""
         last = self._markers.get(producer_id)
         verdict = judge_marker(
             producer_epoch,

@@ -61,8 +61,7 @@ class IsrChannel:
         """Send everything that waits as one new attempt, unless one is in flight or backing off."""
         if self._in_flight is not None or not self.waiting or now_ms < self._retry_at_ms:
             return
-        # A repeated proposal gets a new number, too: a late copy of the abandoned attempt is then refused, not applied
-        # (TR16).
+        # A repeated proposal gets a new number, so that a late copy of the abandoned attempt is refused (TR16).
         self._sequence += 1
         identity = self._state.identity
         self._in_flight = AlterPartitionRequest(

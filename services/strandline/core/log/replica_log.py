@@ -80,11 +80,9 @@ class SizeLedger:
 
 
 class DurablePoint:
-    """DUR of one log: how far completed commits reach, and whether one is under way (M54, M55).
-
-    Everything below ``point`` survives a power loss. A commit covers what was appended when it was *issued*; a
-    truncation between issue and completion takes away from what it covers.
-    """
+    """DUR of one log: how far completed commits reach, and whether one is under way (M54, M55). Everything below
+    ``point`` survives a power loss. A commit covers what was appended when it was *issued*; a truncation between issue
+    and completion takes away from what it covers."""
 
     __slots__ = ("_lowest_cut", "_under_way", "point")
 
@@ -131,10 +129,8 @@ class DurablePoint:
 
 
 class ReplicaLog:
-    """One log as the core sees it. ``fsync``: an append counts only when it is durable (M54, M55).
-
-    ``fenced`` False is for the historic rules: a log may then hold records of an epoch that its node never learnt.
-    """
+    """One log as the core sees it. ``fsync``: an append counts only when it is durable (M54, M55). ``fenced`` False is
+    for the historic rules: a log may then hold records of an epoch that its node never learnt."""
 
     __slots__ = (
         "checkpointed_hw",
@@ -215,10 +211,8 @@ class ReplicaLog:
         *,
         flushes: bool = True,
     ) -> Offset:
-        """Append one batch at the LEO and return its base offset.
-
-        Without ``flushes`` the caller asks for the flush in the same step, when everything is appended that it covers.
-        """
+        """Append one batch at the LEO and return its base offset. Without ``flushes`` the caller asks for the flush in
+        the same step, when everything is appended that it covers."""
         latest = self.epochs.latest_epoch
         assert latest == epoch, f"I0: a leader of epoch {epoch} appends to a log whose latest epoch is {latest}"
         base_offset = self.leo

@@ -57,11 +57,9 @@ class EpochCache:
         return True
 
     def end_offset_for(self, epoch: LeaderEpoch | None, leo: Offset) -> EpochEnd | None:
-        """Answer OffsetForLeaderEpoch (M37): the largest epoch <= ``epoch`` and its exclusive end.
-
-        None represents Kafka's (-1, -1): asked for no epoch, for one newer than any known, or nothing is
-        known. Below the first known epoch the answer is (``epoch``, start of the first known).
-        """
+        """Answer OffsetForLeaderEpoch (M37): the largest epoch <= ``epoch`` and its exclusive end; below the first
+        known one (``epoch``, start of the first known). None is Kafka's (-1, -1): asked for no epoch, for one newer
+        than any known, or nothing is known."""
         if epoch is None or not self._entries or epoch > self._entries[-1].epoch:
             return None
         if epoch == self._entries[-1].epoch:
@@ -167,9 +165,7 @@ class AskedTruncation:
 
     def cut(self, cache: EpochCache, leo: Offset, hw: Offset, answer: EpochEnd | None) -> Cut | None:
         """Where the answer to OffsetForLeaderEpoch says to cut (M38); None: nowhere, and the partition has failed.
-
-        ``answer`` None is Kafka's (-1, -1), the leader knows nothing of the epoch. ``leo`` and ``hw`` are the own.
-        """
+        ``answer`` None is Kafka's (-1, -1), the leader knows nothing of the epoch. ``leo`` and ``hw`` are the own."""
         return None if answer is None else cut_for(cache, leo, answer)
 
 

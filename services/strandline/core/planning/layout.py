@@ -32,12 +32,10 @@ class Layout:
 
     def __init__(self, nodes: Iterable[PlannedNode], partitions: Iterable[PlannedPartition]) -> None:
         self.nodes = {node.node_id: node for node in sorted(nodes, key=lambda node: node.node_id)}
-        # By number first: of equal candidates the first is taken, so the partitions of one topic do not all go to one
-        # node.
+        # By number first: of equal candidates the first is taken, and one topic's must not all go to one node.
         self.partitions = sorted(partitions, key=lambda each: (each.partition, each.topic))
         for node_id in sorted({node_id for each in self.partitions for node_id in each.replicas} - set(self.nodes)):
-            # Not among the nodes, so it takes nothing; but what it holds stays there, as with a node that may come back
-            # (C87).
+            # Not among the nodes, so it takes nothing; what it holds stays, as on a node that may come back (C87).
             self.nodes[node_id] = PlannedNode(node_id=node_id, away=True)
         self.members = [node_id for node_id, node in self.nodes.items() if not (node.draining or node.away)]
         self.takers = [node_id for node_id in self.members if not self.nodes[node_id].full]

@@ -92,7 +92,6 @@ def _filled(layout: Layout, places: list[int | None]) -> list[int]:
 
 
 def _repair_racks(layout: Layout) -> None:
-    """Move replicas out of crowded racks, where another has a node for them."""
     for index in range(len(layout.partitions)):
         while rack := layout.crowded_rack(index):
             replicas = layout.replicas[index]

@@ -52,7 +52,6 @@ def _grouped(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def _no_copy(layout: Layout, index: int) -> str:
-    """Why nothing can be copied from the partition's replicas."""
     if index not in layout.pinned:
         return ""
     in_sync = layout.partitions[index].in_sync
@@ -62,7 +61,6 @@ def _no_copy(layout: Layout, index: int) -> str:
 
 
 def _no_room(layout: Layout, index: int, leaving: Collection[int]) -> str:
-    """Why the partition cannot have as many replicas as it is to have."""
     kept = [node_id for node_id in layout.replicas[index] if node_id not in leaving]
     wanted = layout.wanted_factor(index)
     return no_room(wanted, kept, layout.takers, layout.racks, layout.rack_limit(wanted))

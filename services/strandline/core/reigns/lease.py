@@ -70,8 +70,7 @@ class Lease:
 
     def renewed(self, sent_ms: int) -> None:
         """The store renewed the lease."""
-        # From when it was sent: the store counts from a later moment, so the lease never ends there before it is late
-        # here (C14).
+        # The store counts from after the sending, so the lease never ends there before it is late here (C14).
         self.late_at_ms = max(self.late_at_ms, sent_ms + self._timings.lease_ms - self._timings.unsure_before_ms)
         # After a third of it, so that a renewal that is lost can be repeated before the lease is late.
         self._next_ms = sent_ms + self._timings.lease_ms // 3

@@ -414,8 +414,7 @@ class ReignCore:
         if holder is None or not self._taking.may_take(holder, self._now_ms):
             return
         self._taking.took(holder, self._now_ms)
-        # A full store still deletes keys but puts none: the cluster would have lost its controller and got no other
-        # (C16).
+        # A full store deletes keys but puts none: the cluster would lose its controller and get no other (C16).
         if not event.is_raised and self._lease.is_live(self._now_ms):
             self._ask(lambda question: effects.TakeKey(question, holder.token))
         else:
@@ -565,15 +564,13 @@ class ReignCore:
         elif isinstance(effect, effects.Campaign) and self.state is State.CAMPAIGNING:
             self._ask_head()
         elif isinstance(effect, effects.Append) and (batch := self._batch_of(effect)) is not None:
-            # Neither done nor refused: a refusal of what is stored, or a second append, would be wrong (TR25). A read
-            # decides.
+            # Only a read can decide: a refusal of what is stored, or a second append, would be wrong (TR25).
             batch.is_doubtful = True
             self._ask_head()
         elif isinstance(effect, effects.LookAtActive) and self.state is State.STANDBY:
             self._taking.looked(events.ActiveProbe.SILENT, self._now_ms)
 
     def _batch_of(self, effect: effects.Append) -> _Batch | None:
-        """The batch whose end is not known yet, if ``effect`` is a copy of it."""
         batch = self._reign.batch if self._reign is not None else None
         return batch if batch is not None and batch.head == effect.head else None
 

@@ -80,7 +80,6 @@ class DeleteServing:
         self._answer_if_complete(call, out)
 
     def _target(self, part: DeletePartition) -> Offset | Refusal:
-        """The requested log start, or why it is refused."""
         state, offset = self._state, part.offset
         if part.tp not in state.images:
             return state.unknown(part.tp)

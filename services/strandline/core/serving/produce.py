@@ -93,14 +93,11 @@ class ProduceServing:
         self._unsettled: dict[TopicPartition, deque[Offset]] = {}
 
     def arrived(self, event: ProduceArrived, out: list[Effect]) -> dict[TopicPartition, Offset]:
-        """Append what may be appended; park what must wait.
-
-        Returns, for each log that grew, its LEO before this request; the caller then raises HWs and wakes
-        fetches, so a call that is acknowledged at once leaves through `reached`.
-        """
+        """Append what may be appended; park what must wait. Returns, for each log that grew, its LEO before this
+        request; the caller then raises HWs and wakes fetches, so a call that is acknowledged at once leaves through
+        `reached`."""
         grown: dict[TopicPartition, Offset] = {}
-        # Before anything is appended: a batch that cannot wait for its commit could no longer be refused as
-        # NOT_APPENDED.
+        # Before anything is appended: afterwards a batch could no longer be refused as NOT_APPENDED.
         if self.purgatory.is_full:
             out.append(AnswerProduce(event.request_id, tuple(self._refused(p, FULL) for p in event.partitions)))
             return grown
@@ -342,8 +339,7 @@ class ProduceServing:
         """Acknowledge acks=all up to the HW; below min ISR it counts as appended, not acknowledged (M47)."""
         calls = self.purgatory.reached(leader.log.tp, Acks.ALL, leader.log.hw)
         for call in calls:
-            # As in Kafka: what is below the HW is committed, but only a leader with min ISR members acknowledges it
-            # (M47, I12).
+            # As in Kafka: it is committed, but only a leader with min ISR members acknowledges it (M47, I12).
             if leader.is_under_min_isr:
                 refusal = Refusal(
                     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,

@@ -89,8 +89,7 @@ def prepared(
     """An open transaction as decided, its epoch raised by one (X6); None if a producer id is needed and there is none.
     ``state`` is one of `PREPARED`; ``previous``: whose copy of a request may be answered again."""
     identity, next_id = value.identity, None
-    # The markers of the last epoch have the one above it, which no producer gets; the producer goes on with a new id
-    # (X5).
+    # Markers of the last epoch carry the one above it, which no producer gets: the producer has a new id then (X5).
     if identity.producer_epoch >= MAX_PRODUCER_EPOCH:
         next_id = supply.next_id()
         if next_id is None:
