@@ -47,6 +47,7 @@ def _altered(draft: Draft, rules: set[Rule], entry: Rule | messages.AclFilter | 
         rules.difference_update(found)
         why = "no rule agrees with the filter; `strandline acl list` shows all"
         return found or Refusal(ErrorCode.RESOURCE_NOT_FOUND, why)
+    # A node of an earlier release would serve every caller, so there are no rules while one may live (C105).
     if (refusal := draft.below(ACLS, "rules") or rule_refusal(entry)) is not None:
         return refusal
     opposite = replace(entry, permission=next(each for each in Permission if each is not entry.permission))
@@ -61,8 +62,8 @@ def _altered(draft: Draft, rules: set[Rule], entry: Rule | messages.AclFilter | 
 
 
 def _locked_out(draft: Draft, after: Iterable[Rule]) -> Refusal | None:
-    """The refusal if this change would leave the caller, who may change rules now, unable to undo it."""
     caller, needs = draft.permit.caller.principal, draft.permit.caller.needs
+    # Such a caller could not undo its own mistake. One that needs no rules always can.
     if needs is None or Acls(tuple(after)).of(caller).may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return None
     message = f"with this change {caller} could change no rule any more; leave it to an administrator, or give force"

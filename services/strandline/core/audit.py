@@ -83,6 +83,7 @@ def _quotas(_before: ClusterState, _after: ClusterState, transaction: Transactio
     yield ResourceType.CLUSTER, CLUSTER_NAME, old, new
 
 
+# By type of request. Other changes of the same step, which the request did not ask for, are not recorded.
 _FIND: Mapping[type[Any], _Find] = {
     messages.CreateTopics: _topics(_shape),
     messages.DeleteTopics: _topics(_shape),
@@ -96,7 +97,6 @@ _FIND: Mapping[type[Any], _Find] = {
     messages.AlterAcls: _rules,
     messages.AlterClientQuotas: _quotas,
 }
-"""By type of request. Other changes of the same step, which the request did not ask for, are not recorded."""
 
 
 def changes(
@@ -135,6 +135,7 @@ class MergedRefusals:
     def take(self, event: Audit) -> None:
         """Add one refusal, or several that are already merged."""
         kind = (event.principal, event.method, event.resource_type, event.rule)
+        # Then all further kinds share one event, however many principals and rules there are.
         if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
             kind = (None, None, None, None)
             event = event._replace(

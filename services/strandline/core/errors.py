@@ -128,7 +128,9 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.UNKNOWN_SERVER_ERROR: ErrorRule(True, "retry; if it stays, read the node's log at the request id"),
     ErrorCode.NONE: ErrorRule(False, "nothing to do"),
     ErrorCode.OFFSET_OUT_OF_RANGE: ErrorRule(False, "seek to an offset between log start and HW (ListOffsets)"),
+    # Retriable: the damage may have happened on the way.
     ErrorCode.CORRUPT_MESSAGE: ErrorRule(True, "encode the batch again; its CRC or header does not hold"),
+    # Retriable: a topic that was just created is not known to every node yet.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorRule(True, "create the topic, or correct its name or partition"),
     ErrorCode.LEADER_NOT_AVAILABLE: ErrorRule(True, "wait for an election; `strandline cluster status` says why"),
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorRule(True, _REFRESH),
@@ -142,6 +144,8 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorRule(True, "ask again; `strandline cluster status` says what is missing"),
     ErrorCode.NOT_COORDINATOR: ErrorRule(True, "refresh metadata and ask the coordinator it names"),
     ErrorCode.INVALID_TOPIC_EXCEPTION: ErrorRule(False, "use 1 to 249 of [a-zA-Z0-9._-], and not '.' or '..'"),
+    # Nothing was appended, so a retry cannot append twice; after an append, the retry is recognized by its sequence and
+    # waits for the HW like the first copy (M61).
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorRule(True, "wait until the ISR has min.insync.replicas members again"),
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorRule(True, "the records are in the log; retry idempotently"),
     ErrorCode.INVALID_REQUIRED_ACKS: ErrorRule(False, "use acks 0, 1 or -1 (all)"),
@@ -166,6 +170,7 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.INVALID_REQUEST: ErrorRule(False, "correct the named field"),
     ErrorCode.POLICY_VIOLATION: ErrorRule(False, "free disk space or lower retention; the node is near its limit"),
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: ErrorRule(False, "start a new producer id; batches were lost on the way"),
+    # Which offset the batch has is no longer remembered, so a retry gets no better answer (M61).
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: ErrorRule(False, "the batch is older than the last five; it was accepted"),
     ErrorCode.INVALID_PRODUCER_EPOCH: ErrorRule(False, "a newer producer took this id over; stop this one"),
     ErrorCode.INVALID_TXN_STATE: ErrorRule(False, "abort the transaction and begin another"),
@@ -181,10 +186,12 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.REASSIGNMENT_IN_PROGRESS: ErrorRule(True, "wait for the reassignment to end"),
     ErrorCode.NON_EMPTY_GROUP: ErrorRule(False, "stop the members first"),
     ErrorCode.GROUP_ID_NOT_FOUND: ErrorRule(False, "name a group that exists"),
+    # Retriable in Kafka, whose broker may have evicted a session; here no unary Fetch has one.
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND: ErrorRule(False, "use session_id 0; unary Fetch keeps no sessions"),
     ErrorCode.INVALID_FETCH_SESSION_EPOCH: ErrorRule(False, "use FetchStream for incremental fetching"),
     ErrorCode.FENCED_LEADER_EPOCH: ErrorRule(True, "the request's leader epoch is older; " + _REFRESH),
     ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorRule(True, "the request's leader epoch is newer; back off and retry"),
+    # Nothing that this process sends can succeed any more.
     ErrorCode.STALE_BROKER_EPOCH: ErrorRule(False, "a newer process registered as this node; stop this one"),
     ErrorCode.OFFSET_NOT_AVAILABLE: ErrorRule(True, "wait; the replica has not yet learned that the offset is settled"),
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: ErrorRule(True, "wait until the preferred replica is in the ISR"),
@@ -199,6 +206,7 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: ErrorRule(True, "back off; a quota or a limit of the node is used up"),
     ErrorCode.PRODUCER_FENCED: ErrorRule(False, "stop this producer; a newer one took over"),
     ErrorCode.RESOURCE_NOT_FOUND: ErrorRule(False, "name one that exists; it may have been forgotten meanwhile"),
+    # The same compare-and-set fails for ever; by the new metadata the leader decides what to propose.
     ErrorCode.INVALID_UPDATE_VERSION: ErrorRule(False, "wait for new metadata; the partition epoch has moved on"),
     ErrorCode.UNKNOWN_TOPIC_ID: ErrorRule(True, "refresh metadata; no topic has this id"),
     ErrorCode.DUPLICATE_BROKER_REGISTRATION: ErrorRule(True, "give the node another id, or wait for the old session"),
@@ -211,12 +219,15 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.FENCED_MEMBER_EPOCH: ErrorRule(False, "give up all partitions and join again with epoch 0"),
     ErrorCode.UNRELEASED_INSTANCE_ID: ErrorRule(False, "wait until the other has left, or use another instance id"),
     ErrorCode.UNSUPPORTED_ASSIGNOR: ErrorRule(False, "use one of the assignors that the message names"),
+    # The same request stays wrong: only a heartbeat brings the member its epoch.
     ErrorCode.STALE_MEMBER_EPOCH: ErrorRule(False, "send a heartbeat, then ask again with the epoch it gives"),
     ErrorCode.TRANSACTION_ABORTABLE: ErrorRule(False, "abort the transaction"),
     ErrorCode.INVALID_REGULAR_EXPRESSION: ErrorRule(False, "correct the pattern; RE2's syntax is meant"),
 }
 
 
+# Kafka's numbers that nothing here answers; they are kept so that none of them can get another meaning, and a leader
+# understands OPERATION_NOT_ATTEMPTED and NEW_LEADER_ELECTED as Kafka's does.
 RESERVED = frozenset(
     {
         ErrorCode.REPLICA_NOT_AVAILABLE,
@@ -230,8 +241,6 @@ RESERVED = frozenset(
         ErrorCode.NEW_LEADER_ELECTED,
     }
 )
-"""Kafka's numbers that nothing here answers; they are kept so that none of them can get another meaning, and a leader
-understands OPERATION_NOT_ATTEMPTED and NEW_LEADER_ELECTED as Kafka's does."""
 
 
 class ControllerHint(NamedTuple):
@@ -242,8 +251,8 @@ class ControllerHint(NamedTuple):
     active_id: str | None = None
     endpoint: str | None = None
     internal_endpoint: str | None = None
+    # Of two hints the one with the higher epoch is right.
     controller_epoch: int = 0
-    """Of two hints the one with the higher epoch is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,5 +296,6 @@ class Refused(Exception):
     def of(cls, refusal: Refusal) -> Refused:
         """The exception that carries this refusal."""
         refused = cls(refusal.code, refusal.message, refusal.outcome, refusal.field)
+        # It may have fields that the constructor does not take.
         refused.refusal = refusal
         return refused

@@ -64,11 +64,8 @@ class PartitionAnswer(Protocol):
 
 
 class ProducePartition(NamedTuple):
-    """One partition's part of a produce request: exactly one record batch, as opaque bytes.
-
-    ``invalid`` is set when the batch failed the shape checks of `records.batch`; header and payload are then
-    meaningless, and the core only passes the refusal on.
-    """
+    """One partition's part of a produce request: exactly one record batch, as opaque bytes. ``invalid`` is set when it
+    failed the shape checks of `records.batch`; header and payload are then meaningless."""
 
     tp: TopicPartition
     header: BatchHeader
@@ -96,7 +93,9 @@ class FetchPartition(NamedTuple):
 
     tp: TopicPartition
     fetch_offset: Offset
+    # Without it a follower of an older epoch, which will still truncate, would be counted (TR4, TR5).
     current_leader_epoch: LeaderEpoch | None = None
+    # With the offset it is what the leader compares with its own lineage (M31).
     last_fetched_epoch: LeaderEpoch | None = None
     log_start_offset: Offset | None = None
     max_bytes: int = 1 << 20
@@ -134,8 +133,8 @@ class FetchResult(NamedTuple):
     diverging: EpochEnd | None = None
     refusal: Refusal | None = None
     leader_hint: LeaderHint | None = None
+    # Answered at once, even without records: the replica counts only once it knows that its log agrees (M66).
     confirms_lineage: bool = False
-    """Answer at once, even without records: the replica counts only once it knows that its log agrees (M66)."""
     barrier: int | None = None
     """The newest read barrier of a coordinator's partition, which a replica repeats in its next fetch (G10)."""
     last_stable_offset: Offset | None = None
@@ -160,11 +159,8 @@ class Served(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """One partition's answer as the follower received it.
-
-    ``batches`` are the headers of ``payload``, whose CRCs were checked on arrival; if a check failed, ``corrupt``
-    says what was wrong and both are empty.
-    """
+    """One partition's answer as the follower received it. ``batches`` are the headers of ``payload``, whose CRCs were
+    checked on arrival; if a check failed, ``corrupt`` says what was wrong and both are empty."""
 
     tp: TopicPartition
     error: Refusal | None = None
@@ -215,15 +211,13 @@ class OffsetQuestion(NamedTuple):
 
 
 class OffsetLookup(NamedTuple):
-    """Asks the performer to find the first record at or after ``timestamp`` below ``end``.
-
-    ``unsettled`` is set while HW < LESO (KIP-207): a hit at or beyond ``settled_end`` must then be
-    refused with OFFSET_NOT_AVAILABLE, because the leader does not know yet that it is committed.
-    """
+    """Asks the performer to find the first record at or after ``timestamp`` below ``end``."""
 
     timestamp: int
     end: Offset
     settled_end: Offset
+    # While HW < LESO: the leader does not know yet whether a hit at or beyond ``settled_end`` is committed, and must
+    # refuse it with OFFSET_NOT_AVAILABLE (KIP-207).
     unsettled: bool
 
 
@@ -273,11 +267,11 @@ class DeletedPartition(NamedTuple):
 
 
 class IsrMember(NamedTuple):
-    """A proposed member with the incarnation that earned its place (KIP-903); frozen with the very
-    fetch that proved it, never refreshed on a re-send (TR10). Without a node epoch a member stays as it is, proven or
-    not (M64)."""
+    """A proposed member with the incarnation that earned its place (KIP-903)."""
 
     node_id: NodeId
+    # Frozen with the fetch that proved it, never refreshed on a re-send (TR10). Without one the member stays as it is,
+    # proven or not (M64).
     node_epoch: NodeEpoch | None
 
 
@@ -293,12 +287,13 @@ class ProposedIsr(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartitionRequest:
-    """A leader's proposals. ``request_sequence`` rises with every attempt of this node epoch (TR16)."""
+    """A leader's proposals."""
 
     cluster_id: str
     controller_epoch: int
     node_id: NodeId
     node_epoch: NodeEpoch
+    # Rises with every attempt of this node epoch, so that a late copy of an abandoned one is refused (TR16).
     request_sequence: int
     partitions: tuple[ProposedIsr, ...]
     position: PositionProof | None = None
@@ -326,8 +321,8 @@ class AlterPartitionAnswer:
     partitions: tuple[IsrDecision, ...] = ()
     last_sequence: int | None = None
     """The sequence that the next attempt must exceed, where the request's own did not (M71)."""
+    # A leader acts on an answer as it does on metadata, so it keeps the position of the answer, too (C34).
     position: PositionProof | None = None
-    """The position of the state in the answer: a leader acts on an answer as it does on metadata (C34)."""
 
 
 class Endpoint(NamedTuple):
@@ -371,10 +366,12 @@ class PartitionImage:
     leader: NodeId | None
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
+    # A part of the partition's state: a change of it alone could leave a replica in the ELR that lacks what is
+    # committed next (M57, TR19).
     min_isr: int
-    """Effective: min(min.insync.replicas, RF); partition state, so that a change has an epoch (M57). While a
-    reassignment runs, RF is the number of replicas before it (C74)."""
+    """Effective: min(min.insync.replicas, RF); during a reassignment RF is the number of replicas before it (C74)."""
     recovering: bool = False
+    # Only this explains why a follower must cut committed records, and only of earlier epochs (M41).
     last_unclean_leader_epoch: LeaderEpoch | None = None
     observers: tuple[NodeId, ...] = ()
     unproven: tuple[NodeId, ...] = ()
@@ -438,8 +435,8 @@ class TopicImage:
 class Reign(NamedTuple):
     """One reign of a controller, which begins whenever a controller becomes active (C34)."""
 
+    # Random, so that a store that forgot a reign cannot give its id again.
     reign_id: str
-    """Random, so that a store that forgot a reign cannot reuse its id."""
     controller_epoch: int
     first_offset: int
     previous_reign_id: str = ""
@@ -498,11 +495,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataImage:
-    """A snapshot (``is_snapshot``) or what changed since ``metadata_offset`` before it.
-
-    ``to_node_epoch`` addresses it to one incarnation; every other process ignores it (TR15).
-    A change holds whole topics (every partition of a topic that changed in any way) and whole nodes.
-    """
+    """A snapshot (``is_snapshot``) or what changed since ``metadata_offset`` before it: whole topics (every partition
+    of a topic that changed in any way) and whole nodes."""
 
     cluster_id: str
     controller_epoch: int
@@ -515,6 +509,7 @@ class MetadataImage:
     deleted_topic_ids: tuple[str, ...] = ()
     removed_node_ids: tuple[NodeId, ...] = ()
     """In a change: the nodes that it removed. In a snapshot: all removed nodes that have not registered again (C85)."""
+    # Any other process ignores the image: it would act in epochs that ended before it started (TR15).
     to_node_epoch: NodeEpoch | None = None
     position: PositionProof | None = None
     """The proof that this position was sent to that process; None for a client (M72)."""
@@ -556,22 +551,19 @@ class EpochsSeen(NamedTuple):
 
 
 class ReplicaLogInfo(NamedTuple):
-    """What one replica's log holds, reported while its partition waits for an election (M65; Kafka: KIP-966's
-    GetReplicaLogInfo, asked by the controller there).
-
-    Everything below ``leo`` is durable on the reporter. ``refused_cut_to`` is set when the replica follows a leader
-    and refuses to cut to that offset, below its own high watermark (M69).
-    """
+    """What one replica's log holds, reported while its partition waits for an election (M65; in Kafka the controller
+    asks for it by KIP-966's GetReplicaLogInfo). Everything below ``leo`` is durable on the reporter."""
 
     tp: TopicPartition
+    # Of another leader epoch a report says nothing: the log may have been cut or have grown since.
     leader_epoch: LeaderEpoch
-    """The leader epoch that the reporter knows; the report counts in this epoch only."""
     log_start_offset: Offset
     leo: Offset
     epochs: tuple[EpochEntry, ...] = ()
     reconciled_epoch: LeaderEpoch | None = None
     """The last leader epoch in which this log led or passed the divergence check; None if unknown."""
     high_watermark: Offset = Offset(0)
+    # Where the replica refused to cut, below its own HW: its leader lacks committed records (M69).
     refused_cut_to: Offset | None = None
 
 
@@ -598,6 +590,7 @@ class RegisterNode:
 
     node_id: NodeId
     cluster_id: str | None
+    # A registration that comes again, because its answer was lost, is recognized by it and gets the same answer.
     incarnation_id: str
     directory_id: str
     roles: frozenset[Role]
@@ -608,6 +601,7 @@ class RegisterNode:
     feature_min: int = types.LOWEST
     feature_max: int = types.HIGHEST
     unclean: bool = False
+    # With the next field: a store that knows less than what a node has seen went back in time (TR18).
     controller_epoch_seen: int | None = None
     epochs_seen: tuple[EpochsSeen, ...] = ()
     known_incarnations: tuple[str, ...] = ()
@@ -628,8 +622,8 @@ class NodeRegistered:
     controller_epoch: int = 0
     cluster_id: str = ""
     feature_level: int = 0
+    # The position of the registration, or a later one: it shows later if the store lost the registration (C34).
     position: PositionProof | None = None
-    """The position of the registration, or a later one: it shows later if the store lost the registration (C34)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -664,8 +658,8 @@ class HeartbeatAnswer:
     should_shut_down: bool = False
     session_timeout_ms: int = 9000
     heartbeat_interval_ms: int = 2000
+    # Set by the service that answers, because the core has no time of day.
     controller_wall_us: int | None = None
-    """Set by the service that answers, because the core has no time of day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

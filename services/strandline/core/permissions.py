@@ -17,6 +17,7 @@ from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.state_events import Audit
 
 MOST_RULES = 10_000
+# As long as the name of a topic may be.
 LONGEST_NAME = 249
 EVERY_NAME = "*"
 """The name of a literal rule that matches every name (Kafka's wildcard)."""
@@ -25,6 +26,7 @@ CLUSTER_NAME = "kafka-cluster"
 EVERY_CLIENT = "client/*"
 """Every client, identified by a certificate or by a token."""
 LONGEST_SUBJECT = 255
+# Not `ALIAS:*`: in a rule that denies, it would seem to mean every token of the issuer.
 _PRINCIPAL = re.compile(
     rf"client/(\*|[A-Za-z0-9._-]{{1,128}})|[a-z0-9][a-z0-9-]{{0,31}}:(?!\*$)(?! )[^\n]{{1,{LONGEST_SUBJECT}}}(?<! )"
 )
@@ -110,7 +112,8 @@ class Rule:
         return name.startswith(self.name) if self.pattern is Pattern.PREFIXED else self.name in (name, EVERY_NAME)
 
     def decides(self, operation: Operation) -> bool:
-        """Whether the rule applies to this operation. If allowed, most imply DESCRIBE; denials imply none."""
+        """Whether the rule applies to this operation."""
+        # As in Kafka: who may read a topic has to see it, but a denied READ alone does not hide it.
         implied_by = _IMPLIED_BY.get(operation, ()) if self.permission is Permission.ALLOW else ()
         return self.operation in (operation, Operation.ALL, *implied_by)
 
@@ -120,10 +123,7 @@ class Rule:
 
 
 def is_principal(text: str) -> bool:
-    """Whether this is `EVERY_CLIENT`, ``client/`` and the id in a certificate, or a token's ``ALIAS:SUBJECT``.
-
-    ``ALIAS:*`` is not a principal: in a rule that denies, it would seem to mean every token of the issuer.
-    """
+    """Whether this is `EVERY_CLIENT`, ``client/`` and the id in a certificate, or a token's ``ALIAS:SUBJECT``."""
     return text.isprintable() and _PRINCIPAL.fullmatch(text) is not None
 
 
@@ -166,6 +166,7 @@ class _Names:
         self._rules: dict[str, Rule] = {}
         for rule in rules:
             if rule.pattern is Pattern.PREFIXED or rule.name == EVERY_NAME:
+                # Every name begins with the empty prefix, so the wildcard is one more prefix.
                 self._rules[rule.name if rule.pattern is Pattern.PREFIXED else ""] = rule
             else:
                 self._literals[rule.name] = rule
@@ -245,6 +246,7 @@ class Acls:
 
     def of(self, principal: str) -> Matcher:
         """The matcher of a principal; principals without rules of their own share one."""
+        # One matcher for all of these: memory grows with rules, not with callers.
         if principal not in self._by_principal:
             principal = EVERY_CLIENT
         if principal not in self._matchers:
@@ -317,12 +319,11 @@ class Permit:
         return Refusal(CODES[resource], f"{self.caller.principal} may not {operation} {what}", Outcome.NOT_APPENDED)
 
     def topic_refusal(self, name: str, topic_id: str, found: str) -> Refusal | None:
-        """Why the call may not access a topic, named by ``name``, ``topic_id`` or both; ``found`` is the topic's name.
-
-        By id, a topic that the caller may not describe is reported exactly like one that does not exist.
-        """
+        """Why the call may not access a topic, named by ``name``, ``topic_id`` or both; ``found`` is its name."""
         if ResourceType.TOPIC not in self.needs:
             return None
+        # An id whose topic the caller may not see is answered like one that does not exist, or it would show that the
+        # topic exists.
         if topic_id and not (found and self.sees(ResourceType.TOPIC, found)):
             if found:
                 self.refused(Operation.DESCRIBE, ResourceType.TOPIC, found)

@@ -30,6 +30,7 @@ def prove(
 def is_proof(secret: str, node_id: NodeId, proof: PositionProof) -> bool:
     """Whether the proof is valid: a controller of this store sent that position to that process."""
     made = _mac(secret, node_id, proof.node_epoch, proof.controller_epoch, proof.metadata_offset, proof.reign_id)
+    # In constant time: a caller must not find a valid MAC byte by byte.
     return hmac.compare_digest(made, proof.mac)
 
 

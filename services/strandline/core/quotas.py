@@ -21,8 +21,9 @@ LEAST, MOST = 0.001, 1e15
 """Bounds of a rate."""
 LONGEST_WAIT_MS = 30_000
 BURST_MS = 10_000
+# Any number of principals may call, so how many rates are remembered of them is bounded.
 MOST_METERED = 10_000
-"""How many rates of principals are tracked; beyond that the oldest are dropped, idle ones first."""
+# One request must not pay for a search through all of them.
 _LOOKED_AT = 8
 
 
@@ -84,8 +85,8 @@ class Meters:
     """The usage of all principals at one node or controller."""
 
     def __init__(self, burst_ms: int = BURST_MS, most: int = MOST_METERED) -> None:
+        # A busy node checks first whether there are any.
         self.quotas: tuple[Quota, ...] = ()
-        """Empty if the cluster has no quotas, which a busy node checks first."""
         self._rates: dict[tuple[str, QuotaKey], float] = {}
         self._burst_ms = burst_ms
         self._most = most
@@ -117,6 +118,7 @@ class Meters:
             if len(self._metered) >= self._most:
                 self._forget_one(now_ms)
             metered = self._metered[principal, key] = _Metered(rate, now_ms, self._burst_ms)
+        # Into debt, too: a request is served whole, and its answer says how long to wait (KIP-219).
         metered.bucket.take(count, now_ms)
         if not (wait_ms := min(metered.bucket.debt_ms, LONGEST_WAIT_MS)):
             return 0
@@ -134,11 +136,12 @@ class Meters:
         return until_ms - now_ms
 
     def _forget_one(self, now_ms: int) -> None:
-        """Drop the first idle rate among the oldest few, or the last of those few if none is idle."""
         for oldest in [*islice(self._metered, _LOOKED_AT)]:
             metered = self._metered.pop(oldest)
+            # A full bucket is like a new one, so dropping it forgives no debt.
             if metered.bucket.is_full(now_ms):
                 return
+            # To the end, so that the next search looks at others; what is looked at last goes if none is idle.
             self._metered[oldest] = metered
         self._metered.popitem()
 

@@ -183,11 +183,12 @@ class EpochStart(NamedTuple):
 
 @_in(TRANSITIONS)
 class Truncation(NamedTuple):
-    """A follower cut its log; ``committed_cut`` is None if it has not learned its own HW since its start."""
+    """A follower cut its log."""
 
     from_leo: Offset
     to_leo: Offset
     hw_before: Offset | None
+    # None if this process has not learned its HW: 0 would claim that nothing committed was cut (F4).
     committed_cut: int | None
     reason: str
     leader_epoch: LeaderEpoch
@@ -284,6 +285,7 @@ class StateSnapshot(NamedTuple):
     log_start: Offset | None = None
     start_offset: Offset | None = None
     meta_offset: int | None = None
+    # Behind `meta_offset`, because a new version adds columns only at the end.
     original_replicas: tuple[NodeId, ...] = ()
     """While a reassignment runs: the replicas before it."""
     adding_replicas: tuple[NodeId, ...] = ()
@@ -293,6 +295,7 @@ class StateSnapshot(NamedTuple):
 class ExportHeartbeat(NamedTuple):
     """The export is alive; every event up to ``last_seq`` was written or is counted in a gap."""
 
+    # Without these rows silence could be either: nothing to report, or an export that has ended.
     last_seq: int
     final: Ext = None
 
@@ -301,6 +304,7 @@ class ExportHeartbeat(NamedTuple):
 class ExportGap(NamedTuple):
     """Events that were dropped or lost: their sequence numbers, and how many of each type."""
 
+    # Without these rows a reader would take what was lost for what did not happen.
     dropped_first_seq: int
     dropped_last_seq: int
     dropped_by_type: Mapping[str, int]
@@ -482,6 +486,7 @@ class Audit(NamedTuple):
     """ALLOWED for a change, or REFUSED."""
     rule: str | None
     """The rule that decided; None if no rule did."""
+    # One empty mapping is the default of all events, which never change.
     before: Mapping[str, str] = {}
     """The replaced values by name, and in `after` the new ones; never a key, a token or a record."""
     after: Mapping[str, str] = {}
@@ -536,10 +541,11 @@ def decided_isr_change(
     partition_epoch: PartitionEpoch,
     meta_offset: int | None,
 ) -> IsrChange:
-    """An ISR change as reported by its decider: the members that left and joined, without positions."""
+    """An ISR change as reported by its decider."""
     return IsrChange(
         old_isr=old_isr,
         new_isr=new_isr,
+        # Without positions: the decider knows none, and the leader's own event has them.
         removed=tuple(Member(node) for node in old_isr if node not in new_isr),
         added=tuple(Member(node) for node in new_isr if node not in old_isr),
         cause=cause,

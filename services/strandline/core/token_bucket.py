@@ -41,6 +41,7 @@ class TokenBucket:
     @property
     def opens_at_ms(self) -> int:
         """When it will be open if nothing more is taken."""
+        # Open means above 0, so the ms at which the debt is just paid is one too early.
         return self._at_ms if self._tokens > 0 else self._at_ms + 1 + int(-self._tokens // self._rate)
 
     @property

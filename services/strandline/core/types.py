@@ -97,11 +97,9 @@ class Rules:
 
 
 class TopicPartition(NamedTuple):
-    """One log's key: the topic's id (a UUID in hex with dashes) and the partition's index.
+    """One log's key: the topic's id (a UUID in hex with dashes) and the partition's index."""
 
-    The id, never the name: a topic deleted and made again under its old name is another log (M63).
-    """
-
+    # Not the name: a topic that is deleted and made again under its old name is another log (M63).
     topic_id: str
     partition: int
 
@@ -152,13 +150,11 @@ OF_TRANSACTIONS = TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class BatchHeader(NamedTuple):
-    """A record batch without its records, as `records.batch.parse_header` reads it.
+    """A record batch without its records, as `records.batch.parse_header` reads it; ``size_bytes`` counts the whole
+    batch. A batch without a ``producer`` is not idempotent. The core decides by the fields up to ``attributes``, and by
+    ``marker``; the others are for checks of the bytes."""
 
-    ``base_offset`` is the producer's own (0) and ``leader_epoch`` absent until a leader stamps them.
-    ``size_bytes`` counts the whole batch, header included. A batch without a ``producer`` is not idempotent.
-    The core decides by the fields up to ``attributes``, and by ``marker``; the others are for checks of the bytes.
-    """
-
+    # Offset and epoch are what a leader stamps outside the CRC: before that they are the producer's own (0) and absent.
     base_offset: Offset
     leader_epoch: LeaderEpoch | None
     record_count: int

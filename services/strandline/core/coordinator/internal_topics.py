@@ -30,12 +30,10 @@ def not_for_clients(name: str, outcome: Outcome | None = None) -> Refusal:
     return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message, outcome)
 
 
+# Each heartbeat of a group needs the hash of the group's id.
 @lru_cache(maxsize=1_024)
 def java_hash(text: str) -> int:
-    """`String.hashCode` of Java: over UTF-16 units, as a signed number of 32 bits.
-
-    Cached for recent texts, because each heartbeat of a group needs the hash of the group's id.
-    """
+    """`String.hashCode` of Java: over UTF-16 units, as a signed number of 32 bits."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -44,9 +42,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """The partition whose leader coordinates ``key``, as Kafka's `Utils.abs(hashCode) % partitions`.
-
-    The smallest number counts as 0, for it has no positive counterpart of 32 bits.
-    """
+    """The partition whose leader coordinates ``key``, as Kafka's `Utils.abs(hashCode) % partitions`."""
+    # The smallest number has no positive counterpart of 32 bits; Kafka counts it as 0.
     value = java_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partitions

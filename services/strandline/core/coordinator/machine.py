@@ -60,11 +60,8 @@ class RecordCodec(Protocol):
         ...
 
     def decode(self, payload: object) -> tuple[DecodedRecord, ...]:
-        """The records of the whole batches in ``payload``, in order.
-
-        Raises:
-            Refused: CORRUPT_MESSAGE for bytes that no version of this software writes.
-        """
+        """The records of the whole batches in ``payload``, in order. Raises `Refused` for bytes that nothing here
+        writes."""
         ...
 
 

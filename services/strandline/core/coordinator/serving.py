@@ -130,6 +130,7 @@ class CoordinatorServing:
         shard = self.shards.get(event.tp)
         if shard is None:
             out.append(AnswerCoordinator(event.request_id, self._not_here(event.tp)))
+        # Records carry the wall clock, which is not known before the first tick.
         elif self._unix_offset_ms is None:
             message = f"node {self._state.node_id} has just started; ask again"
             out.append(AnswerCoordinator(event.request_id, Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)))
@@ -148,8 +149,8 @@ class CoordinatorServing:
             self._unverified.hold(event, whose, out)
 
     def verified(self, event: events.AddPartitionsAnswered, out: list[Effect]) -> None:
-        """The coordinator of a transaction answered: what waited is decided again from the beginning, because a marker
-        may have come in between (X10)."""
+        """The coordinator of a transaction answered."""
+        # What waited is decided again from the beginning, because a marker may have come in between (X10).
         for asked, is_asked, is_alike in self._unverified.answered(event.correlation_id):
             shard = self.shards.get(asked.tp)
             assert shard is not None, "what waits for a coordinator leaves with its leadership"

@@ -150,16 +150,15 @@ class Shard:
     def _maybe_serve(self, context: Context, out: list[Effect]) -> None:
         if self.state is ShardState.UNSETTLED and self.is_settled:
             self.state = ShardState.ACTIVE
+            # While this one loaded, no member or producer could reach its coordinator (G8, X7).
             self.machine.excuse(context)
             epoch, load_ms = self.leader.image.leader_epoch, context.now_ms - self._begun_ms
             self._reports.add(CoordinatorLoad(self.log_bytes, len(self.table.rows), load_ms, epoch))
             self._reports.leave(out)
 
     def asked(self, event: CoordinatorAsked, context: Context, out: list[Effect]) -> VerifyTransaction | None:
-        """Decide a request, append what it needs, and answer it or hold the answer.
-
-        Returns what must be verified first, so that nothing was done; None if the request was decided.
-        """
+        """Decide a request, append what it needs, and answer it or hold the answer. Returns what must be verified
+        first, so that nothing was done; None if the request was decided."""
         if not self.is_serving:
             self._reply(event.request_id, self._not_serving(), out)
         elif len(self.waiting) >= self.limits.max_waiting:
@@ -210,10 +209,8 @@ class Shard:
         self._reports.leave(out)
 
     def marked(self, request: object, context: Context, out: list[Effect]) -> Offset | Refusal:
-        """Take a marker of a transaction (X16); what it writes may need more than one batch.
-
-        Returns the offset that the HW must reach before the marker is answered, or why it is refused.
-        """
+        """Take a marker of a transaction (X16); what it writes may need more than one batch. Returns the offset that
+        the HW must reach before the marker is answered, or why it is refused."""
         if not self.is_serving:
             return self._not_serving()
         decision = self.machine.decide(request, context)
@@ -235,6 +232,7 @@ class Shard:
 
     def _take(self, decision: Decision, context: Context, out: list[Effect], *, split: bool = False) -> Refusal | None:
         """Append and apply what was decided, or say why that cannot be (G8). ``split``: in batches that fit (G4)."""
+        # Below min ISR the HW does not move and no barrier passes: what is appended could not be answered (G8, M18).
         if (decision.batches or decision.barrier) and self.leader.is_under_min_isr:
             isr, need = list(self.leader.isr.committed), self.leader.image.min_isr
             return _unavailable(f"the ISR {isr} has fewer than min.insync.replicas={need} members; ask again")
@@ -251,6 +249,7 @@ class Shard:
     def _write(self, decision: Decision, context: Context, out: list[Effect], *, split: bool) -> Refusal | None:
         encoded = [(batch, self._codec.encode(batch, context.unix_ms)) for batch in decision.batches]
         limit = self.limits.max_batch_bytes
+        # The records of a request are one batch, in the log whole or not at all; other writes may be split (G4).
         if split:
             encoded = [part for whole in encoded for part in self._split(whole, context.unix_ms)]
         elif too_large := [each.header.size_bytes for _, each in encoded if each.header.size_bytes > limit]:

@@ -83,6 +83,8 @@ class Sweep:
         size_bytes = 0
         while self._ahead is not None and size_bytes < limit_bytes:
             row = self._table.rows.get(self._ahead)
+            # What was written since the sweep began is above it already. A deleted key has no row: it needs no
+            # tombstone, because it is just not written again (G9).
             if row is not None and row.offset < self.first_offset:
                 batch.append(Record(self._ahead, row.value))
                 size_bytes += row.size_bytes

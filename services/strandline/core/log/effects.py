@@ -236,11 +236,9 @@ class SendAddPartitions:
 
 @dataclass(frozen=True, slots=True)
 class SendTxnMarkers:
-    """Have each marker written by the leader of its partition, for the coordinator whose partition is ``tp`` (X8).
-
-    Each marker ends in exactly one answer; answers come in one or several `TxnMarkersAnswered`. A partition without a
-    leader that this node knows is a refusal.
-    """
+    """Have each marker written by the leader of its partition, for the coordinator whose partition is ``tp`` (X8). Each
+    marker ends in exactly one answer; answers come in one or several `TxnMarkersAnswered`. A partition without a leader
+    that this node knows is a refusal."""
 
     tp: TopicPartition
     leader_epoch: LeaderEpoch
@@ -278,12 +276,10 @@ class AnswerProduce:
 
 @value
 class AnswerFetch:
-    """Complete a fetch call, or part of a stream's fetch: read the ranges now, then send.
-
-    For a replica's fetch the performer reports what it really sent with `FetchServed`. ``done``: no
-    further answer follows under this ``request_id`` (a stream's fetch may be answered in parts, and is
-    closed by an empty answer when its last partition was named again or forgotten).
-    """
+    """Complete a fetch call, or part of a stream's fetch: read the ranges now, then send. For a replica's fetch the
+    performer reports what it really sent with `FetchServed`. ``done``: no further answer follows under this
+    ``request_id`` (a stream's fetch may be answered in parts, and is closed by an empty answer when its last partition
+    was named again or forgotten)."""
 
     request_id: int
     results: tuple[messages.FetchResult, ...]
@@ -311,9 +307,7 @@ class AnswerOffsets:
 @dataclass(frozen=True, slots=True)
 class ReadCoordinatorLog:
     """Read whole batches from ``start`` on, none that ends above ``end``, about ``max_bytes`` and at least one batch.
-
-    Ends in `CoordinatorLogRead`, never within the same step: other partitions go on in between (G7).
-    """
+    Ends in `CoordinatorLogRead`, never within the same step: other partitions go on in between (G7)."""
 
     tp: TopicPartition
     leader_epoch: LeaderEpoch
@@ -342,11 +336,8 @@ class AnswerCoordinator:
 
 @dataclass(frozen=True, slots=True)
 class AnswerCall:
-    """Complete a call of the method ``call`` whose answers need nothing but what the core says.
-
-    A new method of LeaderService that reads no files for its answer uses this effect, so that performers need no change
-    for it.
-    """
+    """Complete a call of the method ``call`` whose answers need nothing but what the core says. A new method of
+    LeaderService that reads no files for its answer uses this effect, so that performers need no change for it."""
 
     request_id: int
     call: str

@@ -136,12 +136,9 @@ class AddPartitionsAnswered:
 
 @value
 class FetchArrived:
-    """A replica or a consumer fetches.
-
-    ``stream_id`` marks a fetch that came on a FetchStream: its partitions are answered one by one,
-    and a partition that is named again replaces its parked fetch. ``at_follower`` marks a call of
-    FollowerService, which is the caller's consent to read up to this replica's own HW (M1).
-    """
+    """A replica or a consumer fetches. ``stream_id`` marks a fetch that came on a FetchStream: its partitions are
+    answered one by one, and a partition that is named again replaces its parked fetch. ``at_follower`` marks a call of
+    FollowerService, which is the caller's consent to read up to this replica's own HW (M1)."""
 
     now_ms: int
     request_id: int

@@ -51,6 +51,8 @@ class Fetcher:
                     by_kind[follower.state, follower.leader].append(follower)
             elif follower.outstanding is None and follower.retry_at_ms > now_ms:
                 self._backing_off[tp] = None
+        # Before the fetch that counts: an election after losses compares these epochs, and a log that was counted in
+        # one and cannot show it would lose against a fork that lacks committed records (M66, TR45).
         for (kind, _), followers in by_kind.items():
             if kind is FetchState.FETCHING:
                 self._reconcile(f for f in followers if f.agrees_before_fetching)
@@ -116,7 +118,7 @@ class Fetcher:
             out.append(effects.SendListOffsets(leader, correlation_id, both))
 
     def _ask_producers(self, leader: NodeId, follower: FollowerReplica, out: list[effects.Effect]) -> None:
-        """One question for each partition: an answer may be large, and few replicas begin again at a time."""
+        # One question for each partition: an answer may be large, and few replicas begin again at a time.
         correlation_id = follower.outstanding = self._state.next_correlation_id()
         question = messages.ProducerSnapshotQuestion(follower.log.tp, follower.leader_epoch)
         out.append(effects.SendProducerSnapshot(leader, correlation_id, question))
@@ -148,10 +150,8 @@ class Fetcher:
         self._backing_off.pop(follower.log.tp, None)
 
     def fetched(self, event: events.FetchAnswered, out: list[effects.Effect]) -> list[TopicPartition]:
-        """Hand out a fetch answer; each partition counts only if this is the question it has under way.
-
-        Returns the partitions whose HW moved.
-        """
+        """Hand out a fetch answer; each partition counts only if this is the question it has under way. Returns the
+        partitions whose HW moved."""
         moved: list[TopicPartition] = []
         asked = [(a, self._asker(a.tp, event.correlation_id, FetchState.FETCHING)) for a in event.partitions]
         # An answer without divergence confirms that the logs agree; made durable before the first append.

@@ -142,6 +142,7 @@ class FollowerReplica:
             self.outstanding is None
             and self.retry_at_ms <= now_ms
             and self.state not in (FetchState.WAITING, FetchState.FAILED)
+            # A fetch offset acknowledges everything below it, so none of that may be lost with the power (M54).
             and self.log.is_settled
         )
 
@@ -155,6 +156,7 @@ class FollowerReplica:
             self._damaged(f"epoch {answer.end.epoch} ended at {answer.end.end_offset}", now_ms, out)
             return
         cut = self._rule.cut(self.log.epochs, self.log.leo, self.log.hw, answer.end)
+        # The only other place to cut is the own HW, and above that there may be acknowledged records (M40).
         if cut is None:
             self.fail("the leader does not know this replica's latest epoch", out)
             return
@@ -199,8 +201,11 @@ class FollowerReplica:
                 return False
             log.append_replicated(answer.batches, answer.payload, out)
         self.damaged_count = 0
+        # After the append, because the HW is limited to the own LEO: before it, it would be one round trip late (M7).
         moved = answer.high_watermark is not None and log.follow_hw(answer.high_watermark)
         if answer.log_start_offset is not None and answer.log_start_offset > log.log_start_offset:
+            # A leader deletes only what is committed (M10), so the HW may rise to its log start; the log start never
+            # passes the HW.
             log.follow_hw(Offset(max(log.hw, min(answer.log_start_offset, log.leo))))
             log.advance_log_start(answer.log_start_offset, out)
         log.assert_sane()
@@ -208,8 +213,8 @@ class FollowerReplica:
         return moved
 
     def _begin_with(self, batch: BatchHeader, out: list[Effect]) -> None:
-        """A log restarted at a log start within a batch begins with that batch, because batches are never split."""
         log = self.log
+        # Batches are never split, so a log that was restarted within one begins with the whole of it.
         is_empty = log.epochs.latest_epoch is None and log.log_start_offset == log.leo
         if is_empty and 0 <= batch.base_offset < log.leo < batch.next_offset:
             producers = log.producers
@@ -319,6 +324,7 @@ class FollowerReplica:
 
     def _damaged(self, what: str, now_ms: int, out: list[Effect]) -> None:
         self.damaged_count += 1
+        # Damage on the way is gone at the next fetch, damage on the leader's disk stays (M29).
         if self.damaged_count >= self._timings.replica_fetch_damaged_limit:
             self.fail(f"the leader's log is damaged at offset {self.log.leo}: {what}", out)
         else:
@@ -346,6 +352,8 @@ class FollowerReplica:
     def _cut(self, offset: Offset, reason: str, out: list[Effect]) -> bool:
         """Truncate to ``offset``, unless that would undo what was committed (M41). Returns whether it was done."""
         log = self.log
+        # This replica may be the last one that has those records: it keeps them, and the controller or an operator
+        # decides (M41, M69).
         if offset < log.committed and not self._may_cut_committed(offset):
             reason = f"truncating to {offset} would cut committed records below the HW {log.committed}"
             self.fail(reason, out, refused_to_leo=offset)
@@ -364,6 +372,8 @@ class FollowerReplica:
     def _may_cut_committed(self, offset: Offset) -> bool:
         if self._forgiving:
             return True
+        # An unclean election accepted that committed records of earlier epochs are lost; a cut of anything later is not
+        # explained by it.
         unclean = self.image.last_unclean_leader_epoch
         epoch = self.log.epochs.epoch_of(max(offset, self.log.log_start_offset))
         return unclean is not None and epoch is not None and epoch < unclean
@@ -414,10 +424,7 @@ def _deletes_too_much(answer: FetchedPartition) -> bool:
 
 
 def _committed_cut(log: ReplicaLog, offset: Offset) -> int | None:
-    """How many committed records a cut to ``offset`` takes, as far as this replica knows.
-
-    None if it does not: its HW is from a checkpoint of some time before the last process died, and shows nothing above
-    ``offset``. Only other replicas' events can show what was committed there.
-    """
+    """How many committed records a cut to ``offset`` takes; None if this replica does not know."""
+    # A HW from a checkpoint of an earlier process shows nothing above the cut: other replicas' events have to.
     known = max(0, log.committed - offset)
     return known if known or log.knows_committed else None

@@ -20,14 +20,17 @@ def candidate(
     Args:
         own_vote: the leader's LEO that counts (durable under ``fsync``).
         remote_leos: of every follower in the maximal ISR, and of every eligible one outside it that is
-            caught up (M16); None for one that has not fetched in this leader epoch, which pins the HW.
+            caught up (M16); None for one that has not fetched in this leader epoch.
         committed_isr_size: members the controller committed, the leader included (not the maximal ISR).
         min_isr: effective min.insync.replicas of this partition epoch (M57).
     """
+    # Members that leave below min ISR stay in the ELR and may be elected, so a HW that moved without them would commit
+    # what a clean election can lose (M18, KAFKA-15583).
     if committed_isr_size < min_isr:
         return None
     lowest = own_vote
     for leo in remote_leos:
+        # It has not fetched in this leader epoch: it may still have to cut what an earlier leader counted (M5, TR8).
         if leo is None:
             return None
         lowest = min(lowest, leo)

@@ -66,6 +66,8 @@ class FollowerProgress:
         """Count a fetch that passed all checks. Returns whether the remote LEO changed (M15)."""
         if fetch_offset >= leader_leo:
             self._caught_up_at(now_ms)
+        # Under constant writes a healthy follower never meets the moving LEO. If it has come to where the log ended at
+        # its last fetch, it was caught up at that time (M43, as Kafka).
         elif self.last_fetch_ms is not None and fetch_offset >= self.last_fetch_leader_leo:
             self._caught_up_at(self.last_fetch_ms)
         changed = self.remote_leo != fetch_offset
@@ -87,10 +89,9 @@ class FollowerProgress:
         self.claim_limit = max(self.claim_limit, end_offset)
 
     def met_by_append(self, leader_leo_before: Offset, now_ms: int) -> None:
-        """An append met this follower's fetch parked at the log end: it was caught up until now.
-
-        Without this the first append after an idle half minute would evict a healthy follower.
-        """
+        """An append met this follower's fetch parked at the log end: it was caught up until now."""
+        # A fetch on a stream may stay parked for longer than the lag time; the first append after that would evict a
+        # healthy follower.
         if self.remote_leo == leader_leo_before:
             self._caught_up_at(now_ms)
 
@@ -155,6 +156,7 @@ def is_eligible(follower: FollowerProgress, node: NodeImage | None) -> bool:
         and not node.fenced
         and not node.shutting_down
         and not node.is_observer
+        # The process that was counted may have ended, and its successor may have come back with less (TR10).
         and follower.node_epoch == node.node_epoch
     )
 
@@ -169,16 +171,14 @@ def counted_for_hw(
     now_ms: int,
     lag_max_ms: int,
 ) -> list[Offset | None]:
-    """The remote LEOs that the HW waits for (M16).
-
-    Of every member, as it could be elected. And of a replica that could join at any moment: were it left out, the
-    HW could pass it between the moment it qualifies and the moment it is a member.
-    """
+    """The remote LEOs that the HW waits for (M16)."""
     return [
         follower.remote_leo
         for node_id, follower in progress.items()
         if node_id in maximal
         or (
+            # It could join at any moment: were it left out, the HW could pass it between the moment it qualifies and
+            # the moment it is a member.
             node_id in replicas
             and follower.is_caught_up(leader_leo, now_ms, lag_max_ms)
             and is_eligible(follower, nodes.get(node_id))
@@ -200,12 +200,11 @@ def may_join(
     now_ms: int,
     lag_max_ms: int,
 ) -> bool:
-    """Whether a follower's position allows it into the ISR (M44).
-
-    At the HW is not enough: until the leader's own epoch begins it does not know the true HW (KAFKA-7128, TR6), and
-    a follower that does not keep pace would leave again (T42).
-    """
+    """Whether a follower's position allows it into the ISR (M44)."""
     leo = follower.remote_leo
+    # A new leader's HW may be behind what its predecessor committed, all of which lies below the start of its epoch; so
+    # a follower that has only come to the HW may lack some of it (KAFKA-7128, TR6).
     if leo is None or leo < hw or leo < epoch_start_offset:
         return False
+    # Below min ISR the HW does not move: a follower that only reaches it would join and leave again (KAFKA-19996, T42).
     return follower.is_caught_up(leader_leo, now_ms, lag_max_ms)

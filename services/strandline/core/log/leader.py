@@ -19,10 +19,8 @@ from strandline.core.types import EpochEnd, NodeEpoch, NodeId, Offset, Partition
 
 
 class LeaderReplica:
-    """One partition in one leader epoch, on the node that leads it.
-
-    ``nodes`` is the node table of the newest metadata, shared and kept current by the owner.
-    """
+    """One partition in one leader epoch, on the node that leads it. ``nodes`` is the node table of the newest metadata,
+    shared and kept current by the owner."""
 
     __slots__ = (
         "_asks_first",
@@ -97,13 +95,12 @@ class LeaderReplica:
         return [n for n in (*image.replicas, *image.observers) if n != self.node_id]
 
     def update(self, image: messages.PartitionImage, now_ms: int) -> bool:
-        """Take over a newer partition epoch; follower state stays (T26). Returns whether anything ended.
-
-        A newer partition epoch ends whatever was pending: the compare-and-set can no longer succeed.
-        """
+        """Take over a newer partition epoch; follower state stays (T26). Returns whether anything ended."""
         assert image.leader_epoch == self.image.leader_epoch
+        # The answer to a proposal can overtake the metadata of the same change.
         if image.partition_epoch < self.isr.partition_epoch:
             return False
+        # A newer epoch ends what was pending: its compare-and-set can no longer succeed.
         newer = image.partition_epoch > self.isr.partition_epoch
         self.image = image
         if newer:
@@ -120,6 +117,7 @@ class LeaderReplica:
         known = self._nodes.get(replica.node_id)
         if known is None or replica.node_epoch == known.node_epoch:
             return None
+        # A late fetch of a process that has ended would vouch for its successor, whose disk may hold less (KIP-903).
         if replica.node_epoch < known.node_epoch:
             return Refusal(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -145,10 +143,7 @@ class LeaderReplica:
         )
 
     def check_claim(self, fetch: messages.FetchPartition, node_id: NodeId) -> Refusal | None:
-        """Whether a replica can be where it claims to be; checked for a fetch that passed the divergence check.
-
-        Not before: a follower with a longer tail of another lineage is honest, and must be sent the offset to cut at.
-        """
+        """Whether a replica can be where it claims to be; checked for a fetch that passed the divergence check."""
         if not self._checks_lineage:
             # What a follower may claim is counted from a fetch that proved its lineage; history had no such proof.
             return None
@@ -165,11 +160,14 @@ class LeaderReplica:
     def diverging(self, fetch: messages.FetchPartition, *, by_replica: bool = True) -> EpochEnd | Refusal | None:
         """Where the asker's log parts from this one, None if it does not (M31); out of range beats divergence."""
         log = self.log
+        # The epochs below the log start are forgotten, so no cut could be named: a replica begins again at the log
+        # start (M30).
         if fetch.fetch_offset < log.log_start_offset:
             return self._out_of_range(fetch)
         if fetch.last_fetched_epoch is None:
             return self._out_of_range(fetch) if fetch.fetch_offset > log.leo else None
         end = log.epochs.end_offset_for(fetch.last_fetched_epoch, log.leo)
+        # Nothing here tells where that epoch ended: as in Kafka, a replica then asks for both ends of the log (M30).
         if end is None:
             return self._out_of_range(fetch)
         if end.epoch < fetch.last_fetched_epoch or end.end_offset < fetch.fetch_offset:
@@ -179,10 +177,8 @@ class LeaderReplica:
         return None
 
     def _is_unknowable(self, fetch: messages.FetchPartition) -> bool:
-        """Whether all that a replica holds lies below this log's start, in epochs that are forgotten here (M10).
-
-        Whether it agrees cannot be known, and counted into the ISR it could bring back what was never committed.
-        """
+        """Whether all that a replica holds lies below this log's start, in epochs that are forgotten here (M10)."""
+        # Whether it agrees cannot be known, and once in the ISR it could bring back what was never committed.
         held = fetch.log_start_offset is not None and fetch.log_start_offset < fetch.fetch_offset
         if not held or fetch.fetch_offset != self.log.log_start_offset or fetch.last_fetched_epoch is None:
             return False
@@ -196,11 +192,9 @@ class LeaderReplica:
         )
 
     def only_reconciles(self, replica: messages.ReplicaState) -> bool:
-        """Whether this fetch only shows that the logs agree, and counts for nothing yet (M66).
-
-        Without a question before it, the follower learns by the answer that it agrees, and writes that down before
-        its next fetch. Counted earlier, it could be forgotten by its own disk that it was counted.
-        """
+        """Whether this fetch only shows that the logs agree, and counts for nothing yet (M66)."""
+        # Without a question before it, the follower learns by this answer that it agrees, and saves that before its
+        # next fetch. Counted now, it might not remember after a loss that it was counted.
         return self.progress[replica.node_id].reconciles(replica.node_epoch) and not self._asks_first
 
     def observe_fetch(self, fetch: messages.FetchPartition, replica: messages.ReplicaState, now_ms: int) -> bool:
@@ -255,18 +249,16 @@ class LeaderReplica:
         return lowest
 
     def try_complete_deletion(self, offset: Offset) -> bool:
-        """Whether no clean election can bring back what lies below ``offset`` (C100); if so, none may join below it.
-
-        Below min ISR a replica of the ELR may be elected, whose log start is not known here.
-        """
+        """Whether no clean election can bring back what lies below ``offset`` (C100); if so, none may join below it."""
         lowest = self.low_watermark
+        # Below min ISR a replica of the ELR may be elected, whose log start is not known here.
         if lowest is None or lowest < offset or self.is_under_min_isr:
             return False
+        # A replica that still has the records and joined later could be elected, and they would be back (TR34).
         self.log_start_floor = max(self.log_start_floor, lowest)
         return True
 
     def _has_deleted(self, follower: FollowerProgress) -> bool:
-        """Whether this follower holds nothing of what was deleted for good."""
         return (follower.log_start_offset or 0) >= self.log_start_floor
 
     def maybe_expand(self, node_id: NodeId, now_ms: int) -> messages.ProposedIsr | None:
@@ -284,7 +276,6 @@ class LeaderReplica:
         )
 
     def _may_join(self, node_id: NodeId, now_ms: int) -> bool:
-        """Whether this follower's present process was counted at a place that allows it into the ISR (M44)."""
         follower = self.progress.get(node_id)
         return (
             follower is not None
@@ -319,19 +310,24 @@ class LeaderReplica:
         )
 
     def _members(self, node_ids: tuple[NodeId, ...], now_ms: int) -> tuple[messages.IsrMember, ...]:
+        # Frozen here: an epoch that is read again when the proposal is repeated would name a process that earned
+        # nothing (TR10).
         return tuple(messages.IsrMember(n, self._member_epoch(n, now_ms)) for n in node_ids)
 
     def _member_epoch(self, node_id: NodeId, now_ms: int) -> NodeEpoch | None:
-        """The incarnation known of a member; of an unproven one only if this leader has counted it, for the
-        controller takes the epoch as the proof (M64)."""
+        """The incarnation known of a member."""
         if node_id == self.node_id:
             return self.node_epoch
         if node_id in self.isr.committed and node_id not in self.isr.unproven:
             known = self._nodes.get(node_id)
             return known.node_epoch if known else None
+        # The controller takes the epoch of an unproven member as the proof, so only one that was counted here has one
+        # (M64).
         return self.progress[node_id].node_epoch if self._may_join(node_id, now_ms) else None
 
     def _propose(self, proposal: messages.ProposedIsr) -> messages.ProposedIsr:
+        # A leader that was elected unclean counts as recovered once a second member joins; the controller refuses a
+        # larger ISR that is still recovering.
         proposal = proposal._replace(recovering=self.image.recovering and len(proposal.new_isr) == 1)
         self.isr = self.isr.proposing(proposal)
         return proposal
@@ -342,6 +338,7 @@ class LeaderReplica:
 
     def commit_isr(self, decision: messages.IsrDecision) -> bool:
         """The controller committed a state; take it over if it is newer. Returns whether it was."""
+        # Metadata may have brought this state, or a later one, before the answer.
         if decision.partition_epoch <= self.isr.partition_epoch:
             return False
         epoch = PartitionEpoch(decision.partition_epoch)

@@ -129,11 +129,9 @@ class MetadataFollower:
                 self._newest.update({image.tp: image for image in topic.partitions})
 
     def registered(self, position: messages.PositionProof | None, out: list[Effect]) -> None:
-        """The controller answered the registration; stored, so that a controller's store that lost it is noticed (C34).
-
-        A directory without metadata keeps nothing: it had no places that the registration could take from it. Apart
-        from the image's own position, because the image shows nothing of what came between the two.
-        """
+        """The controller answered the registration; stored, so that a store that lost it is noticed (C34)."""
+        # A directory without metadata keeps nothing: it had no places that the registration could take from it. Apart
+        # from the image's own position, because the image shows nothing of what came between the two.
         if self._seen is not None and position is not None:
             self._seen = replace(self._seen, registered=position)
             out.append(SaveMetadata(self._seen))
@@ -141,6 +139,7 @@ class MetadataFollower:
     def take(self, image: messages.MetadataImage, out: list[Effect]) -> MetadataChange | None:
         """Believe ``image`` or ignore it (None)."""
         state = self._state
+        # A late message for the process before this one would make it lead in an epoch that has ended (TR15).
         if state.node_epoch is None or image.to_node_epoch != state.node_epoch:
             return None
         if image.controller_epoch < state.controller_epoch or image.metadata_offset < self._metadata_offset:
@@ -182,10 +181,8 @@ class MetadataFollower:
         )
 
     def _branches_off(self, image: messages.MetadataImage) -> str:
-        """Why this is no continuation of what this node was sent; empty if it is one, or if nothing shows that.
-
-        A store that forgot its end begins its next reign at an offset that the forgotten one had given already.
-        """
+        """Why this is no continuation of what this node was sent; empty if it is one, or if nothing shows that."""
+        # A store that forgot its end begins its next reign at an offset that the forgotten one had given already.
         ours, theirs = (self._reigns[-1] if self._reigns else None), image.reign
         if ours is None or theirs is None or theirs.reign_id == ours.reign_id:
             return ""
@@ -202,11 +199,9 @@ class MetadataFollower:
     def decided(
         self, decision: messages.IsrDecision, position: messages.PositionProof | None, out: list[Effect]
     ) -> None:
-        """The controller answered a proposal of this node, which acts on it: kept as if the metadata had come (C34).
-
-        Usually it has come already; otherwise a restart would forget what the leader was answered, and a store that
-        lost that change would not be noticed.
-        """
+        """The controller answered a proposal of this node, which acts on it: kept as if the metadata had come (C34)."""
+        # Usually the metadata has come already. If not, a restart would forget what the leader acted on, and a store
+        # that lost that change would not be noticed.
         image = self._newest.get(decision.tp)
         is_known = position is None or self._last is None or position.metadata_offset <= self._metadata_offset
         if is_known or image is None or decision.partition_epoch <= image.partition_epoch:
@@ -320,10 +315,9 @@ def _shape(topic: messages.TopicImage) -> tuple[str, tuple[tuple[NodeId, ...], .
 
 
 def _is_second_state(image: messages.PartitionImage, seen: messages.PartitionImage) -> bool:
-    """Whether ``image`` says something else in a partition epoch that is known: every change has an epoch of its own.
-
-    A leader that believed it would count its HW over members whose progress it had thrown away.
-    """
+    """Whether ``image`` says something else in a partition epoch that is known."""
+    # Every change has an epoch of its own. A leader that believed a second one would count its HW over members whose
+    # progress it had thrown away.
     if (image.leader_epoch, image.partition_epoch) != (seen.leader_epoch, seen.partition_epoch):
         return False
     return (image.replicas, image.isr, image.elr) != (seen.replicas, seen.isr, seen.elr)

@@ -138,7 +138,7 @@ class NodeCore:
         return saves_first(out)
 
     def _make_durable(self, out: list[Effect]) -> None:
-        """What an election looks at later: which leaders these logs agreed with (M66), how far they committed (M68)."""
+        # After losses an election compares these epochs (M66); by its saved HW a log that lost more is noticed (M68).
         self.state.save_reconciled(out)
         if self._checkpoint_now:
             self._checkpoint_now = False
@@ -214,8 +214,11 @@ class NodeCore:
             leader = self.state.leaders[tp]
             self._fetches.meet_append(leader, leo_before, now_ms)
             self._reports.appended(leader, now_ms)
+            # With `fsync` the own vote moves only when the flush has ended (M55).
             if not self._fsync:
                 self._try_hw(leader, "produce", (leader.node_id,), now_ms, out)
+            # Followers get the records before they are durable here, so the syncs of all replicas overlap; the HW waits
+            # for all that count.
             self._fetches.parked.wake_replicas(tp)
 
     def _coordinator_event(self, handle: Callable[[Any, list[Effect]], None]) -> Callable[[Any, list[Effect]], None]:
@@ -272,7 +275,6 @@ class NodeCore:
     def _acknowledged(
         self, leader: LeaderReplica, replica: NodeId, leo_changed: bool, now_ms: int, out: list[Effect]
     ) -> None:
-        """A replica's fetch was counted: perhaps it joins the ISR, perhaps the HW moves (M15)."""
         self._reports.fetched(leader, replica, now_ms)
         if replica not in leader.isr.committed or replica in leader.isr.unproven:
             proposal = leader.maybe_expand(replica, now_ms)
@@ -327,10 +329,10 @@ class NodeCore:
             self._try_hw(leader, "isr_change", (), event.now_ms, out)
 
     def _isr_changed(self, leader: LeaderReplica, now_ms: int, out: list[Effect]) -> None:
-        """Below min ISR the HW does not move; written down now, a loss of what it covers is noticed at once (M68)."""
         self._deletions.moved(leader, out)
         if leader.is_coordinator:
             self._coordinators.isr_changed(leader, now_ms, out)
+        # The HW does not move now; written down, a loss of what it covers is noticed at the next start (M68).
         if leader.is_under_min_isr:
             self._checkpoint_now = True
 
@@ -377,7 +379,6 @@ class NodeCore:
         self._apply(event.tp, event.now_ms, out)
 
     def _apply(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> None:
-        """Play the part that the newest metadata gives this node in one partition."""
         image = self.state.images[tp]
         leader = self.state.leaders.get(tp)
         if leader is not None and image.leader_epoch == leader.image.leader_epoch:
@@ -481,11 +482,13 @@ class NodeCore:
             if self._may_expand:
                 self._expand_isrs(now_ms, out)
         if now_ms >= self._next_shrink_ms:
+            # As in Kafka: a member that stopped leaves after one and a half lag times at most (M42).
             self._next_shrink_ms = now_ms + timings.replica_lag_time_max_ms // 2
             self._shrink_isrs(now_ms, out)
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + timings.high_watermark_checkpoint_interval_ms
             self._fetcher.ask_again(now_ms)
+            # Without a sync: a HW that is lost with the power is only older, and no promise depends on its age (M68).
             self._save_high_watermarks(out, durable=False)
         if now_ms >= self._next_retention_ms:
             self._next_retention_ms = now_ms + timings.retention_check_interval_ms
@@ -515,9 +518,9 @@ class NodeCore:
         )
 
     def _excuse_pause(self, now_ms: int) -> None:
-        """A pause of this process is no follower's fault (M59)."""
         last, self._last_tick_ms = self._last_tick_ms, now_ms
         gap_ms = now_ms - last if last is not None else 0
+        # A pause of this process is no follower's fault (M59).
         if gap_ms > self.state.timings.pause_grace_after_ms:
             for leader in self.state.leaders.values():
                 leader.excuse(gap_ms)
@@ -542,8 +545,8 @@ class NodeCore:
                 self._isr.propose(proposal, out)
 
     def _save_high_watermarks(self, out: list[Effect], *, durable: bool, even_if_unmoved: bool = False) -> None:
-        """``even_if_unmoved``: recovery points are written with them, and may have moved when no HW did."""
         moved = {tp: log.hw for tp, log in self.state.logs.items() if log.hw != log.checkpointed_hw}
+        # Recovery points are written with the HWs, and may have moved when no HW did.
         if not moved and not even_if_unmoved:
             return
         for tp in moved:

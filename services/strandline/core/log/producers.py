@@ -3,7 +3,7 @@
 Invariant: the ledger is a function of the log alone: it is folded from the batches below the LEO, by
 leaders, followers and recovery alike, so a new leader refuses and recognises what the old one would have.
 The batches of a producer and its transactions are folded together, because a marker restarts its sequences (X11).
-Sources: KIP-98; at most five batches are remembered per producer id, as many as may be in flight.
+Source: KIP-98.
 """
 
 from __future__ import annotations
@@ -54,15 +54,9 @@ class MarkerVerdict(Enum):
 def judge_marker(
     producer_epoch: int, marker: Marker, *, known_epoch: int, marked: tuple[int, int] | None, is_open: bool
 ) -> MarkerVerdict:
-    """What a marker is to a log, or to a coordinator of groups, by what that knows of its producer (X11, X16).
-
-    Args:
-        producer_epoch: of the marker.
-        marker: what it says.
-        known_epoch: the newest epoch of the producer that is remembered, of a marker or of anything else; -1: none.
-        marked: producer epoch and coordinator epoch of the last marker of the producer; None without one.
-        is_open: whether something of the producer waits for a marker.
-    """
+    """What a marker is to a log, or to a coordinator of groups, by what that knows of its producer (X11, X16):
+    ``known_epoch``, the newest epoch that is remembered, -1 without one; ``marked``, producer epoch and coordinator
+    epoch of its last marker; ``is_open``, whether something of the producer waits for a marker."""
     marked_epoch, marked_by = marked or (-1, -1)
     if marker.coordinator_epoch < marked_by:
         return MarkerVerdict.FENCED_COORDINATOR
@@ -74,6 +68,7 @@ def judge_marker(
         return MarkerVerdict.KNOWN if is_over else MarkerVerdict.OLD_EPOCH
     if is_open:
         return MarkerVerdict.LATE_COPY
+    # Nothing is open, so the marker of a newer coordinator ends nothing, but it fences the older one (X11).
     is_new = marked is None or marker.coordinator_epoch > marked_by
     return MarkerVerdict.APPEND if is_new else MarkerVerdict.KNOWN
 
@@ -141,10 +136,8 @@ class TransactionLedger:
     def judge(
         self, producer_id: int, producer_epoch: int, marker: Marker, newest_epoch: int | None
     ) -> tuple[MarkerVerdict, LastMarker | None]:
-        """What a marker is to this log, with the last one of its producer (X11).
-
-        ``newest_epoch``: of the producer's batches in this log; None if none is remembered.
-        """
+        """What a marker is to this log, with the last one of its producer (X11). ``newest_epoch``: of the producer's
+        batches in this log; None if none is remembered."""
         last = self._markers.get(producer_id)
         verdict = judge_marker(
             producer_epoch,
@@ -210,11 +203,9 @@ class TransactionLedger:
         )
 
     def state_below(self, offset: Offset) -> TransactionState:
-        """What a log that begins at ``offset`` must know, so that it comes to this state by its own batches (C43).
-
-        A transaction that was aborted by a marker at or above ``offset`` is open there. One that was committed there
-        is left out: its records are given whether or not it is known.
-        """
+        """What a log that begins at ``offset`` must know, so that it comes to this state by its own batches (C43)."""
+        # Open there is also what a marker at or above the offset aborted. What was committed there is left out: its
+        # records are given whether or not it is known.
         was_open = [OpenTransaction(*item) for item in self.open.items() if item[1] < offset]
         was_open += [
             OpenTransaction(transaction.producer_id, transaction.first_offset)
@@ -229,6 +220,7 @@ class TransactionLedger:
         )
 
 
+# As many as Kafka's producers may have in flight: a retry of the oldest must still be recognized (KIP-98).
 REMEMBERED_BATCHES = 5
 SEQUENCE_MODULUS = 1 << 31
 """Sequences wrap from 2^31 - 1 to 0, as in Kafka."""
@@ -274,12 +266,7 @@ class ProducerLedger:
             self._remember(row)
 
     def check(self, header: BatchHeader, *, log_start_offset: Offset = Offset(0)) -> SequenceCheck:
-        """Judge a batch before its append. A batch without a producer id is always NEXT.
-
-        A producer that is unknown here begins at sequence 0. In a whole log whatever else it sent was not appended.
-        Below the start of a log that has lost its beginning (``log_start_offset`` > 0) this very batch may have lain,
-        deleted before its sender got an answer; accepting it at any sequence, as Kafka does, could append it twice.
-        """
+        """Judge a batch before its append. A batch without a producer id is always NEXT."""
         sent = header.producer
         if sent is None:
             return _NEXT
@@ -293,6 +280,9 @@ class ProducerLedger:
             if marker is not None:
                 # Nothing of this epoch was appended since the marker, or it would be remembered.
                 return SequenceCheck(SequenceVerdict.OUT_OF_ORDER, expected_sequence=0)
+            # In a whole log, whatever else the producer sent was not appended. Below the start of a shortened one this
+            # very batch may have been, deleted before its sender got an answer; Kafka accepts it, and could append it
+            # twice.
             verdict = SequenceVerdict.UNKNOWN if log_start_offset > 0 else SequenceVerdict.OUT_OF_ORDER
             return SequenceCheck(verdict, expected_sequence=0)
         newest = known[-1]
@@ -314,6 +304,7 @@ class ProducerLedger:
         if sent.base_sequence == expected:
             return _NEXT
         behind = (expected - sent.base_sequence) % SEQUENCE_MODULUS
+        # Sequences wrap, so the shorter way round decides between a batch that is old and one that comes too early.
         if behind < SEQUENCE_MODULUS // 2:
             return SequenceCheck(SequenceVerdict.TOO_OLD, expected_sequence=expected)
         return SequenceCheck(SequenceVerdict.OUT_OF_ORDER, expected_sequence=expected)
@@ -347,9 +338,9 @@ class ProducerLedger:
         return known[-1].producer_epoch if known else None
 
     def _marked(self, header: BatchHeader, sent: ProducerStamp, offset: Offset) -> None:
-        """A marker fences the epochs below its own: what they sent can no longer be retried."""
         self.transactions.marked(header, offset)
         newest_epoch = self.newest_epoch(sent.producer_id)
+        # The marker fences the epochs below its own: what they sent can no longer be retried.
         if newest_epoch is not None and newest_epoch < sent.producer_epoch:
             del self._batches[sent.producer_id]
 

@@ -32,6 +32,7 @@ FINAL = frozenset(
 )
 """This leader is behind: it stays with the stricter reading until new metadata arrives, and asks no more."""
 
+# Without this pause the next counted fetch of the refused replica would propose it again at once.
 REVERT_BACKOFF_MS = 1_000
 
 
@@ -60,6 +61,7 @@ class IsrChannel:
         """Send everything that waits as one new attempt, unless one is in flight or backing off."""
         if self._in_flight is not None or not self.waiting or now_ms < self._retry_at_ms:
             return
+        # A repeated proposal gets a new number, so that a late copy of the abandoned attempt is refused (TR16).
         self._sequence += 1
         identity = self._state.identity
         self._in_flight = AlterPartitionRequest(
@@ -211,6 +213,7 @@ class LogReporter:
                 del self._state.unreported[tp]
                 continue
             log = self._state.logs[tp]
+            # An election counts on what is reported, so nothing is reported that a power loss may still take (M65).
             if not log.is_settled:
                 continue
             if logs and (len(logs) == MAX_LOGS or len(log.epochs.entries) > room):

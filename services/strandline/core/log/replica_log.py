@@ -80,11 +80,9 @@ class SizeLedger:
 
 
 class DurablePoint:
-    """DUR of one log: how far completed commits reach, and whether one is under way (M54, M55).
-
-    Everything below ``point`` survives a power loss. A commit covers what was appended when it was *issued*; a
-    truncation between issue and completion takes away from what it covers.
-    """
+    """DUR of one log: how far completed commits reach, and whether one is under way (M54, M55). Everything below
+    ``point`` survives a power loss. A commit covers what was appended when it was *issued*; a truncation between issue
+    and completion takes away from what it covers."""
 
     __slots__ = ("_lowest_cut", "_under_way", "point")
 
@@ -96,23 +94,19 @@ class DurablePoint:
         self._lowest_cut: Offset | None = None
 
     def maybe_issue(self, leo: Offset) -> bool:
-        """Whether to issue a commit now: something is not durable and no commit is under way.
-
-        One commit serves every append that waited (group commit): what arrives meanwhile is covered by the next.
-        """
+        """Whether to issue a commit now: something is not durable and no commit is under way."""
+        # One commit serves every append that waited; what arrives meanwhile is covered by the next.
         if self._under_way is not None or self.point >= leo:
             return False
         self._under_way, self._lowest_cut = leo, None
         return True
 
     def complete(self, issued_leo: Offset) -> bool:
-        """The commit issued at ``issued_leo`` succeeded: DUR := max(DUR, min(LEO at issue, every cut since)).
-
-        A completion that does not name the commit under way (a closed log's, a final flush) proves nothing here.
-        Returns whether DUR rose.
-        """
+        """The commit issued at ``issued_leo`` succeeded. Returns whether DUR rose."""
+        # A completion that does not name the commit under way (a closed log's, a final flush) proves nothing here.
         if self._under_way is None or self._under_way != issued_leo:
             return False
+        # What was appended after a cut has offsets that this commit saw with other records, or not at all (M55).
         covered = self._under_way if self._lowest_cut is None else min(self._under_way, self._lowest_cut)
         self._under_way, self._lowest_cut = None, None
         if covered <= self.point:
@@ -135,10 +129,8 @@ class DurablePoint:
 
 
 class ReplicaLog:
-    """One log as the core sees it. ``fsync``: an append counts only when it is durable (M54, M55).
-
-    ``fenced`` False is for the historic rules: a log may then hold records of an epoch that its node never learnt.
-    """
+    """One log as the core sees it. ``fsync``: an append counts only when it is durable (M54, M55). ``fenced`` False is
+    for the historic rules: a log may then hold records of an epoch that its node never learnt."""
 
     __slots__ = (
         "checkpointed_hw",
@@ -219,10 +211,8 @@ class ReplicaLog:
         *,
         flushes: bool = True,
     ) -> Offset:
-        """Append one batch at the LEO and return its base offset.
-
-        Without ``flushes`` the caller asks for the flush in the same step, when everything is appended that it covers.
-        """
+        """Append one batch at the LEO and return its base offset. Without ``flushes`` the caller asks for the flush in
+        the same step, when everything is appended that it covers."""
         latest = self.epochs.latest_epoch
         assert latest == epoch, f"I0: a leader of epoch {epoch} appends to a log whose latest epoch is {latest}"
         base_offset = self.leo
@@ -251,6 +241,8 @@ class ReplicaLog:
     def assign_epoch(self, epoch: LeaderEpoch, out: list[effects.Effect]) -> None:
         """A new leader's epoch begins at the LEO, at once and even if nothing is ever written (M35)."""
         assert self.may_begin(epoch), f"I0: leader epoch {epoch} on a log of epoch {self.epochs.latest_epoch}"
+        # A leader that learnt its own epoch only from its first record could not answer a follower whose last record is
+        # newer than all of its own (KAFKA-7415).
         if self.epochs.assign(epoch, self.leo):
             self._save_epochs(out)
 
@@ -295,11 +287,7 @@ class ReplicaLog:
         out: list[effects.Effect],
         transactions: TransactionState = NO_TRANSACTIONS,
     ) -> None:
-        """The cut was performed: take over the producer state that is left, and where the log really ends.
-
-        That is lower than asked for if the offset lies within a batch of this log. It does when the leader's first
-        epoch begins at a log start (M10), which need not be a batch boundary in a log that diverged.
-        """
+        """The cut was performed: take over the producer state that is left, and where the log really ends."""
         assert leo <= self.leo, f"the log was cut to {leo}, the core expected {self.leo}"
         self.cutting = False
         if leo < self.log_start_offset:
@@ -307,6 +295,8 @@ class ReplicaLog:
             self.restart_at(self.log_start_offset, out, rows, transactions)
             return
         self._begin_producers(rows, transactions)
+        # It ends lower than asked for if the offset lies within a batch: when the leader's first epoch begins at a log
+        # start (M10), that need not be a batch boundary in a log that diverged.
         if leo < self.leo:
             self._shrunk(leo, out)
 
@@ -323,6 +313,8 @@ class ReplicaLog:
             self.hw, self.committed = min(self.hw, leo), min(self.committed, leo)
         if self.epochs.truncate_from_end(self.leo):
             self._save_epochs(out)
+        # Otherwise the next start would find a log that ends below its checkpointed HW, and register its node as
+        # unclean (M58).
         if self.checkpointed_hw > self.leo:
             self._save_high_watermark(out)
         self.assert_sane()
@@ -334,12 +326,10 @@ class ReplicaLog:
         producers: tuple[ProducerBatch, ...] = (),
         transactions: TransactionState = NO_TRANSACTIONS,
     ) -> None:
-        """Restart empty at the leader's higher log start (M30); this does not truncate committed records.
-
-        ``producers``, ``transactions``: the state below ``offset``, without which the first batch of a producer,
-        deleted before its sender received the response, would be appended again by this replica as leader (C43), and
-        records of a transaction that began below it would be given although it was aborted (X15).
-        """
+        """Restart empty at the leader's higher log start (M30), with the producer state below it; no committed record
+        is cut."""
+        # Without the producer state, this replica as leader would append again a batch that was deleted before its
+        # sender had an answer (C43), and give out records of an aborted transaction that began below (X15).
         out.append(effects.RestartLog(self.tp, offset, producers, transactions))
         self.leo = self.log_start_offset = self.hw = self.committed = offset
         self.durable.restarted(offset)

@@ -31,10 +31,8 @@ _RESHAPES = (AdvanceLogStart, DeleteLog, OpenLog, RestartLog, SetLogAside, Trunc
 
 
 def saves_first(effects: list[Effect]) -> list[Effect]:
-    """The effects of a step, saves in front; the order is kept among saves and among the others.
-
-    A single save costs one sync wherever it is, and stays there.
-    """
+    """The effects of a step, saves in front; the order is kept among saves and among the others."""
+    # A single save costs one sync wherever it is.
     if len(effects) < 2 or sum(type(effect) in _SAVES for effect in effects) < 2:
         return effects
     first: list[Effect] = []

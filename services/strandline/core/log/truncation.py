@@ -45,25 +45,21 @@ class EpochCache:
         return self._entries[-1].epoch if self._entries else None
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
-        """Record that ``epoch`` begins at ``start_offset`` (M35). Returns whether anything changed.
-
-        The same epoch again is ignored unless it starts lower. A new entry removes every entry whose
-        epoch or start offset is not below its own: they were never more than promises.
-        """
+        """Record where an epoch begins, unless that is known (M35). Returns whether anything changed."""
         last = self._entries[-1] if self._entries else None
         if last is not None and last.epoch == epoch and last.start_offset <= start_offset:
             return False
+        # An entry that begins no lower is of a leader that wrote nothing up to here; kept, it would later cut committed
+        # records (TR14).
         self._entries = [e for e in self._entries if e.epoch < epoch and e.start_offset < start_offset]
         self._entries.append(EpochEntry(epoch, start_offset))
         self._assert_increasing()
         return True
 
     def end_offset_for(self, epoch: LeaderEpoch | None, leo: Offset) -> EpochEnd | None:
-        """Answer OffsetForLeaderEpoch (M37): the largest epoch <= ``epoch`` and its exclusive end.
-
-        None represents Kafka's (-1, -1): asked for no epoch, for one newer than any known, or nothing is
-        known. Below the first known epoch the answer is (``epoch``, start of the first known).
-        """
+        """Answer OffsetForLeaderEpoch (M37): the largest epoch <= ``epoch`` and its exclusive end; below the first
+        known one (``epoch``, start of the first known). None is Kafka's (-1, -1): asked for no epoch, for one newer
+        than any known, or nothing is known."""
         if epoch is None or not self._entries or epoch > self._entries[-1].epoch:
             return None
         if epoch == self._entries[-1].epoch:
@@ -86,10 +82,8 @@ class EpochCache:
         return bool(self._entries) and epoch < self._entries[0].epoch
 
     def truncate_from_end(self, end_offset: Offset) -> bool:
-        """Drop entries that begin at or after ``end_offset``. Returns whether anything changed.
-
-        Called for every truncation, also one that cuts no record: phantoms must go (M41, KAFKA-10706).
-        """
+        """Drop entries that begin at or after ``end_offset``. Returns whether anything changed."""
+        # Also when no record is cut: phantom epochs must go (M41, KAFKA-10706).
         kept = [e for e in self._entries if e.start_offset < end_offset]
         changed = len(kept) != len(self._entries)
         self._entries = kept
@@ -125,11 +119,7 @@ class Cut:
 
 
 def cut_for(cache: EpochCache, leo: Offset, answer: EpochEnd) -> Cut:
-    """Where a follower cuts, given the leader's answer for an epoch, asked or found diverging (M38, KIP-279).
-
-    The follower's own log decides together with the answer: an epoch that is not on its lineage moves the
-    comparison down to the largest one below it.
-    """
+    """Where a follower cuts, given the leader's answer for an epoch, asked or found diverging (M38, KIP-279)."""
     if cache.latest_epoch is None:
         return Cut(min(answer.end_offset, leo), True)
     own = cache.end_offset_for(answer.epoch, leo)
@@ -139,6 +129,8 @@ def cut_for(cache: EpochCache, leo: Offset, answer: EpochEnd) -> Cut:
     if own.epoch == answer.epoch:
         # Known here, or older than the first entry: then `own` is (asked, start of the first entry).
         return Cut(min(answer.end_offset, own.end_offset, leo), True)
+    # The epoch that the leader named is none of ours, so the logs may have parted before our largest one below it: one
+    # answer is not enough (KIP-279, TR3).
     return Cut(min(own.end_offset, leo), False)
 
 
@@ -173,9 +165,7 @@ class AskedTruncation:
 
     def cut(self, cache: EpochCache, leo: Offset, hw: Offset, answer: EpochEnd | None) -> Cut | None:
         """Where the answer to OffsetForLeaderEpoch says to cut (M38); None: nowhere, and the partition has failed.
-
-        ``answer`` None is Kafka's (-1, -1), the leader knows nothing of the epoch. ``leo`` and ``hw`` are the own.
-        """
+        ``answer`` None is Kafka's (-1, -1), the leader knows nothing of the epoch. ``leo`` and ``hw`` are the own."""
         return None if answer is None else cut_for(cache, leo, answer)
 
 
@@ -212,10 +202,7 @@ def rule_for(truncation: Truncation) -> AskedTruncation:
 
 
 def historic_fault(rules: Rules) -> str | None:
-    """Why no server may run under these rules; None if it may.
-
-    Kafka abandoned them because they lose acknowledged records. Simulator, scenarios and searches show how.
-    """
+    """Why no server may run under these rules; None if it may."""
     today = Rules(durability=rules.durability)
     if rules.truncation in HISTORIC:
         return f"truncation={rules.truncation} loses acknowledged records and lets replicas differ for ever; {_REMEDY}"

@@ -12,8 +12,8 @@ from strandline.core.planning.layout import Band, Layout, nearest
 
 _TRIES = 64
 """How many replicas of a node are tried before the next pair of nodes."""
+# The share of the wanted size that each step must achieve, which bounds the number of steps.
 _LEAST = 1 / 8
-"""The share of the wanted size that each step must achieve, which bounds the number of steps."""
 
 
 def even_bytes(layout: Layout) -> None:
@@ -42,10 +42,12 @@ class _Trades:
         layout = self._layout
         for given in self._movable(source, target, size):
             partners: list[int | None] = [None]
+            # A node that takes nothing can give, but not exchange.
             if source in layout.takers:
                 partners += islice(self._movable(target, source, layout.sizes[given] - size), 1)
             for taken in partners:
                 gain = layout.sizes[given] - (0 if taken is None else layout.sizes[taken])
+                # With twice the size the two nodes would only change places.
                 if _LEAST * size <= gain <= (2 - _LEAST) * size and self._may_trade(given, taken, source, target):
                     self._perform(given, taken, source, target)
                     return True
@@ -58,6 +60,8 @@ class _Trades:
     def _may_trade(self, given: int, taken: int | None, source: int, target: int) -> bool:
         layout = self._layout
         firsts = (layout.replicas[given][0] == source) - (taken is not None and layout.replicas[taken][0] == target)
+        # An exchange leaves the numbers of replicas as they are; first places may shift, and bytes must not break that
+        # goal (C90).
         return (taken is not None or _stays(self._replicas, layout.count, source, target, 1)) and _stays(
             self._leaders, layout.leads, source, target, firsts
         )

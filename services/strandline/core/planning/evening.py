@@ -36,14 +36,15 @@ class ReplicaFlow(Flow):
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout, layout.count)
         self._bytes = layout.byte_bands()
+        # Pairs between which no replica may move: asked for at every step, and seldom changed by one.
         self._blocked: set[tuple[int, int]] = set()
-        """Pairs between which no replica may move: asked for at every step, and seldom changed by one."""
 
     def find(self, source: int, target: int) -> int | None:
         """A replica of about the size that evens out bytes, too."""
         layout = self._layout
         if target not in layout.takers or (source, target) in self._blocked:
             return None
+        # A replica has to move in any case; one of the right size saves a copy that would only even out bytes.
         for _, index in nearest(layout.held[source], self._wanted_size(source, target)):
             if layout.may_move(index, source, target):
                 return index
@@ -63,6 +64,7 @@ class ReplicaFlow(Flow):
         layout = self._layout
         why = f"node {source} held {self.load(source)} replicas, node {target} {self.load(target)}"
         layout.move(index, source, target, why)
+        # Its nodes and racks have changed, so it may now go where it could not before.
         for holder in layout.replicas[index]:
             for taker in layout.takers:
                 if (holder, taker) in self._blocked and layout.may_move(index, holder, taker):
@@ -83,6 +85,7 @@ class LeaderFlow(Flow):
         if target not in layout.takers:
             return None
         led = layout.led[source]
+        # A partition of both nodes only needs another order, which copies nothing.
         found = next((index for index in led if target in layout.replicas[index]), None)
         if found is None and self._may_copy and source in layout.takers:
             return next((index for index in led if self._partner(index, source, target) is not None), None)
@@ -93,6 +96,7 @@ class LeaderFlow(Flow):
         layout = self._layout
         if not layout.may_move(index, source, target):
             return None
+        # In exchange, because the goal before has evened out how many replicas each node holds (C90).
         held = (other for _, other in nearest(layout.held[target], layout.sizes[index]))
         return next((o for o in held if layout.replicas[o][0] != target and layout.may_move(o, target, source)), None)
 
@@ -120,6 +124,7 @@ def even(flow: Flow) -> None:
                 break
             flow.shift(index, source, target)
         left = _excess(flow)
+        # It ends with the first chain that improves nothing, so it always ends.
         wrong = left if left < wrong else 0
 
 
@@ -132,12 +137,14 @@ def _excess(flow: Flow) -> float:
 def _chain(flow: Flow) -> Sequence[int]:
     """The nodes along which to shift one unit; empty: there is no way."""
     loads = {node_id: flow.load(node_id) for node_id in flow.bands}
+    # Ties go by ids, so that equal input gives an equal plan (C91).
     least = sorted(loads, key=lambda node_id: (loads[node_id] - flow.bands[node_id].share, node_id))
     most = sorted(loads, key=lambda node_id: (flow.bands[node_id].share - loads[node_id], node_id))
     over = [node_id for node_id in most if loads[node_id] > flow.bands[node_id].high]
     under = [node_id for node_id in least if loads[node_id] < flow.bands[node_id].low]
     can_give = [node_id for node_id in most if loads[node_id] - 1 >= flow.bands[node_id].low]
     can_take = [node_id for node_id in least if loads[node_id] + 1 <= flow.bands[node_id].high]
+    # From a node with too much to one with too little first: one chain then repairs both.
     ways = ((over, under), (over, can_take), (can_give, under))
     direct = (
         (source, target)
@@ -146,6 +153,7 @@ def _chain(flow: Flow) -> Sequence[int]:
         for target in targets
         if source != target and flow.find(source, target) is not None
     )
+    # A direct step is the shortest chain, and found without a search.
     return next(direct, None) or next(filter(None, (_shortest(flow, *way) for way in ways)), ())
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from strandline.core.planning.values import Goal, PlannedNode, PlannedPartition
 
+# One, and what is lost where shares are divided.
 _NEAR = 1 + 1e-9
-"""One, and what is lost where shares are divided."""
 
 Held = tuple[int, int]
 """Size and index of a partition that a node holds."""
@@ -28,17 +28,19 @@ class Band(NamedTuple):
 
 
 class Layout:
-    """Partitions are known by their index in `partitions`, which is in the order of partition numbers, then topics:
-    of equal candidates the first is taken, and so the partitions of one topic do not go to one node."""
+    """The replicas of all partitions, which are known by their index in `partitions`."""
 
     def __init__(self, nodes: Iterable[PlannedNode], partitions: Iterable[PlannedPartition]) -> None:
         self.nodes = {node.node_id: node for node in sorted(nodes, key=lambda node: node.node_id)}
+        # By number first: of equal candidates the first is taken, and one topic's must not all go to one node.
         self.partitions = sorted(partitions, key=lambda each: (each.partition, each.topic))
         for node_id in sorted({node_id for each in self.partitions for node_id in each.replicas} - set(self.nodes)):
+            # Not among the nodes, so it takes nothing; what it holds stays, as on a node that may come back (C87).
             self.nodes[node_id] = PlannedNode(node_id=node_id, away=True)
         self.members = [node_id for node_id, node in self.nodes.items() if not (node.draining or node.away)]
         self.takers = [node_id for node_id in self.members if not self.nodes[node_id].full]
         self.are_sizes_known = all(each.size_bytes is not None for each in self.partitions)
+        # If some were known and others counted as 0, the known ones would be moved for a balance that is not there.
         self.sizes = [(each.size_bytes or 0) if self.are_sizes_known else 0 for each in self.partitions]
         self.replicas: list[list[int]] = [[] for _ in self.partitions]
         self.held: dict[int, list[Held]] = {node_id: [] for node_id in self.nodes}
@@ -47,12 +49,14 @@ class Layout:
         self.reasons: dict[int, list[str]] = {}
         """Why partitions change, in the order in which that was decided."""
         self.racks = {node_id: node.rack for node_id, node in self.nodes.items()}
+        # A rack that is being emptied takes nothing, so it must not lower the limit of the others.
         self._rack_count = len({node.rack for node in self.nodes.values() if node.rack and not node.draining})
         alive = {node_id for node_id, node in self.nodes.items() if not node.away}
         self.pinned = {index for index, each in enumerate(self.partitions) if alive.isdisjoint(each.in_sync)}
         """Partitions with no copy in sync on a node that is there: nothing can be copied."""
         for index, each in enumerate(self.partitions):
             self.put(index, list(each.replicas))
+        # What nodes that are away keep is not there to be shared (C87).
         staying = sum(self.count(node_id) for node_id, node in self.nodes.items() if node.away and not node.draining)
         self._final_shares = self._shares(sum(map(self.wanted_factor, range(len(self.partitions)))) - staying)
 

@@ -24,20 +24,20 @@ def plan(
     partitions: Iterable[PlannedPartition],
     goals: Collection[Goal] = EVERY_GOAL,
 ) -> Plan:
-    """The moves that reach these goals and the wanted replication factors.
-
-    `Goal.LEADERS` without `Goal.REPLICAS` changes the order of replicas only.
-    """
+    """The moves that reach these goals and the wanted replication factors."""
     layout = Layout(nodes, partitions)
     before = [tuple(replicas) for replicas in layout.replicas]
     if refusals := refusals_of(layout, goals):
         return Plan(refusals=refusals)
+    # In the order of the goals: each step keeps what the steps before it have reached (C90).
     _repair(layout, goals)
     if Goal.RACKS in goals:
         _repair_racks(layout)
     if Goal.REPLICAS in goals:
         even(ReplicaFlow(layout))
     if Goal.LEADERS in goals:
+        # Another order of the same replicas copies nothing, so it comes before exchanges of replicas, which only a plan
+        # that may move replicas makes (C90).
         even(LeaderFlow(layout, may_copy=False))
         if Goal.REPLICAS in goals:
             even(LeaderFlow(layout, may_copy=True))
@@ -67,6 +67,7 @@ def _repair(layout: Layout, goals: Collection[Goal]) -> None:
         why += [f"replication factor {len(replicas)} to {wanted}"] if wanted != len(replicas) else []
         places = [None if node_id in leaving else node_id for node_id in replicas]
         while len(places) > wanted:
+            # A lower factor first ends replicas that leave a drained node anyway: nothing has to replace them then.
             places.remove(None if None in places else _least_missed(layout, places, partition.in_sync))
         if why:
             layout.put(index, _filled(layout, [*places, *[None] * (wanted - len(places))]), *why)
@@ -91,7 +92,6 @@ def _filled(layout: Layout, places: list[int | None]) -> list[int]:
 
 
 def _repair_racks(layout: Layout) -> None:
-    """Move replicas out of crowded racks, where another has a node for them."""
     for index in range(len(layout.partitions)):
         while rack := layout.crowded_rack(index):
             replicas = layout.replicas[index]

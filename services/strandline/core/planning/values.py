@@ -10,10 +10,8 @@ from enum import IntEnum
 
 
 class Goal(IntEnum):
-    """The goals of a plan, in order: a later goal never breaks an earlier one (C90).
-
-    That no two replicas of a partition are on one node holds before and after every step.
-    """
+    """The goals of a plan, in order: a later goal never breaks an earlier one (C90). That no two replicas of a
+    partition are on one node holds before and after every step."""
 
     DRAINED = 1
     """Draining nodes hold nothing."""

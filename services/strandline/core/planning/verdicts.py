@@ -52,7 +52,6 @@ def _grouped(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def _no_copy(layout: Layout, index: int) -> str:
-    """Why nothing can be copied from the partition's replicas."""
     if index not in layout.pinned:
         return ""
     in_sync = layout.partitions[index].in_sync
@@ -62,7 +61,6 @@ def _no_copy(layout: Layout, index: int) -> str:
 
 
 def _no_room(layout: Layout, index: int, leaving: Collection[int]) -> str:
-    """Why the partition cannot have as many replicas as it is to have."""
     kept = [node_id for node_id in layout.replicas[index] if node_id not in leaving]
     wanted = layout.wanted_factor(index)
     return no_room(wanted, kept, layout.takers, layout.racks, layout.rack_limit(wanted))
@@ -78,6 +76,7 @@ def no_room(
                 f"start those that are away, or lower the replication factor")  # fmt: skip
     crowd, now = (Counter(racks_of.get(node_id) for node_id in nodes) for nodes in (holders, kept))
     alone = crowd.pop(None, 0)
+    # What a rack holds already may stay, even if it is more than the limit.
     racks = {rack: max(now[rack], min(limit, count)) for rack, count in crowd.items()}
     room = sum(racks.values())
     if room + alone < wanted:

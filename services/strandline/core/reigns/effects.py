@@ -86,10 +86,8 @@ class LookAtActive:
 @dataclass(frozen=True, slots=True)
 class Append:
     """Put the batch of the last `AppendAsked` with ``head``, if ``create_revision(active) == token`` and
-    ``mod_revision(head) == after`` (C7; 0: ``head`` must be absent). `Appended`, `AppendRefused`, `NoSpace`.
-
-    It may come again for one batch: the same bytes, and the same comparison, which lets one copy take effect (C9).
-    """
+    ``mod_revision(head) == after`` (C7; 0: ``head`` must be absent). `Appended`, `AppendRefused`, `NoSpace`. It may
+    come again for one batch: the same bytes, and the same comparison, which lets one copy take effect (C9)."""
 
     question: int
     token: int

@@ -189,10 +189,8 @@ class NoSpace:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """No answer came, and none will be taken: it was done, is done later, or never is (`StoreAway`, C3).
-
-    A call that the store cannot have received ends in this as well; nothing rests on the difference.
-    """
+    """No answer came, and none will be taken: it was done, is done later, or never is (`StoreAway`, C3). A call that
+    the store cannot have received ends in this as well; nothing rests on the difference."""
 
     now_ms: int
     question: int
@@ -200,10 +198,8 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class KeyChanged:
-    """The watch of ``active`` showed a change of ``revision``; ``holder`` is None for a deletion.
-
-    A watch may show an old revision late; what is older than something known already changes nothing.
-    """
+    """The watch of ``active`` showed a change of ``revision``; ``holder`` is None for a deletion. A watch may lag: what
+    is older than something known already changes nothing."""
 
     now_ms: int
     revision: int
@@ -214,10 +210,8 @@ class KeyChanged:
 
 @dataclass(frozen=True, slots=True)
 class TransactionsCame:
-    """The performer's copy of the cluster state now ends at ``head``, by snapshot, log or watch (C17).
-
-    Also the first event of a standby that has read the store whole. An empty store is ``head`` None.
-    """
+    """The performer's copy of the cluster state now ends at ``head``, by snapshot, log or watch (C17). Also the first
+    event of a standby that has read the store whole. An empty store is ``head`` None."""
 
     now_ms: int
     head: Head | None
@@ -225,10 +219,8 @@ class TransactionsCame:
 
 @dataclass(frozen=True, slots=True)
 class PeerLost:
-    """The stream that this process held to the active controller of ``token`` broke.
-
-    Only for a stream that was open; a first connection that is refused is no break (C19).
-    """
+    """The stream that this process held to the active controller of ``token`` broke. Only for a stream that was open; a
+    first connection that is refused is no break (C19)."""
 
     now_ms: int
     token: int
@@ -263,20 +255,16 @@ class CoreFinished:
 
 @dataclass(frozen=True, slots=True)
 class CoreDropped:
-    """After `DropCore`: core, driver and watches are gone, and the copy of the state has been dropped with them.
-
-    The performer begins to follow the store from its snapshot; `TransactionsCame` says how far it has come.
-    """
+    """After `DropCore`: core, driver and watches are gone, and the copy of the state with them. The performer follows
+    the store again from its snapshot; `TransactionsCame` says how far it has come."""
 
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class AppendAsked:
-    """The controller's driver wants a batch of transactions made durable; ``head`` is the store's head after it.
-
-    One at a time. Ends in exactly one `AppendSettled` with the same head.
-    """
+    """The controller's driver wants a batch of transactions made durable; ``head`` is the store's head after it. One at
+    a time. Ends in exactly one `AppendSettled` with the same head."""
 
     now_ms: int
     head: Head

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from strandline.core.reigns.events import ActiveProbe, Holder
 
+# etcd makes a shorter lease as long as this.
 LEAST_LEASE_MS = 2_000
-"""etcd makes a shorter lease as long as this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,9 @@ class Lease:
 
     def renewed(self, sent_ms: int) -> None:
         """The store renewed the lease."""
+        # The store counts from after the sending, so the lease never ends there before it is late here (C14).
         self.late_at_ms = max(self.late_at_ms, sent_ms + self._timings.lease_ms - self._timings.unsure_before_ms)
+        # After a third of it, so that a renewal that is lost can be repeated before the lease is late.
         self._next_ms = sent_ms + self._timings.lease_ms // 3
         self._backoff_ms = self._timings.backoff_ms
 
@@ -127,6 +129,7 @@ class KeyTaking:
         """A look ended."""
         self._looks += 1
         self._next_look_ms = now_ms + self._timings.look_every_ms
+        # A silent address shows nothing, for the network may be cut: only the end of its lease ends that reign (C19).
         if look is ActiveProbe.REFUSED:
             self._refused_token = self._broken_token
         elif look is ActiveProbe.REACHED:

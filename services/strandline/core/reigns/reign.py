@@ -141,6 +141,7 @@ class ReignCore:
         self._now_ms = event.now_ms
         self._out = []
         question = self._answered_question(event)
+        # Before anything else: this process may have been stopped since the last step, and its lease may be over.
         self._doubt()
         if self._shows_less(event, question):
             self._stop(f"the store went back in time: revision {self.revision} was there, {event!r}; {REMEDY}")
@@ -285,7 +286,7 @@ class ReignCore:
         self._ask(lambda question: effects.Campaign(question, lease_id))
 
     def _doubt(self) -> None:
-        """ACTIVE to UNSURE, by time alone: before anything else of a step, for this process may have been stopped."""
+        """ACTIVE to UNSURE, by time alone."""
         reign = self._reign
         if self.state is State.ACTIVE and reign is not None and self._now_ms >= self._lease.late_at_ms:
             self._become_unsure(effects.Why.STORE_AWAY, self._lease.late_at_ms)
@@ -295,6 +296,7 @@ class ReignCore:
         assert reign is not None
         self.state = State.UNSURE
         reign.unsure_since_ms = self._now_ms
+        # Only a read or an append that is sent from now on can prove that the key is still ours (C14).
         self._read_at_ms = self._now_ms
         if reign.is_open:
             reign.is_open = False
@@ -342,11 +344,13 @@ class ReignCore:
 
     def _key_is(self, revision: int, holder: events.Holder | None, successor: str | None = None) -> None:
         """The key was so at ``revision``; its last holder named ``successor``, as far as is known."""
+        # The watch may be behind a read.
         if self._key_revision is not None and revision < self._key_revision:
             return
         self._key_revision = revision
         before, self.holder = self.holder, holder
         if self._reign is not None:
+            # The key can be taken while the lease lives (C19), so the key alone says whose reign it is.
             if revision >= self._reign.token and (holder is None or holder.token != self._reign.token):
                 self._depose()
             return
@@ -359,12 +363,14 @@ class ReignCore:
             if holder is not None:
                 self._named = None
         if holder is None and (before is not None or is_named) and self._named not in (None, self.controller_id):
+            # Otherwise the named successor would only be one of those that race for the key (C22).
             self._campaign_at_ms = max(self._campaign_at_ms, self._now_ms + self._timings.successor_wait_ms)
         if self.state is State.CAMPAIGNING and holder is not None and not self._is_asked(effects.Campaign):
             self._campaign_settled(holder)
 
     def _campaign_won(self, event: events.CampaignWon, question: _Question) -> None:
         assert isinstance(question.effect, effects.Campaign)
+        # A key that was won with a lease that is gone since goes with it.
         if question.effect.lease_id == self._lease.lease_id:
             self._won(event.token, event.token)
 
@@ -375,6 +381,7 @@ class ReignCore:
 
     def _campaign_settled(self, holder: events.Holder) -> None:
         self.state = State.STANDBY
+        # The key that this campaign found may have been put by an earlier one whose answer was lost.
         if holder.lease_id == self._lease.lease_id and holder.incarnation_id == self.incarnation_id:
             self._won(holder.token, holder.token)
 
@@ -389,7 +396,8 @@ class ReignCore:
         self._ask_head()
 
     def _ask_head(self) -> None:
-        """Read the store once more: what was asked before the key was won is not final (C18)."""
+        # Once more: the reign before may have appended after the last read, and this one would give the same epochs
+        # again (C18, TR26).
         self._read_at_ms = self._now_ms + self._timings.read_store_every_ms
         self._ask(effects.ReadStore)
 
@@ -402,11 +410,11 @@ class ReignCore:
         self._taking.looked(event.look, self._now_ms)
 
     def _alarm_read(self, event: events.AlarmRead, _: _Question) -> None:
-        """Only a store with space gives a key to the one who takes another's away (C16)."""
         holder = self.holder
         if holder is None or not self._taking.may_take(holder, self._now_ms):
             return
         self._taking.took(holder, self._now_ms)
+        # A full store deletes keys but puts none: the cluster would lose its controller and get no other (C16).
         if not event.is_raised and self._lease.is_live(self._now_ms):
             self._ask(lambda question: effects.TakeKey(question, holder.token))
         else:
@@ -443,9 +451,11 @@ class ReignCore:
             if self.state is State.CAMPAIGNING and event.holder is None and not self._is_asked(effects.Campaign):
                 self._campaign()
         elif self.state is State.CATCHING_UP:
+            # From the revision of the token on every older token fails, so this head is final.
             if event.revision >= reign.token:
                 reign.head, reign.is_head_read = event.head, True
         elif self.state in REIGNING:
+            # The token is proven for the moment of the question; the answer may have been on its way for long (C14).
             reign.proven_ms = max(reign.proven_ms, question.sent_ms)
             self._head_is(reign, event.head, event.revision)
 
@@ -456,7 +466,6 @@ class ReignCore:
         return f"the store went back in time: it ended at {known}, now at {head}; {REMEDY}"
 
     def _catch_up(self) -> None:
-        """The head is final, for every older token fails now: begin when the copy of the state has come to it."""
         reign = self._reign
         assert reign is not None
         if not reign.is_head_read or self._is_asked(effects.ReadLog):
@@ -479,6 +488,7 @@ class ReignCore:
     def _append_asked(self, event: events.AppendAsked, _: None) -> None:
         reign = self._reign
         if reign is None or self.state not in REIGNING:
+            # Nothing was sent, so the store can never get it.
             self._out.append(effects.AppendSettled(event.head, effects.Settled.REFUSED))
             return
         assert reign.batch is None, "one batch at a time"
@@ -489,6 +499,8 @@ class ReignCore:
         reign = self._reign
         assert reign is not None
         batch.resend_at_ms = None
+        # The store compares both: a controller that wakes inside an append writes nothing (TR22), and of several copies
+        # of a batch one takes effect (C9).
         after = reign.head.revision if reign.head is not None else 0
         self._ask(lambda question: effects.Append(question, reign.token, after, batch.head))
 
@@ -521,6 +533,7 @@ class ReignCore:
     def _head_is(self, reign: _Reign, head: events.Head | None, revision: int) -> None:
         """The store ended so at ``revision``, while the key was ours."""
         batch = reign.batch
+        # The read was sent before the last append was done.
         if reign.head is not None and revision < reign.head.revision:
             return
         if batch is not None and head == batch.head:
@@ -534,6 +547,8 @@ class ReignCore:
             and batch.resend_at_ms is None
             and not self._is_asked(effects.Append)
         ):
+            # It is not stored, but its abandoned copy may still arrive: the same bytes with the same comparison are
+            # sent again, which cannot be done twice (C9).
             self._send(batch)
 
     # Questions without an answer.
@@ -549,13 +564,13 @@ class ReignCore:
         elif isinstance(effect, effects.Campaign) and self.state is State.CAMPAIGNING:
             self._ask_head()
         elif isinstance(effect, effects.Append) and (batch := self._batch_of(effect)) is not None:
+            # Only a read can decide: a refusal of what is stored, or a second append, would be wrong (TR25).
             batch.is_doubtful = True
             self._ask_head()
         elif isinstance(effect, effects.LookAtActive) and self.state is State.STANDBY:
             self._taking.looked(events.ActiveProbe.SILENT, self._now_ms)
 
     def _batch_of(self, effect: effects.Append) -> _Batch | None:
-        """The batch whose end is not known yet, if ``effect`` is a copy of it."""
         batch = self._reign.batch if self._reign is not None else None
         return batch if batch is not None and batch.head == effect.head else None
 
@@ -593,8 +608,10 @@ class ReignCore:
             return
         to = reign.hand_over.to
         if to is not None:
+            # Before the deletion, so that the others know the name when they see the key free (C22).
             self._out.append(effects.NameSuccessor(to))
             self._named = to
+        # Without this wait, this controller could have its key back before another sees that it is free.
         self._campaign_at_ms = self._now_ms + self._timings.successor_wait_ms
         self._give_up_key(reign)
         self._depose()
@@ -622,6 +639,7 @@ class ReignCore:
     def _settle(self) -> None:
         batch = self._reign.batch if self._reign is not None else None
         if batch is not None:
+            # What was sent may be stored even after this reign, so its callers must not get a refusal (TR25).
             sent = self._is_asked(effects.Append)
             self._out.append(
                 effects.AppendSettled(

@@ -21,8 +21,8 @@ from strandline.core.types import Offset, TopicPartition
 
 CALL = "DeleteRecords"
 
+# Operators make these calls, so more than a few at a time are a mistake.
 MAX_WAITING = 1_000
-"""Calls that may wait on one node; operators make them, so more than a few at a time are a mistake."""
 
 FULL = Refusal(
     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
@@ -80,7 +80,6 @@ class DeleteServing:
         self._answer_if_complete(call, out)
 
     def _target(self, part: DeletePartition) -> Offset | Refusal:
-        """The requested log start, or why it is refused."""
         state, offset = self._state, part.offset
         if part.tp not in state.images:
             return state.unknown(part.tp)
@@ -92,6 +91,8 @@ class DeleteServing:
         hw = leader.log.hw
         if offset is not None and 0 <= offset <= hw:
             return offset
+        # A new leader's HW may be behind what its predecessor committed: an offset above it may be right, and "below
+        # the HW" would delete less than was meant.
         if (offset is None or offset > hw) and not leader.knows_true_hw:
             return UNSETTLED
         return hw if offset is None else _out_of_range(offset, hw)
@@ -104,8 +105,9 @@ class DeleteServing:
             self._answer_if_complete(call, out)
 
     def resigned(self, tp: TopicPartition, out: list[Effect]) -> None:
-        """This node no longer leads ``tp``, and does not know whether the next leader has deleted the records."""
+        """This node no longer leads ``tp``."""
         state = self._state
+        # Whether the next leader has deleted the records is not known here; asking it again is safe (C100).
         refusal = state.not_leader(tp) if tp in state.images else state.unknown(tp)
         for request_id in tuple(self._by_partition.get(tp, ())):
             call = self._waiting[request_id]

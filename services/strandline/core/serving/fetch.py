@@ -88,8 +88,10 @@ class FetchServing:
     ) -> FetchResult:
         """One partition on arrival: check, snapshot the HW, count, and say what could be given now."""
         replica = request.replica
+        # Before the fetch is counted, so an immediate answer has the HW from before it, as Kafka's has (D1).
         result = self._look(part, replica, at_follower, request.read_committed, now_ms, fresh=True)
         leader = self._state.leaders.get(part.tp)
+        # A replica that diverges will cut what it claims to hold, so nothing of its fetch may count (M32, TR12).
         if replica is None or leader is None or result.refusal is not None or result.diverging is not None:
             return result
         if leader.only_reconciles(replica):
@@ -136,6 +138,8 @@ class FetchServing:
             return self._refused(part.tp, found)
         if found is not None:
             return FetchResult(part.tp, log.hw, log.log_start_offset, diverging=found)
+        # Not before the divergence check: a follower with a longer tail of another lineage is honest, and must be sent
+        # the offset to cut at (M70).
         if replica is not None and fresh and (refusal := leader.check_claim(part, replica.node_id)):
             return self._refused(part.tp, refusal)
         if replica is None:
@@ -145,7 +149,7 @@ class FetchServing:
         return FetchResult(part.tp, log.hw, log.log_start_offset, read, barrier=leader.barrier)
 
     def _is_held(self, part: FetchPartition, leader: LeaderReplica, node_id: NodeId, now_ms: int) -> bool:
-        """Whether this replica is added by a reassignment whose bytes have to wait (C80)."""
+        # Within a batch of the HW nothing waits: a throttle must not keep a replica out of the ISR (C80).
         rate = rate_of(leader.image, node_id, leader.isr.maximal)
         is_held = (
             rate is not None
@@ -203,6 +207,8 @@ class FetchServing:
                     f"this follower's HW {log.hw} is below the {log.exposed_hw} it has shown; wait, or ask the leader",
                 ),
             )
+        # Not OFFSET_OUT_OF_RANGE, by which a consumer would reset its position although the leader may have the record
+        # (M1, KIP-392).
         if part.fetch_offset > shown:
             return self._refused(
                 part.tp,
@@ -251,6 +257,7 @@ class FetchServing:
             return None
         if at_follower:
             return _invalid("replica_state is set; replicas fetch from LeaderService only")
+        # Without it a follower of an older epoch would be counted, although it will truncate (TR4, TR5).
         if part.current_leader_epoch is None:
             return _invalid("current_leader_epoch is absent; a replica must say which leader it follows")
         if self._checked and part.last_fetched_epoch is None and part.fetch_offset != part.log_start_offset:
@@ -330,8 +337,8 @@ class FetchServing:
                 self.parked.postpone(fetch, now_ms)
 
     def _unlike(self, fetch: ParkedFetch) -> list[FetchPartition]:
-        """The partitions whose stream may not have been sent what is true now. Of most nothing has changed since, and
-        to look at one in full costs several times as much as to see that."""
+        """The partitions whose stream may not have been sent what is true now."""
+        # Of most nothing has changed since, and to look at one in full costs several times as much as to see that.
         parts = fetch.partitions
         if fetch.at_follower:
             return list(parts.values())

@@ -61,6 +61,7 @@ class OffsetServing:
         if question.timestamp == messages.LATEST:
             if by_replica:
                 return messages.OffsetAnswer(tp, log.leo, None, leader.image.leader_epoch)
+            # Its predecessor may have shown a later end to clients, for whom the end must not go back (KIP-207, I13).
             if not leader.knows_true_hw:
                 return messages.OffsetAnswer(tp, refusal=UNSETTLED)
             end = log.lso if question.read_committed else log.hw
@@ -69,6 +70,8 @@ class OffsetServing:
             message = f"timestamp {question.timestamp} is not -1, -2, -3 or a time in ms since the epoch"
             return messages.OffsetAnswer(tp, refusal=Refusal(ErrorCode.INVALID_REQUEST, message))
         readable = log.lso if question.read_committed else log.hw
+        # While the HW is unsettled the search goes up to the LEO: a hit above the HW is refused, where no hit would say
+        # that there is no such record.
         end = log.leo if by_replica or not leader.knows_true_hw else readable
         unsettled = not by_replica and not leader.knows_true_hw
         return messages.OffsetAnswer(tp, lookup=messages.OffsetLookup(question.timestamp, end, readable, unsettled))

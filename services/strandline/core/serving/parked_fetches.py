@@ -74,10 +74,7 @@ class ParkedFetches:
                 stream.parked[tp] = fetch.request_id
 
     def replace(self, stream_id: int, tps: Iterable[TopicPartition]) -> list[ParkedFetch]:
-        """These partitions are named again, or no longer wanted: end what is parked for them.
-
-        Returns the fetches of which nothing is left.
-        """
+        """End what is parked for these partitions, named again or no longer wanted; returns the emptied fetches."""
         stream = self._streams.get(stream_id)
         emptied: list[ParkedFetch] = []
         if stream is None or not stream.parked:
@@ -110,8 +107,9 @@ class ParkedFetches:
                 self._wake(fetch, tp)
 
     def wake_consumers(self, log: ReplicaLog) -> None:
-        """The HW moved: consumers may have something to read. It does not wake replicas (M22, KAFKA-9952), nor those
-        that read committed records and have all below the LSO (X14)."""
+        """The HW moved: consumers may have something to read."""
+        # Not replicas: they learn the HW with the next records or when their wait ends, and an answer for each step of
+        # it would be one more fetch per commit (M22, KAFKA-9952). Nor readers of committed records at the LSO (X14).
         tp = log.tp
         for fetch in self.at(tp) if tp in self._by_partition else ():
             if fetch.replica is None and (not fetch.read_committed or fetch.partitions[tp].fetch_offset < log.lso):

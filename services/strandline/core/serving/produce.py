@@ -93,12 +93,11 @@ class ProduceServing:
         self._unsettled: dict[TopicPartition, deque[Offset]] = {}
 
     def arrived(self, event: ProduceArrived, out: list[Effect]) -> dict[TopicPartition, Offset]:
-        """Append what may be appended; park what must wait.
-
-        Returns, for each log that grew, its LEO before this request; the caller then raises HWs and wakes
-        fetches, so a call that is acknowledged at once leaves through `reached`.
-        """
+        """Append what may be appended; park what must wait. Returns, for each log that grew, its LEO before this
+        request; the caller then raises HWs and wakes fetches, so a call that is acknowledged at once leaves through
+        `reached`."""
         grown: dict[TopicPartition, Offset] = {}
+        # Before anything is appended: afterwards a batch could no longer be refused as NOT_APPENDED.
         if self.purgatory.is_full:
             out.append(AnswerProduce(event.request_id, tuple(self._refused(p, FULL) for p in event.partitions)))
             return grown
@@ -151,6 +150,7 @@ class ProduceServing:
             if settled is not None:
                 return settled
         if part.header.marker is None:
+            # Before the check of min ISR: a duplicate is in the log already, so NOT_APPENDED would be untrue (M61).
             check = producers.check(part.header, log_start_offset=leader.log.log_start_offset)
             if check.verdict is not log_producers.SequenceVerdict.NEXT:
                 return self._out_of_sequence(part, check, acks, leader)
@@ -197,6 +197,7 @@ class ProduceServing:
         is_open = sent.producer_id in producers.transactions.open
         if not part.header.attributes & TRANSACTIONAL_BIT:
             return self._refused(part, _OUTSIDE) if is_open else None
+        # The coordinator added the partition when the transaction's first batch came (X9).
         if is_open and producers.newest_epoch(sent.producer_id) == sent.producer_epoch:
             return None
         if tp in call.waiting:
@@ -217,14 +218,15 @@ class ProduceServing:
     def verified(
         self, event: AddPartitionsAnswered, out: list[Effect]
     ) -> tuple[dict[TopicPartition, Offset], set[TopicPartition]]:
-        """The coordinator answered: everything is checked again from the beginning, because a marker may have come in
-        between (X10). Returns what `arrived` returns, and the partitions whose batches were looked at."""
+        """The coordinator answered. Returns what `arrived` returns, and the partitions whose batches were looked at."""
         grown: dict[TopicPartition, Offset] = {}
         batches = self._verification.answered(event.correlation_id)
         asked_epoch = batches[0].producer_epoch if batches else None
         for number, (call, index, part) in enumerate(batches):
             if not self.purgatory.holds(call):
                 continue
+            # Everything is checked again: if a marker came in between, the batch would open a transaction that has
+            # ended, and no marker would end it again (X10).
             call.takes_up(part.tp, index)
             if event.refusal is not None and batches[number].producer_epoch == asked_epoch:
                 result, offset = self._refused(part, log_producers.as_producers_hear(event.refusal)), None
@@ -284,6 +286,7 @@ class ProduceServing:
         result = ProduceResult(part.tp, base_offset, leader.log.log_start_offset)
         if acks is Acks.LEADER:
             self._promised(leader, end)
+        # With `fsync` an acknowledgement of acks=1 means durable, too: on the leader (M55).
         waits = acks is Acks.ALL or self._fsync
         return result, end if waits else None
 
@@ -336,6 +339,7 @@ class ProduceServing:
         """Acknowledge acks=all up to the HW; below min ISR it counts as appended, not acknowledged (M47)."""
         calls = self.purgatory.reached(leader.log.tp, Acks.ALL, leader.log.hw)
         for call in calls:
+            # As in Kafka: it is committed, but only a leader with min ISR members acknowledges it (M47, I12).
             if leader.is_under_min_isr:
                 refusal = Refusal(
                     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -367,6 +371,7 @@ class ProduceServing:
         self._unsettled.pop(tp, None)
         state = self._state
         refusal = state.not_leader(tp) if tp in state.images else state.unknown(tp)
+        # The next leader may have the records, and commit them.
         indefinite = Refusal(refusal.code, refusal.message, _MAY_APPEAR)
         calls = self.purgatory.waiting_in(tp)
         calls += [batch.call for batch in self._verification.resigned(tp)]
@@ -474,10 +479,7 @@ class Purgatory:
         heappush(self._by_offset.setdefault((tp, call.acks), []), (offset, next(self._tickets), call.request_id))
 
     def reached(self, tp: TopicPartition, acks: Acks, offset: Offset) -> list[ParkedProduce]:
-        """The calls with ``acks`` that wait in ``tp`` for an offset <= ``offset``; they wait there no longer.
-
-        acks=all waits for the HW, acks=1 (under ``fsync``) for the leader's own durable LEO.
-        """
+        """The calls with ``acks`` that wait in ``tp`` for an offset <= ``offset``; they wait there no longer."""
         heap = self._by_offset.get((tp, acks))
         found: list[ParkedProduce] = []
         while heap and heap[0][0] <= offset:

@@ -82,12 +82,7 @@ class Verification(Generic[_Item]):
 
 
 def timestamp_refusal(header: BatchHeader, configs: Mapping[str, str], wall_ms: int) -> Refusal | None:
-    """Why a producer's batch is refused for its timestamps; None if it is not. A timestamp of -1 means none.
-
-    Args:
-        configs: the topic's own settings.
-        wall_ms: now, ms since 1970.
-    """
+    """Why a producer's batch is refused for its timestamps; None if it is not. ``wall_ms``: ms since 1970."""
     ahead_ms, behind_ms = header.max_timestamp_ms - wall_ms, wall_ms - header.base_timestamp_ms
     after_ms = int(configs.get(topic_configs.TIMESTAMP_AFTER_MAX, topic_configs.DEFAULT_AFTER_MAX_MS))
     if ahead_ms > after_ms:

@@ -49,6 +49,8 @@ def step(change: TransactionChange, answer: object | None = None, *, used_produc
     """The decision to make ``change``, with its answer."""
     transactional_id, after = change.transactional_id, change.after
     is_decided = after is not None and after.state in records.PREPARED
+    # Markers only once the record is committed: the next coordinator knows nothing of a decision that is lost with this
+    # one, and may decide otherwise (X8).
     return Decision(
         batches=((Record(records.TransactionalIdKey(transactional_id), after),),),
         answer=answer,
@@ -84,19 +86,10 @@ def prepared(
     supply: ProducerIdSupply,
     unix_ms: int,
 ) -> records.TransactionalId | None:
-    """An open transaction as decided: its epoch rises by one, and markers carry the new one (X6).
-
-    Args:
-        value: the open transaction.
-        state: one of `PREPARED`.
-        previous: whose copy of a request may be answered again.
-        supply: asked for the producer id that follows when the epochs of this one are used up.
-        unix_ms: the wall clock.
-
-    Returns:
-        None if a producer id is needed and there is none.
-    """
+    """An open transaction as decided, its epoch raised by one (X6); None if a producer id is needed and there is none.
+    ``state`` is one of `PREPARED`; ``previous``: whose copy of a request may be answered again."""
     identity, next_id = value.identity, None
+    # Markers of the last epoch carry the one above it, which no producer gets: the producer has a new id then (X5).
     if identity.producer_epoch >= MAX_PRODUCER_EPOCH:
         next_id = supply.next_id()
         if next_id is None:
@@ -152,6 +145,7 @@ def init_producer_id(
         return _fenced(value, request, context, supply)
     if value.state in records.PREPARED:
         return _busy(transactional_id)
+    # The answer to this request was lost: one more epoch would fence the sender itself (X4).
     if given is not None and given == value.previous:
         return Decision(answer=ProducerIdGiven(identity=value.identity), scope=transactional_id)
     return _next(value, request, timeout_ms, context, supply)
@@ -191,8 +185,9 @@ def _next(
 def _fenced(
     value: records.TransactionalId, request: InitProducerId, context: Context, supply: ProducerIdSupply
 ) -> Decision:
-    """Abort the open transaction with an epoch that no process has; the sender asks again."""
     transactional_id = request.transactional_id
+    # No process has this epoch, so what is under way in the old one is refused. It rises once: a copy of the request
+    # finds the transaction decided and asks again (X4).
     after = prepared(value, records.TxnState.PREPARE_ABORT, request.given, supply, context.unix_ms)
     if after is None:
         return unavailable(transactional_id)

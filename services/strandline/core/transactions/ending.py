@@ -21,6 +21,7 @@ from strandline.core.types import TopicPartition
 def end_txn(value: TransactionalId | None, request: EndTxn, context: Context, supply: ProducerIdSupply) -> Decision:
     """Decide a producer's request; ``value`` is None for an unknown id."""
     transactional_id = request.transactional_id
+    # A copy of the request that ended it: by the present identity its sender would be fenced (X6).
     if value is not None and value.state in PREPARED | COMPLETED and request.identity == value.previous:
         return _again(value, request)
     refusal = refusal_of_identity(value, transactional_id, request.identity)
@@ -59,7 +60,7 @@ def _decided(value: TransactionalId, request: EndTxn, context: Context, supply: 
 def _ended_without_records(
     value: TransactionalId, request: EndTxn, context: Context, supply: ProducerIdSupply
 ) -> Decision:
-    """End a transaction without partitions: no markers are needed; the epoch rises so that a copy finds its answer."""
+    # Without partitions no markers are needed; the epoch rises all the same, so that a copy finds its answer (X6).
     found = raised(value.identity, supply)
     if found is None:
         return unavailable(request.transactional_id)

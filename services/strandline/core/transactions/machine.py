@@ -78,11 +78,13 @@ class TransactionMachine:
         """A step was written (`Machine.taken`)."""
         assert isinstance(note, decisions.StepTaken), f"a note of no step: {note!r}"
         change = note.change
+        # Only now: a decision that the shard refuses must not use up an id.
         if note.used_producer_id is not None:
             self._supply.take(note.used_producer_id)
         if change.after is None or change.after.state is not records.TxnState.ONGOING:
             self._deadlines_ms.pop(change.transactional_id, None)
         elif change.cause is Cause.BEGUN:
+            # From the first partition on: adding further ones does not extend it (X7).
             self._deadlines_ms[change.transactional_id] = now_ms + change.after.timeout_ms
         if change.after is None or change.after.state not in records.PREPARED:
             self._markers.pop(change.transactional_id, None)
@@ -141,6 +143,7 @@ class TransactionMachine:
 
     def _asked_again(self, markers: Markers, context: Context) -> Decision | None:
         topics = context.topics
+        # A partition of a deleted topic never answers, and its records are gone with it (X8).
         markers.deleted([tp for tp in markers.missing if topics.by_id(tp.topic_id) is None])
         if not markers.missing:
             return self._completed(markers, context)
