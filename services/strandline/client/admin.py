@@ -152,6 +152,7 @@ class Admin:
             topics=[topic],
             timeout_ms=self._timeout_ms,
             validate_only=validate_only,
+            # A repeat after a lost answer finds its own topic, and is not refused because that exists (C32).
             request_id=new_request_id(),
         )
         answer = await ask_again(self._cluster, lambda to: to.CreateTopics, request, deadline_ms=self._timeout_ms)
@@ -164,6 +165,7 @@ class Admin:
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
         """
+        # Deleted by its id: a repeat by its name could delete a topic that was created since (C32).
         (topic,) = await self.describe_topics([name])
         request = pb.DeleteTopicsRequest(
             cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicReference(topic_id=topic.topic_id)]
@@ -198,6 +200,7 @@ class Admin:
         Raises:
             Refused: INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION.
         """
+        # Absolute values: a repeat changes nothing, so this request needs no id (C32).
         change = pb.TopicConfigChange(name=name, set_configs=configs, delete_configs=list(delete))
         request = pb.AlterTopicConfigsRequest(
             cluster_id=self._cluster.cluster_id, topics=[change], validate_only=validate_only
@@ -232,6 +235,7 @@ class Admin:
             cluster_id=self._cluster.cluster_id,
             topics=[growing],
             timeout_ms=self._timeout_ms,
+            # Otherwise a repeat would be refused, because the partitions are there.
             request_id=new_request_id(),
         )
         admin_answers.only((await ask_again(self._cluster, lambda to: to.CreatePartitions, request)).results)
@@ -253,6 +257,7 @@ class Admin:
                 partition_pb2.TopicPartitions(topic=name, partitions=indexes) for name, indexes in by_name.items()
             ],
             timeout_ms=self._timeout_ms,
+            # Each unclean election may lose records, so a late copy must not hold another one (C32).
             epochs_seen=await self._epochs_seen(by_name) if unclean else (),
         )
         answered = await ask_until_answered(self._cluster, lambda to: to.ElectLeaders, request)
@@ -291,6 +296,7 @@ class Admin:
         Raises:
             Refused: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
         """
+        # Without the epoch a repeat could stop the process that was started in the meantime (C32).
         if node_epoch is None:
             registered = {each.node.node_id: each.node.node_epoch for each in await self.list_nodes()}
             node_epoch = registered.get(types.NodeId(node_id))
@@ -317,6 +323,7 @@ class Admin:
         """
         request = pb.UnregisterNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id)
         answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.UnregisterNode, request)
+        # An earlier attempt whose answer was lost has removed it.
         if not (may_repeat and answer.error_code == error_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED):
             admin_answers.check(answer)
 
@@ -416,6 +423,7 @@ class Admin:
         request = pb.DeleteAclsRequest(cluster_id=cluster_id, filters=filters, validate_only=validate_only, force=force)
         answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.DeleteAcls, request)
         found = [read_error(row) for row in answer.filter_results]
+        # In a repeat it says that an earlier attempt has removed the rule.
         gone = ErrorCode.RESOURCE_NOT_FOUND
         return [None if may_repeat and why is not None and why.code is gone else why for why in found]
 
@@ -653,6 +661,7 @@ class Admin:
         Raises:
             Refused: as `open_transaction`; INVALID_PRODUCER_EPOCH: it has ended meanwhile.
         """
+        # The offset names one transaction: a later one of the same producer may be alive.
         producer = await self.open_transaction(topic, partition, start_offset=start_offset)
         (tp,) = await self._partitions(topic, [partition])
         await self._transactions.abort(tp, producer)
@@ -703,6 +712,7 @@ class Admin:
         return [types.TopicPartition(image.topic_id, index) for index in asked]
 
     async def _everybody(self, ask: Callable[[Endpoint], Awaitable[_T]]) -> list[_T]:
+        # A fenced node leads nothing, and one that is gone would cost the whole deadline.
         living = [node.client_endpoint for node in self._cluster.image.nodes if not node.fenced]
         answers = await asyncio.gather(*(_answer_or_none(ask(endpoint)) for endpoint in living if endpoint is not None))
         return [answer for answer in answers if answer is not None]

@@ -136,6 +136,7 @@ class Background:
         self._cut_off.clear()
         for timer in self._timers.values():
             timer.cancel()
+        # Called in one of these tasks, for example by a function of the user, it would wait for itself.
         await _end([task for task in self._tasks if task is not asyncio.current_task()])
         self.check()
 
@@ -151,10 +152,12 @@ class Background:
             # Cancelled before its first step, so it has done and reported nothing.
             self._begin(job)
         elif not job.once:
+            # Begun again by the next call and not here: the loop may be ending, which cancels all of its tasks.
             self._cut_off.append(job)
             self._on_trouble(None)
 
     def _failed(self, error: BaseException) -> None:
+        # The first error is the cause; later ones may only follow from it.
         if self._failure is None:
             self._failure = error
             self._on_trouble(error)
@@ -225,6 +228,7 @@ class Unclosed(Protocol):
         """Send what it holds."""
 
 
+# Weak, or a producer that is dropped would live on here and never be reported.
 STARTED: weakref.WeakSet[Unclosed] = weakref.WeakSet()
 # Those of a parent are the parent's to send.
 os.register_at_fork(after_in_child=STARTED.clear)
@@ -244,6 +248,7 @@ async def send_what_is_held(timeout_ms: int) -> None:
     await asyncio.gather(*(producer.flush(timeout_ms) for producer in list(STARTED)), return_exceptions=True)
 
 
+# Registered by the import, so it runs after the exit of the thread of blocking clients, which sends what it still can.
 @atexit.register
 def _report_all() -> None:
     for producer in list(STARTED):
@@ -266,6 +271,7 @@ class Pause:
     def asked_for(self, throttle_time_ms: int) -> None:
         """An answer asks for so much; 0: for nothing."""
         if throttle_time_ms:
+            # Not added: an answer names the rest of the mute, and not the debt of its own request (ADR 34).
             self.until_ms = time.monotonic() * 1_000 + throttle_time_ms
 
     async def over(self) -> None:

@@ -104,6 +104,7 @@ class LoopThread:
         ran: threading.Event | None = None
         while True:
             try:
+                # Not result(): a TimeoutError that the call itself has raised would pass for the end of this wait.
                 waited.exception(patience_s)
             except CancelledError:
                 raise RuntimeError("the call was cancelled with all tasks of its thread; the process may end") from None
@@ -113,6 +114,7 @@ class LoopThread:
                         f"the thread of this process's clients has run nothing for {patience_s:g} s; it is in "
                         f"{self._place()}; functions that are given to a client must not block"
                     ) from None
+                # The call may just take long. Only a thread that does not run this either is stuck.
                 patience_s, ran = again_s, threading.Event()
                 self._loop.call_soon_threadsafe(ran.set)
             else:
@@ -124,6 +126,7 @@ class LoopThread:
         return ", called by ".join(f"{one.name} ({one.filename}:{one.lineno})" for one in reversed(stack))
 
     def _begin(self, work: Callable[[], Coroutine[Any, Any, T]], waited: Future[T]) -> None:
+        # The caller was interrupted before this thread came to its call.
         if waited.cancelled():
             return
         task = self._loop.create_task(work())
@@ -176,6 +179,7 @@ _of_this_process: LoopThread | None = None
 def loop_thread() -> LoopThread:
     """The thread of this process."""
     global _of_this_process
+    # Two threads may make the first call at once.
     with _lock:
         if _of_this_process is None:
             _of_this_process = LoopThread()
@@ -209,6 +213,7 @@ class Blocking:
         self, timeout_ms: int | None, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """The same, for a function that ends by itself after ``timeout_ms``, if that is given."""
+        # With the first call and not before: a client that is made before a fork may then be started in the child.
         if self._thread is None:
             self._thread = loop_thread()
         return self._thread.run_within(timeout_ms, function, *args, **kwargs)
@@ -243,6 +248,7 @@ class Delivery:
             SendFailed: the record was given up.
             TimeoutError: after ``timeout_ms``; without it the delivery time-out ends the wait.
         """
+        # No round trip to the other thread, so a loop over deliveries that have ended costs little.
         if self._delivery.done:
             return self._delivery.result()
         return self._owner._run_within(timeout_ms, self._wait, timeout_ms)
@@ -267,6 +273,7 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # First: the offsets that are committed with it are those behind the records that were taken in this thread.
         self._settle()
         self._owner._run(self._transaction.__aexit__, kind, error, trace)
 

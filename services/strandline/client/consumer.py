@@ -64,6 +64,7 @@ class Consumer(Generic[K, V]):
         instance_id: str | None = None,
         rack: str | None = None,
         client_id: str = DEFAULT_CLIENT_ID,
+        # Not Kafka's default: without transactions it costs nothing, with them it hides what is aborted.
         isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
         auto_offset_reset: Literal["earliest", "latest", "error"] | None = None,
         auto_commit: bool = True,
@@ -134,6 +135,7 @@ class Consumer(Generic[K, V]):
         self._policy = FetchPolicy(
             read_from == "follower",
             rack,
+            # Drawn, or all consumers of a rack would read from the same one of its replicas.
             random.getrandbits(32),
             reset,
             max_wait_ms,
@@ -156,6 +158,7 @@ class Consumer(Generic[K, V]):
         if instance_id is not None and (group is None or not instance_id.strip()):
             raise ValueError("instance_id must not be blank, and needs a group: it names one of its members")
         self._terms = MemberTerms(
+            # Chosen here, so that a join that is repeated after a lost answer does not make a second member.
             member_id=str(uuid.uuid4()),
             instance_id=instance_id,
             rack=rack,
@@ -196,6 +199,7 @@ class Consumer(Generic[K, V]):
         self._assignment: Assignment | None = None
         self._news = asyncio.Event()
         self._lost = asyncio.Event()
+        # Looked up once, because it is called for every record.
         self._is_here = self._cluster.background.is_here
         self._is_closing = False
         # The partition whose records iteration is returning.
@@ -270,6 +274,7 @@ class Consumer(Generic[K, V]):
             await self._leave(for_a_restart=True)
             if self._auto_commit_ms is not None:
                 await self._group.commit_last()
+        # Only now, because the listener may commit while partitions are given up, and a closed consumer refuses that.
         self._is_closing = True
         if self._fetching is not None:
             self._fetching.close()
@@ -306,6 +311,7 @@ class Consumer(Generic[K, V]):
         entries = [partitions] if isinstance(partitions, str) else partitions
         if self._group is not None:
             if self._auto_commit_ms is not None:
+                # Before the change: afterwards the positions of partitions that are dropped are not known any more.
                 self._group.commit_by_itself()
             start = _ENDS.get(self._reset, start)
         await self._assignment.assign(entries, start, follows=follow_topic, end=end)
@@ -338,6 +344,7 @@ class Consumer(Generic[K, V]):
             raise ValueError("give the topics to subscribe to, or a pattern")
         if self._stop_at_end:
             raise ValueError("stop_at_end needs partitions that stay; assign them instead of subscribing")
+        # Sorted, so that the same topics in another order are no change that the coordinator has to hear of.
         subscription = Subscription(tuple(sorted(set(names))), pattern)
         if self._membership is not None and self._membership.failure is None:
             self._membership.subscribe(subscription, listener)
@@ -454,6 +461,7 @@ class Consumer(Generic[K, V]):
         """
         for cursor in self._chosen(partitions):
             cursor.is_paused = True
+            # What was unpacked stays with the cursor, and comes first when the partition is resumed.
             if cursor is self._current:
                 self._current = None
 
@@ -508,6 +516,7 @@ class Consumer(Generic[K, V]):
         Raises:
             Refused: a partition cannot be read.
         """
+        # A copy: the assignment may change while leaders are asked.
         cursors = dict(self._running().cursors)
         meter = LagMeter(self._cluster, self._policy.isolation_level)
         found = await meter.measure(cursors.values(), deadline_ms=self._request_timeout_ms)
@@ -548,6 +557,7 @@ class Consumer(Generic[K, V]):
                     fetched = self._take_buffered() if self._may_give() else []
                     if fetched or self.is_finished:
                         return fetched
+                    # Nothing is awaited between the look and this line, so no news can be lost in between.
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
@@ -581,6 +591,7 @@ class Consumer(Generic[K, V]):
                         records = self._incoming.intercept(records)
                     if records or self.is_finished:
                         return records
+                    # An interceptor may have left out every record, while more of them can be given without waiting.
                     if not may_give or not self._has_something():
                         self._news.clear()
                         await self._news.wait()
@@ -664,10 +675,10 @@ class Consumer(Generic[K, V]):
         return False
 
     def _gather(self, limit: int) -> list[ConsumerRecord[K, V]]:
-        """What may be given now, up to ``limit`` records."""
         given: list[ConsumerRecord[K, V]] = []
         while len(given) < limit:
             if self._current is None or not self._current.unpacked:
+                # A failure waits for a call without records, because an exception would take them with it.
                 if not self._unpack(may_raise=not given):
                     break
                 assert self._current is not None
@@ -712,6 +723,7 @@ class Consumer(Generic[K, V]):
         fetching = self._running()
         fetched: list[FetchedRecords] = []
         for cursor in fetching.cursors.values():
+            # A failure waits for a call without records, because an exception would take them with it.
             if (fetched and cursor.failure is not None) or not (cursor.has_records or cursor.has_failed):
                 continue
             first = len(fetched)
@@ -813,6 +825,7 @@ class Consumer(Generic[K, V]):
         for cursor in cursors:
             fetching.drop(cursor)
             if self._group is not None:
+                # Before the seek, because it notes how far the records were given.
                 self._group.moved(cursor)
             cursor.seek(offset=offset, time=time)
         self._begin()
@@ -822,10 +835,10 @@ class Consumer(Generic[K, V]):
         return self._membership.as_member() if self._membership is not None else None
 
     def _rewind(self) -> None:
-        """Go back to what the group has committed, or to the first record that was given since: a transaction was
-        aborted, and what it has worked on is to be given again (U11)."""
+        """Go back to what the group has committed, or to the first record that was given since."""
         if self._is_closing or self._group is None or self._fetching is None:
             return
+        # After an abort: otherwise the next transaction would skip what the aborted one has consumed.
         for cursor, first in self._group.take_back().items():
             self._fetching.drop(cursor)
             self._group.moved(cursor)

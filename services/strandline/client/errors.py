@@ -69,6 +69,7 @@ class SendFailed(Refused):
     """
 
     def __init__(self, topic: str, partition: int, refusal: Refusal, attempts: int) -> None:
+        # Without a word of the server the worse is assumed (P2).
         outcome = refusal.outcome or Outcome.MAY_APPEAR
         # Not super(): a class that is also another refusal has one, made here.
         Refused.__init__(self, refusal.code, refusal.message, outcome)

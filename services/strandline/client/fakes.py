@@ -46,6 +46,7 @@ class FakeTopics:
             types.TopicPartition(name, index): [] for name, count in partitions.items() for index in range(count)
         }
         self._refusals: deque[ErrorCode] = deque()
+        # Weak, so that a consumer that a test has dropped is not kept and fed.
         self._readers: WeakSet[_FromMemory] = WeakSet()
 
     def refuse(self, code: ErrorCode) -> None:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 
 log = logging.getLogger("strandline.client")
+# Without a handler Python prints warnings itself, also in a program that has set up no logging.
 log.addHandler(logging.NullHandler())
 
 _NAMED = 10

@@ -100,6 +100,7 @@ class OffsetFinder:
         for tp, timestamp in missing.items():
             leader = self._cluster.view.leader_of(tp)
             if leader is not None:
+                # By node alone, so that each is asked once; the epochs go with the questions.
                 key = leader._replace(epoch=LeaderEpoch(0))
                 groups.setdefault(key, []).append(OffsetQuestion(tp, timestamp, leader.epoch))
         await asyncio.gather(*(self._ask(leader, asked, found, why, deadline_ms) for leader, asked in groups.items()))
@@ -132,6 +133,7 @@ class OffsetFinder:
             if answer.refusal is None:
                 found[answer.tp] = FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)
             elif answer.refusal.retriable:
+                # A new leader may not know the whole HW yet; a lower answer would let the end go back (KIP-207).
                 why[answer.tp] = answer.refusal
             else:
                 raise Refused.of(answer.refusal)

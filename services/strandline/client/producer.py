@@ -175,6 +175,7 @@ class Producer(Generic[K, V]):
             if self._settings.transactional_id is not None:
                 self._transactional = await self._start_transactional(self._settings.transactional_id, dispatcher)
         except BaseException:
+            # `async with` does not leave what it could not enter, so nothing else would close the connections.
             await self._cluster.close()
             raise
         self._cluster.listen(lambda: self._routes.metadata_changed(self._cluster.view, dispatcher.now_ms()))
@@ -239,6 +240,7 @@ class Producer(Generic[K, V]):
             raise ValueError(
                 "this producer has no transactional_id; give one: Producer(bootstrap, transactional_id=...)"
             )
+        # With auto_commit the inputs of a transaction could be committed although it was aborted, and would be lost.
         if consumer is not None and (consumer._group_id is None or consumer._auto_commit_ms is not None):
             raise ValueError("the consumer of a transaction needs a group, and auto_commit=False")
         return Transaction(
@@ -255,6 +257,7 @@ class Producer(Generic[K, V]):
         self._cluster.background.check_loop()
         try:
             if self._transactional is not None and not self._is_closing:
+                # Before the flush, which would send what is to be aborted.
                 await self._abort_open(self._transactional)
             if flush and self._dispatcher is not None and not self._is_closing:
                 await self.flush()
@@ -271,6 +274,7 @@ class Producer(Generic[K, V]):
 
     def _give_up(self) -> int:
         """Close; returns how many accepted records have not ended."""
+        # __init__ may have raised, and __del__ is called even so.
         dispatcher: Dispatcher | None = getattr(self, "_dispatcher", None)
         if dispatcher is None or self._is_closing:
             return 0
@@ -483,6 +487,7 @@ class Producer(Generic[K, V]):
         except TimeoutError:
             message = f"no room in the producer's buffer for {self._settings.max_block_ms} ms"
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, message, Outcome.NOT_APPENDED) from None
+        # It may have been closed while there was no room.
         self._running()
         return self._route_now(topic)
 
@@ -506,6 +511,7 @@ class Producer(Generic[K, V]):
         if image is None:
             if self._routes.hope_ms(topic, now_ms) == 0:
                 raise errors.TopicDeleted(topic)
+            # Now, so that the topic is known when the caller tries again.
             self._cluster.want(topic)
             raise errors.BufferFull(f"topic '{topic}' is not known yet; await send() or ready() instead")
         return self._routes.add(image)
@@ -524,6 +530,7 @@ class Producer(Generic[K, V]):
 
     def _linger_over(self, tp: TopicPartition, batch: OutgoingBatch) -> None:
         buffer = self._routes.buffers[tp]
+        # It was full before its time, and the open batch is another one.
         if buffer.open_batch is not batch:
             return
         dispatcher = self._dispatcher
@@ -630,6 +637,7 @@ async def run_in_transaction(
                 try:
                     await transaction.commit()
                 except errors.OutcomeUnknown:
+                    # Asked once more: the work must not run again as long as it may be committed.
                     await transaction.commit()
                 return result
         except errors.TransactionAborted:

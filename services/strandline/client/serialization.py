@@ -169,9 +169,11 @@ def _serialized(serializer: Serializer | None, content: Any, topic: str, field: 
     try:
         found = serializer(content)
     except Exception as error:
+        # Its type alone, because its text may quote the key or the value.
         raise SerializationFailed(topic, field, type(error).__name__) from error
     if not isinstance(found, bytes | bytearray | memoryview):
         raise SerializationFailed(topic, field, f"the serializer returned {type(found).__name__} instead of bytes")
+    # A copy of what can change: the record waits, and the serializer may use its buffer again.
     return bytes(found)
 
 
@@ -183,4 +185,5 @@ def _deserialized(
     try:
         return deserializer(content)
     except Exception as error:
+        # As above: no message has a key or a value in it.
         raise DeserializationFailed(record, field, type(error).__name__) from error

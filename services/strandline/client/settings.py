@@ -51,6 +51,7 @@ class ProducerSettings:
         """
         if not 1024 <= self.batch_bytes <= MAX_BATCH_BYTES:
             raise ValueError(f"batch_bytes {self.batch_bytes} must be 1024 to {MAX_BATCH_BYTES}")
+        # With more under way, a leader could have forgotten the batch of which a retry is a copy (M61).
         if self.max_in_flight < 1 or (self.idempotent and self.max_in_flight > MAX_IN_FLIGHT):
             raise ValueError(f"max_in_flight {self.max_in_flight} must be 1 to {MAX_IN_FLIGHT} when idempotent")
         if self.buffer_bytes < self.batch_bytes:
@@ -65,6 +66,7 @@ class ProducerSettings:
             raise ValueError(f"transactional_id must have 1 to {MAX_TRANSACTIONAL_ID} characters")
         if self.transaction_timeout_ms <= 0:
             raise ValueError(f"transaction_timeout_ms {self.transaction_timeout_ms} must be positive")
+        # Records of a committed transaction must not be lost, which acks=1 does not promise (P7).
         if self.acks is not Acks.ALL or not self.idempotent:
             raise ValueError("a producer with a transactional_id needs acks='all' and idempotent=True")
 

@@ -77,6 +77,7 @@ class Token:
     async def replace(self, shown: CallMetadata) -> None:
         """Request a token other than the one in a call, unless there is a newer one already; a failure is logged."""
         async with self._asking:
+            # All calls of a moment are refused with one token, and the first of them has replaced it.
             if shown != self.metadata():
                 return
             await asyncio.sleep(self._asked_s + LOOK_S - time.monotonic())
@@ -118,6 +119,7 @@ class Token:
 def _lasts_s(token: str) -> float:
     """Remaining lifetime according to the token, in s; infinite for tokens that do not have one."""
     try:
+        # Not verified, which is the server's to do: this only decides when the next token is asked for.
         claims = token.split(".")[1]
         content = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
         return max(0.0, float(content["exp"]) - time.time())

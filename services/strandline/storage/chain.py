@@ -68,6 +68,7 @@ class FlushToken:
                 _sync_entries(self._directory)
             self.done = True
         finally:
+            # These are the last references to removed files, whose blocks are thus freed in this thread.
             self.abandon()
 
     def abandon(self) -> None:
@@ -122,6 +123,7 @@ class UnsyncedFiles:
     def created(self, segment: Segment) -> None:
         """Note a new segment, whose entry needs a sync."""
         self._segments.add(segment)
+        # Without its entry the file would be lost with the power, however often its bytes were synced.
         self._entries += 1
 
     def issue(self, leo: Offset) -> FlushToken:
@@ -153,6 +155,7 @@ class UnsyncedFiles:
             self._issued.remove(issued)
             self._entries_synced = max(self._entries_synced, issued.entries)
             for segment, writes in issued.covers.items():
+                # If it was appended to or cut since the issue, that needs a sync of its own (M55).
                 if segment.writes == writes:
                     segment.file.synced()
                     self._segments.discard(segment)
@@ -229,6 +232,7 @@ class SegmentChain:
         Raises:
             StorageFailed: the disk failed.
         """
+        # Last first, as in `drop_above`: a crash leaves no gap.
         while self._segments:
             self._remove(self._segments.pop())
         self.add(offset)
@@ -309,6 +313,7 @@ def expired_upto(
     for segment in segments[:-1]:
         is_excess = retention_bytes is not None and excess >= segment.size_bytes
         is_old = retention_ms is not None and 0 <= _time_ms(segment, now_ms + ahead_ms) < now_ms - retention_ms
+        # Not above the HW: the next leader may lack those records, and its log would end below this one's start (M10).
         if segment.next_offset > high_watermark or not (is_excess or is_old):
             break
         excess -= segment.size_bytes

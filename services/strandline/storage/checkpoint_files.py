@@ -221,6 +221,7 @@ def _put_metadata(save: MetadataSaved, parts: list[bytes]) -> None:
     parts += (_LENGTH.pack(len(save.content)), save.content)
 
 
+# The place of a kind is its number on the disk: new ones go to the end.
 _KINDS: tuple[type[Save], ...] = (OffsetsSaved, EpochsSaved, LogMade, LogForgotten, MetadataSaved)
 _ENCODERS: tuple[Callable[..., None], ...] = (_put_offsets, _put_epochs, _put_owner, _put_owner, _put_metadata)
 _DECODERS: tuple[Callable[[_Reader], Save], ...] = (
@@ -371,6 +372,7 @@ def _offset_row(path: Path, row: str) -> tuple[LogName, Offset]:
 
 def _numbers(path: Path, row: str, count: int) -> list[int]:
     words = row.split(" ")
+    # int() would also take signs, underscores and digits of other scripts.
     if len(words) != count or not all(word.isascii() and word.isdigit() and len(word) < 20 for word in words):
         raise CheckpointDamaged(path, f"row {row[:80]!r} must be {count} numbers")
     return [int(word) for word in words]

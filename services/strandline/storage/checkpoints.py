@@ -63,6 +63,7 @@ class Checkpoints:
                 saves = checkpoint_files.decode(payload)
             except checkpoint_files.SavesDamaged as damage:
                 checkpoints.fault = checkpoints.fault or f"checkpoint.journal is damaged: {damage}"
+                # What follows are changes of a state that is not known.
                 break
             for save in saves:
                 checkpoints._replay(save)
@@ -137,6 +138,7 @@ class Checkpoints:
         Raises:
             CheckpointDamaged: the file is damaged, and the journal has nothing newer.
         """
+        # From new to old: what waits for the next round, what the thread is writing now, what the file holds.
         files = self._logs.get(name) or (self._completion.logs.get(name) if self._completion else None)
         folder = self.directory / f"{name[0]}-{name[1]}"
         if files is not None and files.epochs is not None and self._is_owner(name, folder):
@@ -209,6 +211,7 @@ class Checkpoints:
         """Drop everything that was saved under a name. With ``deleted`` the folder will be removed too, or with
         ``moved`` set aside."""
         if self._completion is not None:
+            # At once: the name may soon belong to another log, whose folder must not get these epochs.
             self._completion.leave_out(name)
         topic_id = self._owners.get(name, "") if deleted or moved else ""
         self._drop(name)
@@ -239,6 +242,7 @@ class Checkpoints:
             # A full journal is synced even if nothing else ever is, because otherwise it would grow for ever.
             durable, self._waiting_durably = self._waiting_durably or self.journal.is_full, False
             self.journal.append(checkpoint_files.encode(saves), durable=durable)
+        # Only if all frames are durable: a file must not hold a change that the journal could still lose.
         if self.journal.is_full and self._completion is None and self.journal.durable == self.journal.sequence:
             self._completion = self._round()
             self._completion.start()
@@ -249,8 +253,10 @@ class Checkpoints:
             return
         self._completion = None
         if completion.error is not None:
+            # In the loop thread, where it ends the process.
             raise completion.error
         if completion.is_complete:
+            # Only now may the journal begin the file with these frames again.
             self.journal.complete = completion.sequence
 
     def _round(self) -> Completion:

@@ -53,6 +53,7 @@ class Completion:
 
     def start(self) -> None:
         """Begin, in a separate thread."""
+        # A daemon: whatever it has not written when the process ends is still in the journal.
         self._thread = Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()
 
@@ -93,6 +94,7 @@ class Completion:
             if self._stopped:
                 return
             write()
+        # Files without a sync hold nothing for good, so the journal must keep its frames.
         self.is_complete = durable
 
     def _writes(self, *, durable: bool) -> list[Callable[[], None]]:
@@ -115,6 +117,7 @@ class Completion:
             try:
                 sync_directory(folder)
             except StorageFailed:
+                # If the log was renamed or removed meanwhile, the disk has not failed.
                 if not self._is_gone(name, folder):
                     raise
 
@@ -131,6 +134,7 @@ class Completion:
                 raise
             return
         with self._lock:
+            # Asked again: during the write the log may have gone, and its folder be another log's by now.
             if name not in self._gone and path.parent.is_dir():
                 rename_file(temporary, path)
 

@@ -131,9 +131,11 @@ class DataDirectory:
         except BaseException:
             os.close(lock_fd)
             raise
+        # Their deletion was durable when they were renamed; only the files were left.
         for leftover in path.glob(f"*{storage_layout.DELETED_SUFFIX}"):
             storage_layout.remove_tree(leftover)
         _maybe_mark_lost_logs(path, checkpoints)
+        # An election ranks forked logs by it, and would take another log for the more complete one (M65, M66).
         if checkpoints.reconciled_epochs.damaged:
             _mark_unclean(path, f"{checkpoints.reconciled_epochs.path.name} is damaged; it was durable")
         files = OpenFiles(syncs=durability is Durability.FSYNC)
@@ -172,6 +174,7 @@ class DataDirectory:
         Raises:
             StorageFailed: the disk failed.
         """
+        # Durably, or after a power failure the node would leave every ISR once more.
         remove(self.path / UNCLEAN_NAME)
         sync_directory(self.path)
 
@@ -206,6 +209,7 @@ class DataDirectory:
             # A log of this name may be among them.
             self.settle()
         set_aside = self._maybe_set_aside(path, name, topic_id)
+        # A log that this process opens for the second time was written to since the clean stop.
         clean = self.stopped_cleanly and name not in self._opened
         # Damage found in service lies below the recovery point, so logs of an unclean directory are checked completely.
         log, recovery = Log.open(
@@ -241,6 +245,7 @@ class DataDirectory:
         return self.path / f"{topic}-{partition}"
 
     def _maybe_set_aside(self, path: Path, name: LogName, topic_id: str) -> Path | None:
+        # A topic that was deleted and created again has the same name, but the old records are not its own (M63).
         found = _topic_id_or_none(path)
         if found == topic_id or (found is None and not any(file.stat().st_size for file in path.glob("*.log"))):
             # No id and no records: created by a process that crashed before it wrote the id.
@@ -274,6 +279,7 @@ class DataDirectory:
         Raises:
             StorageFailed: the disk failed.
         """
+        # The journal first: a new log of the name must not inherit what was saved for the one that is gone.
         self.checkpoints.settle()
         if self._has_new_entries:
             self._has_new_entries = False
@@ -306,9 +312,12 @@ class DataDirectory:
         if clean:
             self.save_checkpoints()
             checkpoints.write_files()
+            # Last, because with this mark the next start checks no CRC. It names the last frame: a journal that ends
+            # below that has lost something (M58).
             fields = (f"directory.id={self.identity.directory_id}", f"{_FRAME_FIELD}={checkpoints.journal.durable}", "")
             replace_file(self.path / CLEAN_NAME, "\n".join(fields).encode())
         checkpoints.close()
+        # Last, because from here on another process may open the directory.
         os.close(self._lock_fd)
 
 
@@ -352,6 +361,7 @@ def _finish(path: Path, checkpoints: Checkpoints) -> None:
     for (topic, partition), topic_id in checkpoints.unfinished():
         log = path / f"{topic}-{partition}"
         file = log / METADATA_NAME
+        # It was written without a sync, so a power failure may have left it empty.
         if log.is_dir() and (not file.exists() or not file.stat().st_size):
             write_topic_id(log, topic_id)
 
@@ -370,6 +380,7 @@ def _lock(path: Path) -> int:
     except OSError as error:
         raise StorageFailed("open", lock, error) from error
     try:
+        # The kernel gives it up however the process ends; a file alone would have to be removed by hand after a crash.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown"
@@ -377,6 +388,7 @@ def _lock(path: Path) -> int:
         raise DirectoryRefused(
             f"data directory {path} is used by process {holder}; stop that one or choose another directory"
         ) from None
+    # Only for the message to another process that finds the lock taken.
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd
@@ -387,6 +399,7 @@ def _identify(path: Path, node_id: NodeId, cluster_id: str | None) -> Identity:
     if identity is None:
         # Written to the disk once the journal exists.
         identity = Identity(node_id=node_id, directory_id=str(uuid.uuid4()), cluster_id=cluster_id, version="")
+        # The node may have had another disk, whose records this one lacks (I15).
         _mark_unclean(path, "the directory is new")
         return identity
     if identity.node_id != node_id:
@@ -413,8 +426,10 @@ def _begin_run(path: Path, durability: Durability) -> bool:
     stopped_cleanly = (path / CLEAN_NAME).exists()
     last_durability = _read_properties(path / RUN_NAME).get("durability")
     if not stopped_cleanly and last_durability == Durability.PAGE_CACHE:
+        # A power failure and the death of the process look alike. Marked before the file that shows it is replaced.
         _mark_unclean(path, "the last run acknowledged from the page cache and did not stop cleanly")
     replace_file(path / RUN_NAME, f"durability={durability}\n".encode())
+    # Durably before the first append, or the mark would outlive a crash of this run and spare its logs their check.
     remove(path / CLEAN_NAME)
     sync_directory(path)
     return stopped_cleanly
@@ -426,6 +441,7 @@ def _maybe_mark_lost_logs(path: Path, checkpoints: Checkpoints) -> None:
     Such a log starts empty, so this node must be in no ISR, and this must be known before it registers.
     """
     rows = (checkpoints.high_watermarks.offsets, checkpoints.recovery_points.offsets)
+    # A log without records has nothing to lose.
     held = {f"{topic}-{partition}" for row in rows for (topic, partition), offset in row.items() if offset > 0}
     for log in sorted({*(path / name for name in held), *_log_paths(path)}):
         reason = _lost_reason(log, was_held=log.name in held)
@@ -446,7 +462,6 @@ def _lost_reason(log: Path, *, was_held: bool) -> str | None:
 
 
 def _log_paths(path: Path) -> list[Path]:
-    """The folders whose names are those of logs."""
     found = []
     for entry in path.iterdir():
         if entry.is_dir() and not entry.name.endswith((STRAY_SUFFIX, storage_layout.DELETED_SUFFIX)):

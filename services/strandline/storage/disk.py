@@ -52,6 +52,7 @@ def write_at(fd: int, path: Path, buffers: Sequence[Buffer], position: int) -> N
         if len(buffers) <= _IOV_MAX and os.pwritev(fd, buffers, position) == total:
             return
         # Rare: many batches at once, or a short write near a full disk.
+        # After a short write all of it is written again: the bytes are equal, and the rest need not be found.
         rest = memoryview(b"".join(buffers))
         while rest:
             written = os.pwrite(fd, rest, position)
@@ -99,6 +100,7 @@ def sync_data(fd: int, path: Path) -> None:
         StorageFailed: the disk failed.
     """
     try:
+        # It leaves out the times of the file, but not its size, without which recovery would not find the bytes.
         os.fdatasync(fd)
     except OSError as error:
         raise StorageFailed("fsync", path, error) from error
@@ -111,6 +113,7 @@ def sync_directory(path: Path) -> None:
         StorageFailed: the disk failed.
     """
     try:
+        # The sync of a file does not cover its name, so a power failure could undo a creation, rename or removal.
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -127,6 +130,7 @@ def remove(path: Path) -> None:
         StorageFailed: the directory cannot be written.
     """
     try:
+        # A removal that a crash interrupted is repeated, so the file may be gone.
         path.unlink(missing_ok=True)
     except OSError as error:
         raise StorageFailed("unlink", path, error) from error
@@ -139,6 +143,7 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
         StorageFailed: at any step; the old file is then still in place.
     """
     temporary = path.with_name(path.name + ".tmp")
+    # The content before the name: otherwise a power failure could leave the name with an empty file.
     write_file(temporary, content, durable=durable)
     rename_file(temporary, path)
     if durable:
@@ -178,6 +183,7 @@ def rename_file(path: Path, target: Path) -> None:
 def free_bytes(path: Path) -> int:
     """Bytes that an unprivileged writer may still use on the file system of ``path``."""
     status = os.statvfs(path)
+    # Not f_bfree, which counts blocks that only root may use.
     return status.f_bavail * status.f_frsize
 
 

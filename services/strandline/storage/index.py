@@ -82,6 +82,7 @@ class OffsetIndex:
             rows.byteswap()
         index = cls(base_offset)
         index._offsets, index._positions = rows[0::2], rows[1::2]
+        # The searches rely on the order, which a torn file may lack.
         if not (_increases(index._offsets) and _increases(index._positions)):
             return None
         if rows and (rows[-1] >= size_bytes or rows[-2] > _MAX_INT32):

@@ -186,6 +186,7 @@ def log_bounds(directory: Path, checkpoints: Checkpoints | None = None) -> LogBo
     log_start = checkpoints.log_starts.get(name)
     high_watermark = checkpoints.high_watermarks.get(name)
     first = segment_base(paths[0]) if paths else Offset(0)
+    # As at a start of the node: a log that ends below its start begins again there.
     leo = max(_end_of(paths[-1]) if paths else Offset(0), log_start or 0)
     return LogBounds(
         log_start_offset=max(first, log_start or Offset(0)),

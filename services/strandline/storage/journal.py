@@ -111,6 +111,7 @@ def read_file(content: bytes) -> FoundFile:
             break
         frames.append(frame)
         at = frame.end
+    # Heads behind the fault show whether what cannot be read was durable, and thus lost, or only a torn end.
     behind = [(head, _frame_at(content, place)) for head, place in _heads_behind(content, at)]
     later = tuple(frame for _, frame in behind if frame is not None)
     return FoundFile(tuple(frames), later, tuple(head for head, _ in behind))
@@ -168,6 +169,7 @@ def _read(contents: list[bytes | None], at_least: int) -> FoundJournal:
         return FoundJournal(exists=False)
     first, second = (read_file(content or b"") for content in contents)
     found = judge((first, second), at_least)
+    # Both are created before the first frame is written, so one alone means that the other was lost.
     missing = [name for name, content in zip(JOURNAL_NAMES, contents, strict=True) if content is None]
     return replace(found, fault=f"{missing[0]} is missing") if missing else found
 
@@ -177,11 +179,13 @@ def judge(files: tuple[FoundFile, FoundFile], at_least: int = 0) -> FoundJournal
     heads = tuple(_heads(files))
     if not heads:
         return FoundJournal(exists=True, files=files, fault="checkpoint.journal has no frame that can be read")
+    # An intact head counts without its payload: what it says of earlier frames was true when it was written.
     complete = max(head.complete for head in heads)
     durable = max(at_least, *(head.durable for head in heads))
     last, payloads = complete, []
     whole = (frame for file in files for frame in (*file.frames, *file.later))
     for frame in sorted(whole, key=lambda frame: frame.head.sequence):
+        # Behind a frame that is missing no other is used: it would change a state that is not known.
         if frame.head.sequence == last + 1:
             payloads.append(frame.payload)
             last += 1
@@ -304,6 +308,7 @@ class Journal:
 
     def _take_turns(self) -> None:
         """Continue in the other file, because the checkpoint files hold all of it and a durable frame says so."""
+        # Later syncs are of the other file and would never cover the frames of this one.
         if self.durable < self.sequence:
             self._sync()
         self._active = 1 - self._active

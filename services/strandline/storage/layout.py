@@ -106,9 +106,12 @@ def retire_directories(directories: Sequence[Path]) -> list[Path]:
     """
     retired = [path.with_name(name_with_suffix(path.name, DELETED_SUFFIX)) for path in directories]
     for directory, target in zip(directories, retired, strict=True):
+        # Left by a crash, or by an earlier log of this name.
         if target.exists():
             remove_tree(target)
+        # One step: files removed one by one would after a crash leave a part that looks like a whole log.
         _rename(directory, target)
+    # Before a file is removed: under its old name a half removed log would be opened after a power failure.
     for parent in {path.parent for path in retired}:
         sync_directory(parent)
     # Two long names may have been shortened to one.

@@ -117,6 +117,7 @@ class Log:
         trusted_below = Offset(0) if check_all else ALL_OFFSETS if clean else durable_point
         loader = SegmentLoader(directory, log_start or Offset(0), trusted_below, settings.index_interval_bytes, files)
         loader.load()
+        # Before a log that ends below its start begins again there: afterwards the loss would not show (M58).
         found_leo = loader.segments[-1].next_offset if loader.segments else Offset(0)
         segments = SegmentChain(directory, loader.segments, settings.index_interval_bytes, files)
         log = cls(directory, settings, checkpoints, segments, log_start or Offset(0))
@@ -188,6 +189,7 @@ class Log:
         buffers: list[bytes | memoryview] = []
         offset: int = base_offset
         for header, view in batches:
+            # The stamped bytes are outside the CRC, so the records are written as they came, without a copy.
             buffers += (stamp_prefix(header.size_bytes, offset, leader_epoch), view[STAMP_BYTES:])
             offset += header.record_count
         self._write(buffers, headers)
@@ -222,12 +224,14 @@ class Log:
         """
         if not self.active_segment.size_bytes:
             return False
+        # Only now: the indexes of a segment that is appended to would be outdated with the next batch.
         self.active_segment.save_indexes()
         self._segments.add(self.leo)
         return True
 
     def _make_room(self, batches: Sequence[BatchHeader]) -> bool:
         segment = self._segments.active
+        # An empty segment takes a batch of any size, because a new one could not hold it better.
         if not segment.size_bytes:
             return False
         size = records = 0
@@ -238,6 +242,7 @@ class Log:
         first = segment.first_timestamp_ms()
         is_old = first is not None and first >= 0 and last - first > self.settings.segment_ms
         is_full = segment.size_bytes + size > self.settings.segment_bytes
+        # Batches that compress well use up the 32 bit offsets of an index before its 32 bit positions.
         is_long = segment.next_offset - segment.base_offset + records > MAX_SEGMENT_BYTES
         return self.roll() if is_full or is_old or is_long else False
 
@@ -255,6 +260,7 @@ class Log:
 
         `Checkpoints.save` writes it periodically.
         """
+        # The log may have been cut since the commit was issued; a point above the end looks like a loss (M55, M58).
         self.checkpoints.recovery_points.put(self.name, min(offset, self.leo))
 
     def close(self, *, clean: bool = True) -> None:
@@ -266,6 +272,7 @@ class Log:
         if clean:
             self.active_segment.save_indexes()
             self._segments.unsynced.sync_now()
+            # Behind the sync: below this point the next start checks no CRC.
             self.checkpoints.recovery_points.put(self.name, self.leo)
         for segment in self._segments:
             segment.file.close()
@@ -332,14 +339,17 @@ class Log:
             return self.truncate_fully_and_start_at(offset, durable=durable)
         segment = self._segments.holding(offset)
         batch = segment.batch_holding(offset)
+        # A batch has one CRC and cannot be shortened; what is cut with it is fetched again.
         leo = batch.header.base_offset
         self.checkpoints.lower(self.name, leo, durable=durable)
         self.checkpoints.settle()
+        # Before the cut: once the log has grown again, a snapshot of batches that were cut would pass for a sound one.
         drop_snapshots_above(self.directory, leo)
         self._segments.drop_above(segment)
         segment.truncate(batch.position, leo, durable=durable)
         self._segments.unsynced.wrote(segment)
         if durable:
+            # A segment that a power failure brought back could continue the batches that are appended next (M55).
             sync_directory(self.directory)
         return leo
 
@@ -365,6 +375,7 @@ class Log:
         self.checkpoints.lower(self.name, offset, durable=durable)
         self._save_log_start(offset, durable=durable)
         self.checkpoints.settle()
+        # Only now: until the journal has the new start, the old log may return and needs its snapshots.
         drop_snapshots_except(self.directory, offset if has_state else None)
         self._segments.restart(offset)
         if durable:
@@ -383,6 +394,8 @@ class Log:
         if offset <= self._log_start_offset:
             return
         self._save_log_start(offset, durable=self.settings.durable if durable is None else durable)
+        # Saved first: a power failure may undo the removal of an older segment and keep that of a newer one. Recovery
+        # removes what lies below the saved start unread; without it the gap would count as damage.
         if self._segments.drops_below(offset):
             self.checkpoints.settle()
             self._segments.drop_below(offset)
@@ -408,11 +421,7 @@ class Log:
         return waits_until_ms(tuple(self._segments), now_ms=now_ms, ahead_ms=ahead_ms)
 
     def forget(self, *, moved: bool = False) -> None:
-        """Close the log for good and drop everything saved for it. ``moved``: its directory is kept for a while.
-
-        `layout.retire_directories` may rename its directory only once the journal has this (`Checkpoints.settle`):
-        otherwise a new log of this name could inherit these offsets.
-        """
+        """Close the log for good and drop everything saved for it. ``moved``: its directory is kept for a while."""
         self.checkpoints.forget(self.name, durable=self.settings.durable, deleted=not moved, moved=moved)
         self.close(clean=False)
 
@@ -474,4 +483,5 @@ def _saved_epochs(checkpoints: Checkpoints, name: LogName) -> Sequence[EpochEntr
     try:
         return checkpoints.epochs_of(name) or ()
     except CheckpointDamaged:
+        # As good as none: the epochs are then read from the batches, which override the file anyway (M55).
         return ()

@@ -54,6 +54,7 @@ class OpenFiles:
             try:
                 file = OpenFile(os.open(path, _FLAGS | flags, 0o644), path)
             except OSError as error:
+                # Connections may have used up the other half of the limit; then one of our files makes room.
                 if error.errno not in NO_DESCRIPTOR or not self._close_oldest():
                     raise StorageFailed("open", path, error) from error
             else:
@@ -140,6 +141,7 @@ class FileOf:
         try:
             fd = os.open(self.path, _FLAGS)
         except FileNotFoundError:
+            # A removed segment has nothing to sync; its removal is covered by the sync of the directory.
             return
         except OSError as error:
             raise StorageFailed("open", self.path, error) from error

@@ -29,6 +29,7 @@ from strandline.storage.disk import remove, replace_file
 from strandline.storage.layout import has_offset_name
 
 _SUFFIX = ".snapshot"
+# The newest one may be torn, because it is not synced, or lie above the end of a log that was cut.
 _KEPT = 2
 _HEAD = struct.Struct(">4sIqI")
 """Magic, CRC, offset, number of batches; the CRC covers the rest of the file, then offset and number."""
@@ -133,6 +134,7 @@ def _read(path: Path) -> Snapshot | None:
     magic, crc, offset, count = _HEAD.unpack_from(content)
     body = content[_HEAD.size :]
     batches, rest = body[: count * _ROW.size], body[count * _ROW.size :]
+    # Under another name it would pass for the state at another offset.
     if magic not in (_MAGIC_1, _MAGIC_2) or offset != int(path.stem) or len(batches) != count * _ROW.size:
         return None
     if crc32c.crc32c(body + _COUNTED.pack(offset, count)) != crc:

@@ -85,15 +85,18 @@ class SegmentLoader:
         _remove_leftovers(self.directory)
         for path in self._drop_below_start(segment_paths(self.directory)):
             expected = self.segments[-1].next_offset if self.segments else segment_base(path)
+            # A missing segment is a fault like a damaged one: behind the gap nothing continues the log.
             if self.fault is None and segment_base(path) != expected:
                 self._blame(path, 0, f"the segment begins at {segment_base(path)}, expected {expected}")
             if self.fault is None:
                 self._load_segment(path)
             else:
+                # Sound batches behind the fault go as well: a log is a prefix, and the leader has them.
                 self._drop(path)
         if self.segments and self._tail_end != self.segments[-1].next_offset:
             # The headers that were read are in an older segment and say nothing about later epochs.
             self.tail = []
+        # A power failure must not bring removed segments back behind the batches that are appended next.
         if self.fault is not None:
             sync_directory(self.directory)
 
@@ -104,11 +107,14 @@ class SegmentLoader:
             StorageFailed: the disk failed.
         """
         for segment in self.segments:
+            # What was read may be in the page cache alone: reported now, it could be counted and then lost with the
+            # power (TR17).
             if segment.next_offset > self.trusted_below:
                 first = segment.locate(max(self.trusted_below, segment.base_offset))
                 file = segment.file()
                 write_again(file.fd, segment.path, first, segment.size_bytes)
                 sync_data(file.fd, segment.path)
+        # Segments that the last run created may not have durable entries.
         if self.trusted_below < ALL_OFFSETS:
             sync_directory(self.directory)
 
@@ -125,6 +131,7 @@ class SegmentLoader:
         if not segment.resume(self.trusted_below) and segment.file_bytes() > self.index_interval_bytes:
             self.rebuilt += 1
         scan = segment.scan(self.trusted_below)
+        # Epochs do not fall from one segment to the next either (I0).
         scan.last_epoch = self.tail[-1].epoch if self.tail else LeaderEpoch(0)
         for batch in scan:
             segment.note(batch)
@@ -136,6 +143,7 @@ class SegmentLoader:
             self.bytes_cut += segment.file_bytes() - segment.size_bytes
             segment.remove_indexes()
             file = segment.file()
+            # Durable before the next append, or a power failure could bring the old tail back behind new batches.
             truncate_file(file.fd, path, segment.size_bytes)
             sync_data(file.fd, path)
 
@@ -174,6 +182,7 @@ def believed_epochs(
     tail = tail or _last_batch(segments)
     if not tail:
         return BelievedEpochs([])
+    # What is saved above and not in the tail has no batch: such a phantom could cut committed records (TR14).
     below = [entry for entry in saved if entry.start_offset <= tail[0].start_offset]
     if below and below[-1].epoch == tail[0].epoch:
         return BelievedEpochs([entry for entry in (*below, *tail[1:]) if entry.start_offset < leo])

@@ -18,6 +18,7 @@ from strandline.storage.disk import StorageDamaged
 from strandline.storage.open_files import OpenFile
 
 _CRC_CHUNK_BYTES = 1 << 20
+# A scan of headers jumps from batch to batch: it reads a page at a time and skips most of the records.
 _HEADER_CHUNK_BYTES = 1 << 12
 ALL_OFFSETS = Offset((1 << 63) - 1)
 """As ``crc_from``: read headers only."""
@@ -110,8 +111,10 @@ class BatchScan:
         fault = header_fault(header, left)
         if fault is not None:
             return fault
+        # The CRC leaves out base offset and epoch, which the leader stamps: only their order shows damage.
         if self.next_offset is not None and header.base_offset != self.next_offset:
             return f"base offset is {header.base_offset}, expected {self.next_offset}"
+        # A stored batch is stamped by its leader; only what a producer sends has no epoch.
         if header.leader_epoch is None:
             return "it carries no leader epoch"
         if header.leader_epoch < self.last_epoch:
@@ -241,6 +244,7 @@ class TimeSearch:
         header = found.header
         record = self._record_in(found, pace)
         if record is None:
+            # The log start may lie within the batch (C100).
             record = max(header.base_offset, self._start), header.max_timestamp_ms
         return FoundRecord(*record, header.stamped_epoch)
 

@@ -101,6 +101,7 @@ class Segment:
         Raises:
             StorageFailed: the disk failed.
         """
+        # First, so that no crash leaves a shorter file with the indexes of the longer one.
         self.remove_indexes()
         file = self.file()
         truncate_file(file.fd, self.path, position)
@@ -108,6 +109,7 @@ class Segment:
             sync_data(file.fd, self.path)
         else:
             self.file.written(file)
+        # A commit that is under way does not cover the cut (M55).
         self.writes += 1
         self._rewind(next_offset)
         for _ in self.replay(ALL_OFFSETS):
@@ -192,6 +194,7 @@ class Segment:
 
     def _rewind(self, below: Offset) -> bool:
         """Go back to the end of the last indexed batch that lies below ``below``; `replay` continues from there."""
+        # Entries above it are of batches that are cut, or not trusted yet.
         entry = self._index.last_entry_below(below)
         batch = None if entry is None else self._batch_at(entry[1])
         if entry is None or batch is None or batch.next_offset != entry[0] + 1:
@@ -282,6 +285,7 @@ class Segment:
         position, chunk, first = self._first_batch(start, max_bytes)
         if first.next_offset > end or (first.size_bytes > max_bytes and not at_least_one):
             return Chunk(b"", start)
+        # A first batch is returned whole, or a consumer whose limit is smaller would never get past it (KIP-74).
         if first.size_bytes > len(chunk):
             chunk = self._pread(first.size_bytes, position)
         taken, end_of_taken = self._sound_batches(memoryview(chunk), position, first, end)

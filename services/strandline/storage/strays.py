@@ -27,6 +27,7 @@ class Strays:
         Raises:
             StorageFailed: the disk failed.
         """
+        # The time to keep it counts from now, not from its last append, which may be days ago.
         os.utime(log)
         rename_directory(log, target)
         self._waiting.append(target)

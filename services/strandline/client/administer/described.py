@@ -293,6 +293,7 @@ _REPLICA = ByName(
     follower_service_pb2.DescribedReplica,
     leo="log_end_offset",
     durable_leo="durable_log_end_offset",
+    # A node of a later release may have states that this client does not know.
     fetch_state=As("fetch_state", None, lambda number: _STATES.get(number, "unknown")),
     reason="failed_reason",
     leader="leader_id",
@@ -307,6 +308,7 @@ def read_leaders(response: leader_service_pb2.DescribePartitionsResponse) -> lis
         _LEADER.read(row, topic=topic.topic)
         for topic in response.topics
         for row in topic.partitions
+        # Every node is asked, and refuses what it does not lead.
         if not row.error_code
     ]
 

@@ -41,6 +41,7 @@ class FollowedRules:
                     while True:
                         rules = tuple(await admin.describe_acls())
                         self._retries.worked()
+                        # Rules that are the same keep what was compiled of them.
                         if rules != self._acls.rules:
                             self._acls = Acls(rules)
                         await asyncio.sleep(_EVERY_S)

@@ -40,6 +40,7 @@ class GroupAdmin:
             GroupsIncomplete: a node did not answer, or does not know its groups yet.
         """
         request = pb.ListGroupsRequest(cluster_id=self._cluster.cluster_id, states_filter=states)
+        # A fenced node leads nothing, so it coordinates no group.
         living = {node.node_id: node.client_endpoint for node in self._cluster.image.nodes if not node.fenced}
         asked = {node_id: endpoint for node_id, endpoint in living.items() if endpoint is not None}
         answers = await asyncio.gather(*(self._list_at(endpoint, request) for endpoint in asked.values()))
@@ -59,7 +60,6 @@ class GroupAdmin:
     async def _list_at(
         self, endpoint: Endpoint, request: pb.ListGroupsRequest
     ) -> tuple[Sequence[pb.ListedGroup], Refusal | None]:
-        """What one node knows, and why that may not be all."""
         stub: GroupServiceAsyncStub = GroupServiceStub(self._cluster.channels.to(endpoint))
         try:
             answer = await self._cluster.ask(stub.ListGroups, request, deadline_ms=self._timeout_ms)
@@ -67,6 +67,7 @@ class GroupAdmin:
             return (), Refusal(ErrorCode.NETWORK_EXCEPTION, str(error))
         except Refused as refused:
             return (), refused.refusal
+        # Both: a node that still loads one of its partitions lists the groups of the others.
         return answer.groups, read_error(answer)
 
     async def describe(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
@@ -106,6 +107,7 @@ class GroupAdmin:
     async def alter(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commit in one request."""
         offsets_of = CommittedOffsets(self._cluster, group_id)
+        # As no member, so the coordinator takes it only while the group has none (G27).
         failed = await offsets_of.commit(offsets, deadline_ms=self._timeout_ms)
         if failed:
             raise CommitFailed(group_id, failed)
@@ -124,6 +126,7 @@ class GroupAdmin:
             for topic in answered.answer.topics
             for row in topic.partitions
         }
+        # A partition without a row must not pass for one whose offset was deleted.
         missing = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer leaves this partition out")
         return {tp: found.get(tp, missing) for tp in partitions}
 

@@ -116,6 +116,7 @@ class TransactionAdmin:
             producer_id_filters=producer_ids,
             duration_filter=longer_than_ms,
         )
+        # A fenced node leads nothing, so it coordinates no id.
         living = {node.node_id: node.client_endpoint for node in self._cluster.image.nodes if not node.fenced}
         asked = {node_id: endpoint for node_id, endpoint in living.items() if endpoint is not None}
         answers = await asyncio.gather(*(self._list_at(endpoint, request) for endpoint in asked.values()))
@@ -185,6 +186,7 @@ class TransactionAdmin:
         old = [each for each in suspects if is_suspect(each, now_ms=now_ms, older_than_ms=older_than_ms)]
         if not old:
             return []
+        # It raises if a node does not answer, whose ids would otherwise count as unknown to every coordinator.
         listed = await self.list_all((), {each.producer_id for each in old}, None)
         described = await self.describe(each.transactional_id for each in listed)
         return hanging_of(old, {each.producer_id: each for each in described})
@@ -197,6 +199,7 @@ class TransactionAdmin:
         """
         marker = leader_pb.WritableTxnMarker(
             producer_id=producer.producer_id,
+            # Its own epoch would make the marker a late copy of an earlier one; markers have the next (X11).
             producer_epoch=producer.producer_epoch + 1,
             transaction_result=False,
             topics=[_named(tp)],
@@ -217,9 +220,11 @@ class TransactionAdmin:
             Refused: TRANSACTIONAL_ID_NOT_FOUND, or the coordinator did not answer in time.
         """
         (described,) = await self.describe([transactional_id])
+        # InitProducerId sets the time-out as well, and the id should keep its own.
         coordinator = TransactionCoordinator(
             self._cluster, transactional_id, transaction_timeout_ms=described.timeout_ms
         )
+        # Without an identity, as a new process would ask: that fences the producer, whichever it is (X4).
         identity = await coordinator.init(None, deadline_ms=self._timeout_ms)
         return identity.producer_id, identity.producer_epoch
 
@@ -236,7 +241,6 @@ class TransactionAdmin:
 
 
 def _named(*tps: types.TopicPartition) -> partition_pb2.TopicPartitions:
-    """Partitions of one topic."""
     return partition_pb2.TopicPartitions(topic_id=tps[0].topic_id, partitions=[tp.partition for tp in tps])
 
 

@@ -342,6 +342,7 @@ class Cluster:
         try:
             return await call(method, request, deadline_ms=deadline_ms)
         except Refused as refused:
+            # A server answers with these codes too; only if the call itself failed is it unknown what was done.
             lost = isinstance(refused.__cause__, grpc.aio.AioRpcError) and refused.refusal.code in (
                 ErrorCode.NETWORK_EXCEPTION,
                 ErrorCode.REQUEST_TIMED_OUT,
@@ -375,6 +376,7 @@ class Cluster:
 
         self._listeners.append(look)
         try:
+            # A cancellation ends only this wait, so the call itself is cancelled below.
             await asyncio.wait([asking])
         finally:
             self._listeners.remove(look)
@@ -392,6 +394,7 @@ class Cluster:
             Refused, ClusterUnreachable: as `ask`.
         """
         request = pb.GetMetadataRequest(cluster_id=self.cluster_id, linearizable=linearizable)
+        # A node, or a controller that was paused and replaced, may answer with an older state (C14b).
         if linearizable:
             answer = await ask_again(self, lambda to: to.GetMetadata, request, repeats=waits_for_a_node)
             return read_image(answer.metadata, is_snapshot=True)
@@ -440,12 +443,10 @@ class Cluster:
         return None
 
     def _candidates(self) -> list[Endpoint]:
-        """The bootstrap addresses, then every known node."""
         known = [node for node in self._nodes() if node not in self._other_services]
         return list(dict.fromkeys([*self._drawn, *known]))
 
     def _nodes(self) -> list[Endpoint]:
-        """The client addresses of the nodes that are not fenced."""
         nodes = self.view.image.nodes if self.view.image is not None else ()
         return [node.client_endpoint for node in nodes if node.client_endpoint is not None and not node.fenced]
 
@@ -459,8 +460,10 @@ class Cluster:
         else:
             self._other_services.discard(endpoint)
             self._last_error = str(refusal)
+        # Once there is a view the client works on with it, whatever one address says.
         if self.view.image is not None:
             return
+        # A server learns a key that is new to it within half a minute, so such a token may still be accepted (ADR 33).
         is_unknown = refusal.code is ErrorCode.SASL_AUTHENTICATION_FAILED and refusal.rule != KEY_UNKNOWN
         if is_unknown or refusal.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             self._hopeless = Refused.of(refusal)
@@ -503,6 +506,7 @@ class Cluster:
                 now_s = self.heard_s = time.monotonic()
                 self._retry.worked()
                 taken = self._take(endpoint, update)
+                # What an older server sends only once was ignored, so its later changes would not fit the view.
                 if taken is UpdateTaken.UNUSABLE or (taken is UpdateTaken.OLDER and _is_awaited(update)):
                     return
                 backoff.reset()

@@ -87,6 +87,7 @@ async def ask_until_answered(
         try:
             answer = await cluster.ask_controller(method, request, deadline_ms=left())
         except ControllersAway as away:
+            # No attempt has sent anything, so the caller need not wait for the deadline to hear it.
             if lost is None:
                 raise
             error = away

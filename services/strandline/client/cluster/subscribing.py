@@ -73,6 +73,7 @@ class SubscribedStream:
         wanted = self._wanted
         try:
             while True:
+                # Cleared before the look, so that a topic that is added during the write is seen in the next round.
                 wanted.news.clear()
                 more = [name for name in wanted.names if name not in self._asked]
                 if more:
@@ -178,6 +179,7 @@ class Controllers:
         """The addresses to try, in order."""
         named = (one.client or (one.internal if self._has_certificate else None) for one in self._named)
         known = dict.fromkeys([*self._met, *(endpoint for endpoint in named if endpoint is not None)])
+        # The bootstrap only if there is nothing better: its addresses may be of nodes, which decide nothing (C60).
         found = list(known) or self._bootstrap
         return sorted(found, key=lambda endpoint: endpoint == self._passed_over)
 

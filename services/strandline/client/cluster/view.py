@@ -55,8 +55,10 @@ class ClusterView:
                 self._reach(update.as_of)
             return UpdateTaken.NOTHING
         known = self.image
+        # An address may belong to another cluster by now.
         if known is not None and update.cluster_id not in ("", known.cluster_id):
             return UpdateTaken.UNUSABLE
+        # From a node that is behind: it would turn the client back to leaders that were replaced (C63, TR35).
         if update.as_of.is_before(self.newest):
             return UpdateTaken.OLDER
         if known is None and not update.is_snapshot:
@@ -87,6 +89,7 @@ class ClusterView:
         """Record the leader that a refusing node named (KIP-951); returns whether it is new."""
         endpoint = endpoint or self.endpoint_of(node_id)
         known = self._hints.get(tp)
+        # The node that refuses may itself be behind, and name a leader that was replaced.
         if endpoint is None or not self._is_newer(tp, epoch) or (known is not None and known.epoch >= epoch):
             return False
         self._hints[tp] = Leader(node_id, epoch, endpoint)

@@ -147,6 +147,7 @@ class CommittedOffsets:
         request.generation_id_or_member_epoch = member.member_epoch
         if member.instance_id is not None:
             request.group_instance_id = member.instance_id
+        # The same message is signed for each attempt, and the coordinator may be another by now.
         request.ClearField("coordinator_epoch")
         if (epoch := self.coordinator.epoch) is not None:
             request.coordinator_epoch = epoch
@@ -250,6 +251,7 @@ def _judge_fetch(answer: pb.OffsetFetchResponse) -> RequestVerdict:
     refusal = read_error(group)
     if refusal is None:
         rows = [row for topic in group.topics for row in topic.partitions]
+        # One refused partition refuses all: if it were left out, it would look like one without a commit (G28).
         refusal = next((one for row in rows if (one := read_error(row)) is not None), None)
     return RequestVerdict(refusal, group.current_coordinator if group.HasField("current_coordinator") else None)
 

@@ -62,17 +62,20 @@ class Commits:
         self._asked.append(_Asked(offsets, done, self._member(), refused))
         if not self._is_sending:
             self._is_sending = True
+            # Not begun again after a cancellation: by then everything that was asked for has its answer.
             self._background.start(self._send_all, "commit offsets", once=True)
 
     async def _send_all(self) -> None:
         try:
             while self._asked:
+                # Only commits of one epoch are merged, because a request names one and is judged by it (G20).
                 member, first = next(groupby(self._asked, lambda one: one.member))
                 asked = list(first)
                 self._asked = self._asked[len(asked) :]
                 merged: Positions = {}
                 for one in asked:
                     merged |= {tp: position for tp, position in one.offsets.items() if tp not in one.refused}
+                # What is reported if this task is cancelled in the middle of the request.
                 failed = dict.fromkeys(merged, _CUT_OFF)
                 try:
                     failed = await self._send(merged, member) if merged else {}

@@ -120,9 +120,11 @@ class Coordinator(Generic[_Stub]):
         while True:
             before_each()
             try:
+                # Not all of the time for one attempt: a coordinator that hangs may have a successor by then.
                 answer = await self.ask_once(method, request, judge, deadline_ms=min(left(), ATTEMPT_MS))
             except Refused as refused:
                 refusal = refused.refusal
+                # One attempt that may have been carried out makes the whole indefinite, whatever the last says (P2).
                 may_appear = may_appear or refusal.outcome is Outcome.MAY_APPEAR
                 pause_s = backoff.next_s()
                 if not passes_by(refusal) or pause_s * 1000 >= left():
@@ -150,6 +152,7 @@ class Coordinator(Generic[_Stub]):
         left = countdown(deadline_ms)
         node_id, endpoint = await self._find(left)
         channel = self._cluster.channels.to(endpoint)
+        # Connected before the call: if the address refuses, it is certain that nothing was sent.
         if not await is_connected(channel, min(left(), _CONNECT_MS)):
             self._cluster.refresh()
             where = f"{endpoint.host}:{endpoint.port}"
@@ -166,6 +169,7 @@ class Coordinator(Generic[_Stub]):
         if refusal is None:
             self.answered_by = node_id
             return answer
+        # The hint is often faster than the metadata (KIP-951).
         if coordinator is not None and (tp := self._partition()) is not None:
             self._cluster.note_leader(tp, coordinator)
         raise Refused.of(refusal)
@@ -222,6 +226,7 @@ class Coordinator(Generic[_Stub]):
             if refused is None:
                 return NodeId(found.node_id), Endpoint(found.host, found.port)
             refusal = refused
+            # Another node would refuse it for the same reason.
             if not passes_by(refused):
                 break
         raise Refused.of(replace(refusal, outcome=Outcome.NOT_APPENDED))

@@ -178,6 +178,7 @@ class GroupCommits:
 
     def take_back(self) -> dict[Cursor, Offset]:
         """Forget that what is uncommitted was given; of each that is still read, the first offset of that."""
+        # What is in hand was given as well, and is taken back with the rest.
         self.step()
         self._lost.clear()
         read, taken = set(self._fetching.cursors.values()), self._uncommitted
@@ -192,6 +193,7 @@ class GroupCommits:
         """Commit what was worked on since the last time."""
         news = self._news()
         if news and self.may_commit():
+            # Noted before the answer, so that the next interval does not send the same again; a failure takes it back.
             self._newest.update({tp: one.offset for tp, one in news.items()})
             self._commits.add(news, self._ended_by_itself)
 

@@ -154,6 +154,7 @@ class Member:
         """A heartbeat that was sent at ``sent_ms`` was answered."""
         self.epoch = answer.member_epoch
         self.interval_ms, self.session_timeout_ms = answer.interval_ms, answer.session_timeout_ms
+        # From the sending: the coordinator counts from the receipt, which is later, so the lease ends first (G22).
         self._lease_end_ms = max(self._lease_end_ms, sent_ms + _LEASE_SHARE * answer.session_timeout_ms)
         if sent.joins is not None:
             self._subscribed = sent.joins

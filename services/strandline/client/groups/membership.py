@@ -200,6 +200,7 @@ class Membership:
             await self._beating.cancel()
         await self._stop_moving()
         cursors = self._cursors_of(self.member.held)
+        # Without a lease another member may have them, so nothing of them is committed any more.
         if cursors and self.may_give() and self.failure is None:
             self._withhold(cursors)
             await self._hand_back(cursors)
@@ -280,10 +281,12 @@ class Membership:
         moves = self.member.confirmed(sent, sent_ms, self._read(answer))
         self._first.set()
         if moves.revoked or moves.assigned:
+            # At once: the move itself may have to wait for an earlier one.
             self._withhold(self._cursors_of(moves.revoked))
             before = self._moving
             move = partial(self._move, before, moves)
             self._moving = self._background.start(move, "take and give up partitions")
+        # Records that were withheld without a lease can be given again.
         if not had_lease:
             self._hooks.on_news()
 
@@ -328,6 +331,7 @@ class Membership:
         cursors = self._cursors_of(partitions)
         await self._commits.until_worked_on(cursors)
         await self._hand_back(cursors)
+        # Last, because the heartbeat that says so lets another member begin to read.
         self.member.given_up(partitions)
         self._wake.set()
 
@@ -350,6 +354,7 @@ class Membership:
             name = self._names[tp.topic_id]
             if await self._is_known(name, tp.topic_id):
                 cursor = self._assignment.add(name, tp, self._settings.start)
+                # Until `on_assigned` has returned, which may seek.
                 cursor.is_withheld = True
                 cursors.append(cursor)
             else:
@@ -374,6 +379,7 @@ class Membership:
     async def _lose(self, held: Collection[types.TopicPartition]) -> None:
         """Others may own these by now."""
         cursors = self._cursors_of(held)
+        # Before anything is awaited: another member may work on them already.
         self._withhold(cursors)
         await self._stop_moving()
         self._drop(cursors)
@@ -387,6 +393,7 @@ class Membership:
     def _has_gone(self) -> bool:
         """Whether the user has not asked for records for too long."""
         waited_ms = _now_ms() - self._asked_ms
+        # Heartbeats go on beside a user who hangs, and would keep the partitions from the other members for ever.
         return not self._is_asking and self.member.is_member and waited_ms > self._settings.max_poll_interval_ms
 
     async def _go_away(self) -> None:

@@ -270,6 +270,7 @@ class TransactionalId:
         self.phase = TransactionPhase.NONE
 
     async def _decide_commit(self) -> None:
+        # Before the request: cut off in the middle, it may be committed, and `abort` must not follow.
         self.phase = TransactionPhase.UNKNOWN
         try:
             self._identity = await self._coordinator.end(self.identity, committed=True, deadline_ms=self._commit_ms)
@@ -297,6 +298,7 @@ class TransactionalId:
         self.phase = TransactionPhase.NONE
 
     async def _end_aborted(self) -> None:
+        # If the answer is lost, only the coordinator knows the next identity, so `begin` asks for it first.
         self.phase, self._is_settled = TransactionPhase.NONE, False
         try:
             self._identity = await self._coordinator.end(self.identity, committed=False, deadline_ms=self._abort_ms)

@@ -46,6 +46,7 @@ class Attempts:
         latest, answer = self._latest.get(request.node_id, (None, AlterPartitionAnswer()))
         if latest is None or latest.node_epoch != request.node_epoch:
             return _out_of_sequence(request, 0) if request.request_sequence > MAX_AHEAD else None
+        # Its contents and not only its number: a forged request of the same number is no copy (M71).
         if request == latest:
             return answer
         ahead = request.request_sequence - latest.request_sequence
@@ -70,6 +71,8 @@ def alter_partitions(draft: Draft, attempts: Attempts, request: AlterPartitionRe
     refusal = _refuse_whole(draft, request)
     if refusal is not None:
         return AlterPartitionAnswer(refusal=refusal)
+    # A late copy is not decided again: the leader may know that the first one was refused, and act on that, while the
+    # state by now allows the same proposal (TR16).
     known = attempts.answer_again(request)
     if known is not None:
         return known
@@ -145,6 +148,7 @@ def _unknown(draft: Draft, proposal: ProposedIsr) -> Refusal:
 
 def _check_epochs(partition: PartitionImage, sender: NodeId, proposal: ProposedIsr) -> Refusal | None:
     """Leader epoch, sender and partition epoch, in Kafka's order."""
+    # The leader is not at fault: only controllers give these epochs, so this store has forgotten them (TR18).
     if proposal.leader_epoch > partition.leader_epoch or proposal.partition_epoch > partition.partition_epoch:
         return Refusal(
             ErrorCode.NOT_CONTROLLER,
@@ -182,6 +186,8 @@ def _check_shape(partition: PartitionImage, proposal: ProposedIsr) -> Refusal | 
 
 def _check_members(draft: Draft, partition: PartitionImage, members: tuple[IsrMember, ...]) -> Refusal | None:
     for member in members:
+        # A node that shuts down has left the ISR and still fetches, so its leader proposes it again: it would be a
+        # member when it stops (KIP-841).
         if not draft.is_active(member.node_id):
             return _ineligible(member, "is fenced or shutting down")
         # Only added members, and those to be proven: checking all would block a shrink while another member
@@ -190,6 +196,7 @@ def _check_members(draft: Draft, partition: PartitionImage, members: tuple[IsrMe
         if member.node_id in partition.isr and not proves:
             continue
         record = draft.node(member.node_id)
+        # The log of that process has earned the place; the next process may have come back with an empty disk (TR10).
         if record is None or member.node_epoch != record.image.node_epoch:
             return _ineligible(member, f"is another incarnation than node_epoch {member.node_epoch}")
     return None
@@ -206,6 +213,7 @@ def _apply(draft: Draft, partition: PartitionImage, proposal: ProposedIsr) -> Pa
         unproven=tuple(node_id for node_id in partition.unproven if node_id not in counted),
         recovering=proposal.recovering,
     )
+    # A change of nothing is not stored, so the answer must not name the partition epoch that it would have had.
     if changed == partition:
         return partition
     cause = "catch_up" if set(new_isr) >= set(partition.isr) else "lag"

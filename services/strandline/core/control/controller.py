@@ -198,6 +198,7 @@ class ControllerCore:
         if self._state is None:
             self._state = ClusterState(header=ClusterHeader(cluster_id=event.new_cluster_id, rules=self._rules))
         self._reports.follow(self.state.partitions(), event.now_ms)
+        # The previous reign may have ended between two parts of a step (C67b).
         self._left_over = left_over(self.state)
         self._reassignments.begin(self.state)
         draft = self._draft()
@@ -239,6 +240,7 @@ class ControllerCore:
         self._go_on(draft)
         if self._timings.auto_leader_rebalance and now_ms >= self._next_rebalance_ms:
             self._next_rebalance_ms = now_ms + self._timings.leader_imbalance_check_interval_ms
+            # Last, so that leadership does not return to a node that this very tick fences.
             rebalance(draft, self._timings.preferred_elections_per_check)
         return self._commit(draft)
 
@@ -285,6 +287,7 @@ class ControllerCore:
             if record is not None and record.image.node_epoch == node_epoch and not record.image.fenced:
                 gone[node_id] = self._sessions.last_heartbeat_ms(node_id)
                 self._sessions.end(node_id)
+        # Not held back as silent nodes are (M64): a refused connection shows that the process is gone.
         self._fence(draft, list(gone), "connection_refused", gone)
         return self._commit(draft)
 
@@ -311,6 +314,7 @@ class ControllerCore:
         )
         effects += self._audit(event, draft, denials, effects)
         if event.principal is not None and self._mutations.quotas:
+            # Charged afterwards: each request is served whole, and its debt refuses the next ones (C103, C104).
             mutated = abs(self.state.partition_count - draft.base.partition_count)
             self._mutations.take(event.principal, QuotaKey.CONTROLLER_MUTATION_RATE, mutated, event.now_ms)
         if isinstance(answer, AlterPartitionAnswer) and isinstance(event.request, AlterPartitionRequest):
@@ -341,6 +345,7 @@ class ControllerCore:
         if not found.stops_serving:
             self.unproven_claims += found.refusal.code is ErrorCode.NOT_CONTROLLER
             return [events.RefuseCall(request_id, found.refusal)]
+        # Never lifted by this process: every epoch that such a store gives may have been given before (I14).
         self._too_old = found.refusal
         return [events.StopServing(found.refusal.message), events.RefuseCall(request_id, found.refusal)]
 
@@ -424,6 +429,7 @@ class ControllerCore:
             leadership.begin_shutdown(draft, request.node_id)
         elif request.want_fence:
             self._fence(draft, [request.node_id], "requested", {request.node_id: now_ms})
+        # Not while it shuts down: a heartbeat that was delayed on its way must not make it electable again.
         elif record.image.fenced and not record.image.shutting_down:
             leadership.unfence(draft, request.node_id)
         if _leads_nothing_and_stops(draft, request.node_id):
@@ -435,6 +441,7 @@ class ControllerCore:
         return HeartbeatAnswer(
             refusal=refusal,
             controller_epoch=draft.header.controller_epoch,
+            # Compared with the state before this step, because the node cannot have been sent what this step changes.
             is_caught_up=request.metadata_offset >= draft.base.header.metadata_offset,
             is_fenced=record is None or record.image.fenced,
             should_shut_down=refusal is None and _leads_nothing_and_stops(draft, request.node_id),
@@ -510,6 +517,7 @@ class ControllerCore:
         whole = events.Publish(self.state.snapshot(), self.state.header.secret)
         position = whole.position_for(request.node_id, request.node_epoch)
         sent = whole.image.for_clients() if request.node_id is None else whole.image
+        # Addressed to one process: late metadata must not make the next one lead in an epoch that has ended (TR15).
         snapshot = replace(sent, to_node_epoch=request.node_epoch, position=position)
         return [events.OpenWatch(event.request_id, snapshot, request.node_id, request.node_epoch)]
 

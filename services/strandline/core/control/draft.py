@@ -132,6 +132,7 @@ class Draft:
         return {
             node_id: info
             for node_id, (node_epoch, info) in found.items()
+            # What an earlier process reported may be lost by now, and a node that is not active cannot be elected.
             if self.is_active(node_id) and self._is_current(node_id, node_epoch)
         }
 
@@ -152,6 +153,7 @@ class Draft:
         found = self.base.topics.get(ref.topic_id) if ref.topic_id else self._by_name(ref.name)
         if found is not None and found.topic_id in self._deleted:
             found = None
+        # Before anything else is said, or the kind of refusal would show a caller which topics there are (ADR 32).
         if refusal := self.permit.topic_refusal(ref.name, ref.topic_id, found.name if found else ""):
             return refusal
         if found is not None:
@@ -270,6 +272,7 @@ class Draft:
         leader_epoch = self._skips.leader_epoch_after(before) if bumped else before.leader_epoch
         epoch = self._skips.partition_epoch_after(before)
         members = {*changed.isr, *changed.elr}
+        # A node that has left ISR and ELR returns as leader or counted by one, and either proves it (M64).
         unproven = tuple(node_id for node_id in changed.unproven if node_id in members)
         self._partitions[tp] = replace(changed, leader_epoch=leader_epoch, partition_epoch=epoch, unproven=unproven)
         self._reasons[tp] = _Reason(cause, initiator, election)
@@ -320,6 +323,7 @@ class Draft:
         )
         after = self.base.apply(transaction)
         effects: list[ControllerEffect] = [
+            # First: what a node was sent and the store then lost would be given again by the next reign (I23).
             Commit(transaction),
             Publish(change_image(after, transaction), after.header.secret),
         ]
@@ -395,6 +399,7 @@ def change_image(after: state.ClusterState, transaction: state.Transaction) -> M
         deleted_topic_ids=transaction.deleted_topic_ids,
         removed_node_ids=tuple(removed.node_id for removed in transaction.removed_nodes),
         reigns=state.present(after.reigns),
+        # None means that nothing changed; an empty tuple, that the last rule was removed.
         acls=after.acls if transaction.acls or transaction.removed_acls else None,
         quotas=after.quotas if transaction.quotas or transaction.removed_quotas else None,
     )

@@ -135,6 +135,7 @@ def elect(partition: PartitionImage, is_active: IsActive, has_room: HasRoom) -> 
     for members, kind in ((partition.isr, ElectionType.ISR), (partition.elr, ElectionType.ELR)):
         able = [n for n in partition.replicas if n in members and n not in partition.unproven and is_active(n)]
         if able:
+            # A full disk is better than no leader: it refuses appends, but consumers can read on.
             return Elected(next(filter(has_room, able), able[0]), kind)
     return None
 

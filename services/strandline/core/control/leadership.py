@@ -98,12 +98,14 @@ def shed_leaderships(draft: Draft, node_id: NodeId, cause: str) -> None:
 def _roomier(draft: Draft, partition: PartitionImage) -> election.Elected | None:
     """Another member of the ISR that should lead and may do so now."""
     chosen = None if draft.waits_for(partition) else election.elect(partition, draft.is_active, draft.has_room)
+    # Not to the ELR: that leader would begin with an ISR of its own, and room is not worth a smaller ISR.
     is_better = chosen is not None and chosen.kind is election.ElectionType.ISR and draft.has_room(chosen.leader)
     return chosen if is_better else None
 
 
 def begin_shutdown(draft: Draft, node_id: NodeId) -> None:
     """Controlled shutdown: hand over what the node leads, take it out of every ISR, at once."""
+    # The node asks with every heartbeat until it may stop.
     if _record(draft, node_id).image.shutting_down:
         return
     _put(draft, node_id, shutting_down=True)
@@ -145,6 +147,7 @@ def _leave(
     new_isr = tuple(member for member in partition.isr if member not in leaving)
     elr = election.elr_after(partition, new_isr, unclean=unclean)
     left = draft.put_partition(replace(partition, isr=new_isr, elr=elr), cause=cause)
+    # Without a leader, too: with fewer members in ISR and ELR the reports that are there may suffice (M65).
     if left.leader in leaving or left.leader is None:
         elect_now(draft, left, cause)
 
@@ -175,6 +178,8 @@ def begin_unproven(draft: Draft, node_id: NodeId, cause: str) -> None:
             continue
         unproven = election.in_assignment_order(partition, (*partition.unproven, node_id))
         marked = draft.put_partition(replace(partition, unproven=unproven), cause=cause)
+        # Even if it leads again: its last process may have sent followers records that were not durable, and this one
+        # would write others at their offsets in the same epoch (TR21).
         if marked.leader in (node_id, None):
             elect_now(draft, marked, cause)
 
@@ -199,6 +204,8 @@ def elect_now(draft: Draft, partition: PartitionImage, cause: str) -> PartitionI
         return install(draft, partition, chosen, cause)
     if partition.leader is None:
         return partition
+    # No leader is a new leader epoch as well: proposals of the old leader are fenced by it, and reports of logs count
+    # only if they were made in it (M65).
     return draft.put_partition(replace(partition, leader=None), cause=cause, new_reign=True)
 
 
@@ -428,6 +435,7 @@ def _unclean(draft: Draft, partition: PartitionImage) -> election.Elected | Refu
         # Its coordinators may have sent answers based on records that a replica outside the ISR lacks.
         return not_for_clients(name)
     return (
+        # The operator accepts that records are lost, and does not ask for it.
         choose_clean(draft, partition)
         or choose_unclean(draft, partition)
         or Refusal(
@@ -441,6 +449,7 @@ def rebalance(draft: Draft, at_most: int) -> int:
     """Give leadership back to preferred replicas, a few partitions at a time (M49b). Returns how many moved."""
     moved = 0
     for partition in list(draft.partitions()):
+        # Each of these elections interrupts clients of a partition that worked, so they are spread over time.
         if moved == at_most:
             break
         if partition.leader in (None, partition.replicas[0]) or draft.waits_for(partition):

@@ -41,12 +41,14 @@ def alter_reassignments(
     if refusal is not None:
         return messages.PartitionsReassigned(refusal=refusal)
     placement = Placement(draft.nodes(), ())
+    # Later ones go on above it; numbers are part of the state, so the order of submission outlives a controller (C73).
     number = max((each.queue_number for each in reassignments.open(draft)), default=0)
     times = Counter((wanted.topic, wanted.partition) for wanted in request.partitions)
     results = []
     for wanted in request.partitions:
         number += 1
         twice = times[wanted.topic, wanted.partition] > 1
+        # Both are refused, because nothing says which of the two targets is meant.
         found = _twice(wanted) if twice else _take(draft, placement, request, wanted, number)
         results.append((wanted, found))
     reassignments.settle(draft)
@@ -129,6 +131,7 @@ def _queue(
     if target == (partition.queued_target or partition.target):
         target, number = partition.queued_target, partition.queue_number
     elif target == partition.target:
+        # The running one goes there already; the latest target wins over what was queued behind it (C72).
         target, number = (), 0
     rate = throttle if target or partition.original else None
     after = replace(partition, queued_target=target, queue_number=number, throttle_bytes_per_s=rate)
@@ -169,8 +172,10 @@ def _cannot_cancel(draft: Draft, partition: PartitionImage, *, force: bool) -> R
         return Refusal(
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"the replicas {list(partition.replicas)} are not being changed"
         )
+    # It is only queued: no replica has changed, so nothing can be lost by dropping it.
     if not partition.original:
         return None
+    # The ISR of a store that lost its end may name original replicas that have left it since (C37, TR28).
     if unheard := draft.waits_for(partition):
         return Refusal(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,

@@ -91,12 +91,15 @@ class Sessions:
     def silent(self, now_ms: int) -> set[NodeId]:
         """Every node with a session that has missed two heartbeats, including those whose session is due."""
         quiet_ms = 2 * self._interval_ms
+        # Counted from the deadline and not from the last heartbeat: time that M59 excuses is no silence.
         return {n for n, s in self._sessions.items() if now_ms - (s.deadline_ms - self._timeout_ms) > quiet_ms}
 
     def tick(self, now_ms: int) -> dict[NodeId, int | None]:
         """The sessions that are due, with the time of each node's last heartbeat. The caller ends them."""
         gap_ms = 0 if self._last_tick_ms is None else now_ms - self._last_tick_ms
         self._last_tick_ms = now_ms
+        # This process was stopped or blocked, and the heartbeats of that time are still unread: a deadline that has
+        # passed shows nothing (M59).
         if gap_ms > self._interval_ms:
             self._extend(gap_ms)
         return {n: s.last_heartbeat_ms for n, s in self._sessions.items() if s.deadline_ms <= now_ms}
@@ -139,6 +142,7 @@ def register(draft: Draft, sessions: Sessions, request: RegisterNode) -> NodeReg
         return NodeRegistered(refusal=refusal, controller_epoch=draft.header.controller_epoch)
     assert isinstance(level, int)
     draft.header = replace(draft.header, feature_level=level)
+    # The first answer was lost, or this is a late copy: another node epoch would fence a process that works already.
     if before is not None and before.incarnation_id == request.incarnation_id:
         return _answer(draft, before)
     record = _admit(draft, before, alive, request)
@@ -179,6 +183,7 @@ def _other_rules(draft: Draft, request: RegisterNode) -> Refusal | None:
 
 
 def _superseded(before: NodeRecord | None, request: RegisterNode) -> Refusal | None:
+    # A registration that was delayed on its way would otherwise fence the process that has replaced its sender.
     if before is None or request.incarnation_id not in before.past_incarnations:
         return None
     return Refusal(
@@ -213,6 +218,7 @@ def _assigned_observer(draft: Draft, request: RegisterNode) -> Refusal | None:
 def shared_level(draft: Draft, sessions: Sessions, request: RegisterNode) -> int | Refusal:
     """The highest feature level that this controller, all live nodes and this one speak, or a refusal if none."""
     others = [record for record in draft.nodes() if record.image.node_id != request.node_id]
+    # A node without a session does not hold the level back; it is compared when it registers again.
     live = [record for record in others if sessions.is_alive(record.image.node_id)]
     low, high = types.shared((record.feature_min, record.feature_max) for record in live)
     if min(high, request.feature_max) < types.REASSIGNMENTS and (why := _needs_reassignments(draft)):
@@ -283,6 +289,7 @@ def _lost_records(before: NodeRecord | None, request: RegisterNode) -> str | Non
 def _is_older_copy(before: NodeRecord, request: RegisterNode) -> bool:
     """Whether the directory went back in time: it does not remember the last process that registered from it (M67)."""
     known = request.known_incarnations
+    # Nothing follows without both: an earlier release keeps no list, and a recovered store knows no incarnation.
     return bool(known) and bool(before.incarnation_id) and before.incarnation_id not in known
 
 
@@ -297,6 +304,7 @@ def _record(before: NodeRecord | None, request: RegisterNode, node_epoch: NodeEp
         rack=request.rack,
         fenced=fenced,
         shutting_down=False,
+        # Only the operator ends a drain; a restart in the middle of it does not.
         draining=before is not None and before.image.draining,
     )
     return NodeRecord(

@@ -48,6 +48,7 @@ class ProducerIds:
         return ProducerIdsAllocated(start=_reserve(draft), length=PRODUCER_ID_BLOCK)
 
     def _take(self, draft: Draft) -> int:
+        # By the block, because a transaction for every id would make each new producer wait for the store.
         if self._next == self._end:
             self._next = _reserve(draft)
             self._end = self._next + PRODUCER_ID_BLOCK

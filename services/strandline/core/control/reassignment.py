@@ -212,6 +212,7 @@ def waits_of_running(draft: Draft, partition: PartitionImage) -> tuple[Reassignm
         return _waits_to_join(draft, missing)
     staying = [node_id for node_id in target if node_id in proven]
     original = [node_id for node_id in partition.original if node_id in partition.isr]
+    # The move must not end with fewer copies in sync than the original replicas have, as in KAFKA-15665.
     needed = max(min(len(original), len(target)), min_isr_with(draft, partition, target))
     if len(staying) < needed:
         return _waits_to_join(draft, [node_id for node_id in target if node_id not in staying])

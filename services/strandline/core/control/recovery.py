@@ -129,6 +129,7 @@ def recover(given: Sequence[GivenNode], store: state.ClusterState | None = None)
     known = _nodes(images, directories, store)
     removed = still_removed(images, store)
     deleted = _deleted(found, lineage, store)
+    # The branch with the highest numbers comes last, so that names and settings are its own.
     topics = {topic.topic_id: topic for branch in reversed(found) for topic in branch.head.topics}
     living = [topic for topic in topics.values() if topic.topic_id not in deleted]
     return state.ClusterState(
@@ -177,6 +178,7 @@ def _header(
         rules=newest.rules,
         feature_level=newest.feature_level,
         next_node_epoch=highest_node_epoch + NODE_EPOCH_MARGIN,
+        # Kept if it is known: under another secret the proofs that nodes hold would be mere claims (M72).
         secret=old.secret,
         next_producer_id=max(old.next_producer_id, controller_epoch << PRODUCER_ID_SHIFT),
     )
@@ -215,7 +217,6 @@ def _topic(topic: TopicImage, found: Sequence[Branch], given: set[NodeId]) -> To
 
 
 def _partition(views: Sequence[Sequence[PartitionImage]], given: set[NodeId]) -> PartitionImage:
-    """One partition from what each branch knows of it."""
     latest = [max(view, key=lambda partition: partition.partition_epoch) for view in views]
     highest = max(latest, key=lambda partition: partition.partition_epoch)
     if any(each != highest for each in latest):

@@ -128,6 +128,7 @@ def standing(reigns: Reigns, head: int, position: Position) -> Standing:
 
 def _of_no_known_reign(reigns: Reigns, head: int, offset: int) -> Standing:
     first = next(iter(reigns.values()), None)
+    # Only a history that was cut can have forgotten a reign; otherwise the store never had it.
     if len(reigns) >= KEPT_REIGNS and first is not None and offset < first.first_offset:
         return Standing.OLD
     if any(record.recovered for record in reigns.values()):

@@ -122,6 +122,7 @@ class MetadataHistory:
             if _position(image).is_before(self.as_of) or (self.image is None and not image.is_snapshot):
                 continue
             for topic_id in self._touched_topics(image):
+                # As it was before all of these images: what changed back in between is no change (C67).
                 topics.setdefault(topic_id, self.topics.get(topic_id))
             for node_id in self._touched_nodes(image):
                 nodes.setdefault(node_id, self.nodes.get(node_id))

@@ -111,6 +111,7 @@ def effective_min_isr(configs: Iterable[tuple[str, str]], replication_factor: in
     """min(min.insync.replicas, RF); not given it is 2 from RF 3 on, else 1 (M47)."""
     given = dict(configs).get(MIN_ISR)
     wanted = int(given) if given is not None else 2 if replication_factor >= 3 else 1
+    # With more than there are replicas, every write with acks=all would be refused (M46).
     return min(wanted, replication_factor)
 
 

@@ -267,6 +267,7 @@ def _grow(
         return messages.TopicResult(growing.topic, topic)
     if is_internal(topic.name):
         return messages.TopicResult(growing.topic, not_for_clients(topic.name))
+    # Before the number is checked: a repeat finds its partitions there and would be refused (C32).
     if has_grown_by(topic, request):
         return messages.TopicResult(messages.TopicRef(topic.name, topic.topic_id))
     replicas = _replicas_of_growth(timings, placement, topic, growing)
@@ -348,10 +349,12 @@ def _apply_configs(draft: Draft, topic: TopicImage, configs: tuple[tuple[str, st
         partition = draft.partition(TopicPartition(topic.topic_id, index))
         assert partition is not None
         min_isr = effective_min_isr(configs, len(partition.settled_replicas))
+        # With the ELR in one transaction: below the old min ISR, records are committed that its members lack (TR19).
         if min_isr != partition.min_isr:
             elr = elr_with_min_isr(partition, min_isr)
             partition = draft.put_partition(replace(partition, min_isr=min_isr, elr=elr), cause="min_isr_change")
             _config_event(draft, partition)
+        # The new settings may allow an unclean election, or let fewer reports suffice.
         if partition.leader is None:
             elect_if_possible(draft, partition)
 

@@ -148,12 +148,15 @@ def expire(changes: Changes, subscribed: Collection[str], unix_ms: int, retentio
     for tp in expired:
         changes.delete_offset(tp)
     n_offsets = sum(len(of_topic) for of_topic in group.offsets.values())
+    # `current` too: a member that was removed may read until its lease ends, as in `delete_group`.
     if not group.members and not group.current and not group.staged and n_offsets == len(expired):
         delete_rows(changes)
 
 
 def _expired(group: Group, subscribed: Collection[str], unix_ms: int, retention_ms: int) -> Iterator[TopicPartition]:
     since_ms = group.value.empty_since_ms if group.value else None
+    # Counted from when the group became empty as well: the last commit of a quiet topic may be older than the
+    # retention, and a consumer that stopped for an hour would lose its position (KIP-211).
     if not group.members and since_ms is not None and unix_ms - since_ms < retention_ms:
         return
     for tp, row in group.offset_rows():

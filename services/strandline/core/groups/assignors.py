@@ -78,7 +78,6 @@ class _Equal:
         self._target = target
 
     def assign(self) -> None:
-        """Fill ``target``."""
         partitions = _partitions(self._topics.values())
         least, extra = divmod(len(partitions), len(self._subscribers))
         # Members that hold more than the minimum now keep one more while such places last: that moves the fewest.
@@ -142,7 +141,6 @@ class _Unequal:
         }
 
     def assign(self) -> None:
-        """Fill ``target``."""
         placed = set().union(*self._target.values())
         open_ones = [
             tp for tp in _partitions(self._topics.values()) if tp not in placed and self._of_topic[tp.topic_id]

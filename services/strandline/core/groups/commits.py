@@ -33,12 +33,14 @@ def commit(group: Group, request: OffsetCommit, context: Context, timers: Timers
     refusal = refusal or refusal_of_committer(group, request)
     if refusal is not None:
         return Decision(answer=refusal, scope=request.group_id)
+    # A late copy would take the group back behind a later commit of the same member.
     if timers.is_late_commit((request.group_id, request.member_id), request.sequence):
         return Decision(answer=late_copy(request.sequence), scope=request.group_id)
     order = group.top_order + 1
     records: list[Record] = []
     results: list[CommittedPartition] = []
     for each in request.offsets:
+        # Each for itself: a partition that the member has just lost does not cost it the commits of the others.
         refused = refusal_of_offset(each, context, settings) or refusal_of_owner(group, request, each.tp)
         results.append(CommittedPartition(each.tp, refused))
         if refused is None:
@@ -68,6 +70,7 @@ def refusal_of_committer(group: Group, request: OffsetCommit | TxnOffsetCommit) 
 
 
 def _refusal_of_stranger(group: Group) -> Refusal | None:
+    # Members go on from positions of their own and would soon overwrite what anything else commits (G27).
     if not group.members:
         return None
     message = (
@@ -79,6 +82,7 @@ def _refusal_of_stranger(group: Group) -> Refusal | None:
 
 def refusal_of_offset(each: OffsetToCommit, context: Context, settings: GroupSettings) -> Refusal | None:
     """Why a group cannot commit this offset; None if it can."""
+    # Only that: a coordinator does not know where the log of another partition ends (G26).
     if each.offset < 0:
         message = f"committed_offset is {each.offset} and must be 0 or more"
         return Refusal(ErrorCode.INVALID_REQUEST, message, Outcome.NOT_APPENDED, field="committed_offset")
@@ -166,6 +170,7 @@ def _refusal(group: Group, request: OffsetFetch) -> Refusal | None:
     if refusal is not None:
         return refusal
     epoch = group.current[request.member_id].member_epoch
+    # In another epoch the member may ask for a partition that another one reads and commits by now (G28).
     if request.member_epoch == epoch:
         return None
     message = f"member_epoch is {request.member_epoch} and the member's is {epoch}; ask again after a heartbeat"
@@ -246,6 +251,8 @@ def stage(
             key = groups_records.StagedOffsetKey(request.group_id, *each.tp, request.producer_id)
             records.append(Record(key, groups_records.StagedOffsetValue(request.producer_epoch, value)))
     takes_part = context.is_verified or producers.has_staged(request.producer_id, request.producer_epoch)
+    # Nothing is staged before the transaction's coordinator knows of it: it sends markers only to partitions it knows,
+    # so what is staged here would stay undecided for ever (X16).
     if records and not takes_part:
         whose = VerifyTransaction(request.transactional_id, request.producer_id, request.producer_epoch)
         return Decision(scope=request.group_id, verify=whose)

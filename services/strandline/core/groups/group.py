@@ -219,6 +219,7 @@ class Group:
 
     def _member(self, member_id: str, value: records.MemberValue | None) -> None:
         before = self.members.pop(member_id, None)
+        # In another order of rows, the member that has taken the instance id over has come first (G9).
         if before is not None and before.instance_id and self.instances.get(before.instance_id) == member_id:
             del self.instances[before.instance_id]
         if value is not None:
@@ -286,6 +287,7 @@ class Changes:
     def delete_offset(self, tp: TopicPartition) -> None:
         """Delete an offset, and remember that its order was used (G26)."""
         self.put(records.OffsetKey(self.group.group_id, *tp), None)
+        # A sweep drops deleted rows, so after the next load nothing else would tell that this order was used (G9).
         self.value = replace(self.value, order=self.group.top_order)
 
     def delete_staged(self, key: records.StagedOffsetKey) -> None:

@@ -87,6 +87,8 @@ def _place_to_join(group: Group, request: ConsumerGroupHeartbeat, settings: Grou
     member_id, instance_id = request.member_id, request.instance_id
     holder = group.instances.get(instance_id) if instance_id is not None else None
     if holder is not None and holder != member_id:
+        # Only a place that was left is free. Otherwise a second process that was started by mistake would take the
+        # partitions that the first one reads.
         if group.current[holder].state is MemberState.AWAY:
             return GroupPlace(replaces=holder)
         message = f"instance_id {instance_id!r} is in use by member {holder}; wait until it has left or expired"

@@ -81,6 +81,7 @@ def leave(group: Group, request: ConsumerGroupHeartbeat, context: Context) -> De
     changes = Changes(group, context.unix_ms)
     member_id = request.member_id
     session_timeout_ms: int | None = None
+    # It says itself that it reads no more, so its partitions need not wait for the end of its lease.
     if request.member_epoch == LEAVE_EPOCH and group.is_fenced(member_id):
         release(changes, member_id)
     else:
@@ -138,6 +139,8 @@ def heartbeat(group: Group, request: ConsumerGroupHeartbeat, context: Context, p
     refusal = refusal or refusal_of_epoch(request.coordinator_epoch, context.coordinator_epoch)
     if refusal is not None:
         return Decision(answer=refusal, scope=request.group_id)
+    # A report from before a partition was assigned would pass for giving it up (TR41), and a copy of a join would
+    # release everything that its sender holds.
     if parts.timers.is_late_heartbeat((request.group_id, request.member_id), request.sequence):
         return Decision(answer=late_copy(request.sequence), scope=request.group_id)
     if request.member_epoch < JOIN_EPOCH:
@@ -182,14 +185,14 @@ def _as_before(group: Group, request: ConsumerGroupHeartbeat, parts: HeartbeatPa
             group_epoch=group.epoch,
         ),
         scope=request.group_id,
+        # Nothing is written, so only the barrier shows that this node still coordinates: without it a deposed
+        # coordinator would renew the lease of partitions that its successor gives to others (G10, G22).
         barrier=True,
         taken=(HeartbeatTaken(request.group_id, request.member_id, session_timeout_ms, request.sequence),),
     )
 
 
 class _Beat:
-    """One heartbeat of a member or of a joining member."""
-
     def __init__(
         self, group: Group, request: ConsumerGroupHeartbeat, context: Context, parts: HeartbeatParts, place: GroupPlace
     ) -> None:
@@ -270,6 +273,7 @@ class _Beat:
         if self._joins or known is None:
             # A joining member holds nothing; whatever it held before is released first.
             known, owned = _NOTHING, ()
+        # Of the old target rows are overwritten, and the new one does not count yet: nothing changes hands (G4).
         if group.is_torn and target_epoch == group.target_epoch:
             return replace(known, member_epoch=known.member_epoch or target_epoch)
         replaced = self._place.replaces
@@ -285,6 +289,7 @@ class _Beat:
         assigned = tuple(each.tp for each in current.assigned)
         owned = self._request.topic_partitions
         is_news = self._joins or before is None or before.assigned != current.assigned
+        # A revocation is repeated in every answer until it is done, because any of them may be lost.
         must_say = is_news or current.state is MemberState.UNREVOKED or (owned is not None and {*owned} != {*assigned})
         return HeartbeatAnswered(
             member_id=self._request.member_id,

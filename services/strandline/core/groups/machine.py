@@ -168,6 +168,7 @@ class GroupMachine:
         self._show(context.now_ms)
         if self._observer is not None:
             self._observer.ticked(self.groups, context)
+        # One for each group: all are made from the state before the tick, so a second would not know the first.
         due: dict[str, Decision] = {}
         for group_id, member_ids in self._due_members(context).items():
             due[group_id] = self._members_out(self.groups[group_id], member_ids, context)
@@ -204,6 +205,7 @@ class GroupMachine:
                 continue
             row, _ = self.timers.rebalance_ends[member]
             fenced.append(member_id)
+            # With another row the member has given up in time, and may have been asked for other partitions.
             if group.current[member_id] == row and row.state is MemberState.UNREVOKED:
                 fence(changes, member_id)
         batch = changes.batch()
@@ -256,6 +258,7 @@ class GroupMachine:
         assert isinstance(result, ComputedTarget)
         group = self.groups.get(result.group_id)
         self._computing.pop(result.group_id, None)
+        # A member may have left or joined while the worker computed.
         if group is None or group.epoch != result.group_epoch or not needs_target(group):
             return Decision()
         return self._written(group, result, context)

@@ -140,6 +140,7 @@ class Subscriptions:
             if pattern:
                 patterns.add(pattern)
         found = blake2b(digest_size=7)
+        # Sorted, because the next coordinator must come to the same number: another one means that topics have changed.
         for pattern in sorted(patterns):
             matched = self._names_of(pattern, topics)
             found.update(repr((pattern, sorted(matched))).encode())
@@ -151,6 +152,7 @@ class Subscriptions:
 
     def _compile(self, pattern: str) -> Callable[[str], bool]:
         if pattern not in self._compiled:
+            # Clients choose the patterns, so without a limit they would decide how much memory this takes.
             if len(self._compiled) >= _MOST_COMPILED:
                 self._compiled.clear()
             self._compiled[pattern] = self._engine.compile(pattern)
@@ -169,6 +171,7 @@ class Subscriptions:
             self._matched[pattern] = frozenset(
                 name
                 for name in topics.names()
+                # A pattern for all topics does not mean the logs in which coordinators keep their state.
                 if matches(name) and (entry := topics.by_name(name)) is not None and not entry.internal
             )
         return self._matched[pattern]
@@ -211,6 +214,7 @@ def input_for(
         group_id=group.group_id,
         group_epoch=epoch,
         assignor=chosen_assignor(said.assignor for said in members.values()),
+        # By instance id where there is one, so that a static member keeps its place in the order over a restart.
         subscribers=tuple(sorted(subscribers)),
         topics=entries_of(topic_ids, topics),
         previous={member_id: group.target_of(member_id) for member_id in members},
@@ -226,5 +230,6 @@ def write(changes: Changes, computed: ComputedTarget) -> None:
         if row is None or row.partitions != partitions or row.epoch > group.target_epoch:
             key = TargetKey(group.group_id, member_id)
             changes.put(key, TargetValue(computed.group_epoch, partitions))
+    # Last: a large target is written in several batches, and a failover may come between them (G4).
     value = TargetEpochValue(computed.group_epoch, computed.assignor, computed.topics_digest)
     changes.put(TargetEpochKey(group.group_id), value)

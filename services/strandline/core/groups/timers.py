@@ -89,6 +89,7 @@ class Timers:
         """The member's session ends at ``end_ms`` unless it sends a heartbeat."""
         is_watched = member in self.session_ends
         self.session_ends[member] = end_ms
+        # One entry for each member: `due` moves it to the new end, and one for each heartbeat would make the heap grow.
         if not is_watched:
             heappush(self._heap, (end_ms, member))
 
