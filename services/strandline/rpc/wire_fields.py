@@ -57,8 +57,13 @@ class WithRecords(NamedTuple, Generic[_M]):
 
     message: _M
     records: Sequence[memoryview]
-    size_bytes: int
-    """Size of the message together with its records."""
+    arrived_bytes: int | None = None
+    """Size of the bytes that it was read from, if that is known."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the message together with its records."""
+        return self.message.ByteSize() if self.arrived_bytes is None else self.arrived_bytes
 
 
 class _Unrecognized(Exception):
@@ -97,12 +102,12 @@ class RecordsApart(Generic[_M]):
                 pass
             else:
                 return WithRecords(self._kind.FromString(rest), cut.records, len(content))
-        return self.of(self._kind.FromString(content))
+        return self.of(self._kind.FromString(content), len(content))
 
-    def of(self, message: _M) -> WithRecords[_M]:
+    def of(self, message: _M, arrived_bytes: int | None = None) -> WithRecords[_M]:
         """A message that has its records."""
         rows = [row for topic in getattr(message, self._topics) for row in getattr(topic, self._rows)]
-        return WithRecords(message, [memoryview(row.records) for row in rows], message.ByteSize())
+        return WithRecords(message, [memoryview(row.records) for row in rows], arrived_bytes)
 
 
 class _Cut:
