@@ -18,9 +18,11 @@ from strandline.client.administer.described import (
     ReplicaState,
     TopicConfig,
 )
-from strandline.client.administer.described_groups import DescribedGroup, DescribedMember, ListedGroup
-from strandline.client.administer.described_transactions import (
+from strandline.client.administer.described_by_coordinators import (
+    DescribedGroup,
+    DescribedMember,
     DescribedTransaction,
+    ListedGroup,
     ListedTransaction,
     PartitionProducer,
 )

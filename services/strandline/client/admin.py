@@ -13,9 +13,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from strandline.client.administer import admin_answers, described, reassignments
-from strandline.client.administer.described_groups import DescribedGroup, ListedGroup
-from strandline.client.administer.described_transactions import (
+from strandline.client.administer.described_by_coordinators import (
+    DescribedGroup,
     DescribedTransaction,
+    ListedGroup,
     ListedTransaction,
     PartitionProducer,
 )

@@ -20,9 +20,10 @@ from typing import Any, Generic, Literal, Self
 
 from strandline.client import admin, consumer, errors, producer
 from strandline.client.administer import admin_answers, described, reassignments
-from strandline.client.administer.described_groups import DescribedGroup, ListedGroup
-from strandline.client.administer.described_transactions import (
+from strandline.client.administer.described_by_coordinators import (
+    DescribedGroup,
     DescribedTransaction,
+    ListedGroup,
     ListedTransaction,
     PartitionProducer,
 )
