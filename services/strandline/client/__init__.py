@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from strandline.client.admin import Admin
-from strandline.client.administer.admin_answers import CreatedTopic, Election, ListedNode
+from strandline.client.administer.admin_answers import (
+    CreatedTopic,
+    DrainedNode,
+    Election,
+    ListedNode,
+    OngoingReassignment,
+    Reassigned,
+)
 from strandline.client.administer.described import (
     ConfigSource,
     DescribedCluster,
@@ -26,7 +33,6 @@ from strandline.client.administer.described_by_coordinators import (
     ListedTransaction,
     PartitionProducer,
 )
-from strandline.client.administer.reassignments import DrainedNode, OngoingReassignment, Reassigned
 from strandline.client.administer.transaction_admin import HangingTransaction
 from strandline.client.consume.positions import Lag
 from strandline.client.consumer import Consumer

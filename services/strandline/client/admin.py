@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
-from strandline.client.administer import admin_answers, described, reassignments
+from strandline.client.administer import admin_answers, described
 from strandline.client.administer.described_by_coordinators import (
     DescribedGroup,
     DescribedTransaction,
@@ -323,14 +323,14 @@ class Admin:
 
     async def alter_partition_reassignments(
         self,
-        targets: reassignments.Targets,
+        targets: admin_answers.Targets,
         *,
         planned_from: Mapping[tuple[str, int], Sequence[int]] | None = None,
         allow_replication_factor_change: bool = True,
         throttle_bytes_per_s: int | None = None,
         validate_only: bool = False,
         force: bool = False,
-    ) -> list[reassignments.Reassigned]:
+    ) -> list[admin_answers.Reassigned]:
         """Move partitions to other nodes, or cancel moves; returns one row per partition, accepted or refused.
 
         ``planned_from``: the replicas that a target was planned from; refused if they have changed since.
@@ -343,7 +343,7 @@ class Admin:
         """
         request = pb.AlterPartitionReassignmentsRequest(
             cluster_id=self._cluster.cluster_id,
-            topics=reassignments.write_targets(targets, planned_from or {}),
+            topics=admin_answers.write_targets(targets, planned_from or {}),
             allow_replication_factor_change=allow_replication_factor_change,
             throttle_bytes_per_s=throttle_bytes_per_s,
             validate_only=validate_only,
@@ -351,17 +351,17 @@ class Admin:
         )
         answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.AlterPartitionReassignments, request)
         admin_answers.check(answer)
-        return reassignments.read_results(answer, targets, may_repeat=may_repeat)
+        return admin_answers.read_results(answer, targets, may_repeat=may_repeat)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[tuple[str, int]] = ()
-    ) -> list[reassignments.OngoingReassignment]:
+    ) -> list[admin_answers.OngoingReassignment]:
         """The reassignments that have not ended, of these partitions or of all.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
         """
-        return reassignments.read_ongoing(await self._reassignments(partitions))
+        return admin_answers.read_ongoing(await self._reassignments(partitions))
 
     async def moves_per_node(self) -> int:
         """How many running reassignments may add a replica to one node, and how many may remove one from it; 5 if the
@@ -370,13 +370,13 @@ class Admin:
 
     async def _reassignments(self, partitions: Iterable[tuple[str, int]]) -> pb.ListPartitionReassignmentsResponse:
         request = pb.ListPartitionReassignmentsRequest(
-            cluster_id=self._cluster.cluster_id, topics=reassignments.write_partitions(partitions)
+            cluster_id=self._cluster.cluster_id, topics=admin_answers.write_partitions(partitions)
         )
         answer = await ask_again(self._cluster, lambda to: to.ListPartitionReassignments, request)
         admin_answers.check(answer)
         return answer
 
-    async def drain_node(self, node_id: int, *, draining: bool = True) -> reassignments.DrainedNode:
+    async def drain_node(self, node_id: int, *, draining: bool = True) -> admin_answers.DrainedNode:
         """Drain a node, so that it gets no new replicas and leads only where no other replica can, or stop draining it;
         returns what it still has.
 
@@ -387,7 +387,7 @@ class Admin:
         request = pb.DrainNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id, draining=draining)
         answer = await ask_again(self._cluster, lambda to: to.DrainNode, request)
         admin_answers.check(answer)
-        return reassignments.DrainedNode(answer.remaining_replicas, answer.remaining_leaders)
+        return admin_answers.DrainedNode(answer.remaining_replicas, answer.remaining_leaders)
 
     async def describe_acls(self) -> list[Rule]:
         """All access rules, in order."""
