@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from strandline.core.planning.bytes import even_bytes
-from strandline.core.planning.evening import LeaderFlow, ReplicaFlow, even
+from strandline.core.planning.evening import LeaderFlow, ReplicaFlow, even, even_bytes
 from strandline.core.planning.layout import Layout
 from strandline.core.planning.values import Goal, Move, Plan, PlannedNode, PlannedPartition
 from strandline.core.planning.verdicts import refusals_of, remaining_of, replace_refusals, unknown_node
