@@ -36,7 +36,7 @@ from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import Endpoint
 from strandline.core.permissions import Rule
 from strandline.core.quotas import Quota, QuotaChange
-from strandline.rpc.convert import acls, quotas
+from strandline.rpc.convert import access
 from strandline.rpc.convert.configs import read_described
 from strandline.rpc.convert.describe import read_controllers
 from strandline.rpc.convert.errors import read_error
@@ -393,7 +393,7 @@ class Admin:
         """All access rules, in order."""
         request = pb.DescribeAclsRequest(cluster_id=self._cluster.cluster_id)
         answer = await ask_again(self._cluster, lambda to: to.DescribeAcls, request)
-        return [acls.read_acl(one) for one in answer.acls]
+        return [access.read_acl(one) for one in answer.acls]
 
     async def create_acls(
         self, rules: Iterable[Rule], *, validate_only: bool = False, force: bool = False
@@ -402,7 +402,7 @@ class Admin:
 
         ``force``: even if the caller could not change rules afterwards.
         """
-        creations, cluster_id = map(acls.write_acl, rules), self._cluster.cluster_id
+        creations, cluster_id = map(access.write_acl, rules), self._cluster.cluster_id
         request = pb.CreateAclsRequest(
             cluster_id=cluster_id, creations=creations, validate_only=validate_only, force=force
         )
@@ -413,7 +413,7 @@ class Admin:
         self, rules: Iterable[Rule], *, validate_only: bool = False, force: bool = False
     ) -> list[Refusal | None]:
         """Remove rules; returns for each its refusal, or None. ``force`` as in `create_acls`."""
-        filters, cluster_id = map(acls.write_exactly, rules), self._cluster.cluster_id
+        filters, cluster_id = map(access.write_exactly, rules), self._cluster.cluster_id
         request = pb.DeleteAclsRequest(cluster_id=cluster_id, filters=filters, validate_only=validate_only, force=force)
         answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.DeleteAcls, request)
         found = [read_error(row) for row in answer.filter_results]
@@ -424,13 +424,13 @@ class Admin:
         """All client quotas, in order."""
         request = pb.DescribeClientQuotasRequest(cluster_id=self._cluster.cluster_id)
         answer = await ask_again(self._cluster, lambda to: to.DescribeClientQuotas, request)
-        return list(quotas.read_entries(answer.entries))
+        return list(access.read_quotas(answer.entries))
 
     async def alter_quotas(
         self, changes: Iterable[QuotaChange], *, validate_only: bool = False
     ) -> list[Refusal | None]:
         """Set or remove quotas; returns for each its refusal, or None."""
-        request = quotas.alter_request(self._cluster.cluster_id, changes, validate_only=validate_only)
+        request = access.alter_quotas_request(self._cluster.cluster_id, changes, validate_only=validate_only)
         answer = await ask_again(self._cluster, lambda to: to.AlterClientQuotas, request)
         return [read_error(row) for row in answer.entries]
 

@@ -18,7 +18,7 @@ from strandline.controller.watches import Watch
 from strandline.core.control import messages
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import AlterPartitionAnswer, HeartbeatAnswer, NodeRegistered, ReplicaLogsReported
-from strandline.rpc.convert import acls, admin, configs, controller as convert, quotas, reassignments
+from strandline.rpc.convert import access, admin, configs, controller as convert, reassignments
 from strandline.rpc.convert.describe import write_controllers
 from strandline.rpc.convert.metadata import write_watch_news
 from strandline.rpc.permitted import caller_of_call, principal_of_call
@@ -203,29 +203,30 @@ class ControllerServicer:
 
     async def CreateAcls(self, request: pb.CreateAclsRequest, context: Context) -> pb.CreateAclsResponse:
         """Adds rules."""
-        return acls.write_created(await self._ask(acls.CREATE.read(request), messages.EntriesAltered))
+        return access.write_acls_created(await self._ask(access.CREATE_ACLS.read(request), messages.EntriesAltered))
 
     async def DeleteAcls(self, request: pb.DeleteAclsRequest, context: Context) -> pb.DeleteAclsResponse:
         """Deletes rules."""
-        return acls.write_deleted(await self._ask(acls.DELETE.read(request), messages.EntriesAltered))
+        return access.write_acls_deleted(await self._ask(access.DELETE_ACLS.read(request), messages.EntriesAltered))
 
     async def DescribeAcls(self, request: pb.DescribeAclsRequest, context: Context) -> pb.DescribeAclsResponse:
         """Lists rules."""
-        answer = await self._ask(acls.DESCRIBE.read(request), messages.AclsDescribed)
-        return pb.DescribeAclsResponse(acls=map(acls.write_acl, answer.rules))
+        answer = await self._ask(access.DESCRIBE_ACLS.read(request), messages.AclsDescribed)
+        return pb.DescribeAclsResponse(acls=map(access.write_acl, answer.rules))
 
     async def AlterClientQuotas(
         self, request: pb.AlterClientQuotasRequest, context: Context
     ) -> pb.AlterClientQuotasResponse:
         """Sets and removes quotas."""
-        return quotas.write_altered(request, await self._ask(quotas.ALTER.read(request), messages.EntriesAltered))
+        answer = await self._ask(access.ALTER_QUOTAS.read(request), messages.EntriesAltered)
+        return access.write_quotas_altered(request, answer)
 
     async def DescribeClientQuotas(
         self, request: pb.DescribeClientQuotasRequest, context: Context
     ) -> pb.DescribeClientQuotasResponse:
         """Lists quotas."""
-        answer = await self._ask(quotas.DESCRIBE.read(request), messages.ClientQuotasDescribed)
-        return pb.DescribeClientQuotasResponse(entries=quotas.write_entries(answer.quotas))
+        answer = await self._ask(access.DESCRIBE_QUOTAS.read(request), messages.ClientQuotasDescribed)
+        return pb.DescribeClientQuotasResponse(entries=access.write_quotas(answer.quotas))
 
     async def DescribeControllers(
         self, request: pb.DescribeControllersRequest, context: Context
