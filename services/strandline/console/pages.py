@@ -18,8 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from strandline import __version__, units
 from strandline.console.groups import MOST_ROWS, GroupRow
 from strandline.console.lanes import draw_lanes
-from strandline.console.moves import MOST_ROWS as MOST_MOVES
-from strandline.console.overview import IN_WORDS, ReplicaStanding
+from strandline.console.overview import IN_WORDS, MOST_MOVES, ReplicaStanding
 from strandline.console.seen import SeenPicture, see
 from strandline.console.table import SHOWN, SORTED, read_query, table_page
 from strandline.console.watching import Watching
