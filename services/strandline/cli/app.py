@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from strandline.cli import quota, roles, settings
-from strandline.cli.ask import acl, cluster, consume, group, node, produce, reassign, topic, txn
+from strandline.cli import roles, settings
+from strandline.cli.ask import access, cluster, consume, group, node, produce, reassign, topic, txn
 from strandline.cli.demo import command as demo
 from strandline.cli.failures import installed_elsewhere
 from strandline.cli.local import certs, export, log, profile, up
@@ -57,8 +57,8 @@ app.add_typer(txn.app, name="txn")
 app.add_typer(perf.app, name="perf")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(node.app, name="node")
-app.add_typer(acl.app, name="acl")
-app.add_typer(quota.app, name="quota")
+app.add_typer(access.acls, name="acl")
+app.add_typer(access.quotas, name="quota")
 app.command("rebalance")(reassign.rebalance)
 app.add_typer(reassign.app, name="reassign")
 app.add_typer(log.app, name="log")

@@ -12,15 +12,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from strandline.cli.demo.ledgers import (
-    LINE_NUMBER,
-    REPORT_EVERY_S,
-    AckLedger,
-    AckReport,
-    ReadLedger,
-    ReadReport,
-    tell,
-)
+from strandline.cli.demo.ledgers import LINE_NUMBER, REPORT_EVERY_S, AckLedger, AckReport, ReadLedger, ReadReport, tell
 from strandline.cli.demo.load import Corpus, open_corpus
 from strandline.client import BatchOutcome, Consumer, Producer
 from strandline.core.types import Acks
