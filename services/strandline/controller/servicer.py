@@ -20,7 +20,7 @@ from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import AlterPartitionAnswer, HeartbeatAnswer, NodeRegistered, ReplicaLogsReported
 from strandline.rpc.convert import access, admin, configs, controller as convert
 from strandline.rpc.convert.describe import write_controllers
-from strandline.rpc.convert.metadata import write_watch_news
+from strandline.rpc.convert.metadata import write_image, write_watch_news
 from strandline.rpc.permitted import caller_of_call, principal_of_call
 from strandline.runtime.clock import wall_us
 from strandline.v1 import controller_service_pb2 as pb, controller_service_pb2_grpc as pb_grpc
@@ -102,7 +102,8 @@ class ControllerServicer:
         if request.linearizable:
             self._deciding()
             await self._among.confirm()
-        return admin.write_metadata(await self._ask(admin.GET_METADATA.read(request), messages.MetadataListed))
+        answer = await self._ask(admin.GET_METADATA.read(request), messages.MetadataListed)
+        return pb.GetMetadataResponse(metadata=write_image(answer.image))
 
     async def WatchMetadata(self, request: pb.WatchMetadataRequest, context: Context) -> None:
         """Sends the state, then every change of it."""

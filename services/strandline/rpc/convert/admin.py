@@ -15,7 +15,7 @@ from strandline.core.types import NodeId
 from strandline.rpc.convert.by_name import As, ByName
 from strandline.rpc.convert.controller import read_epochs_seen, required_epoch
 from strandline.rpc.convert.errors import by_topic, write_error
-from strandline.rpc.convert.metadata import CONTROLLER_ID, POSITION, write_image, write_node, write_topic
+from strandline.rpc.convert.metadata import CONTROLLER_ID, POSITION, write_node, write_topic
 from strandline.v1 import controller_service_pb2 as pb, partition_pb2
 
 _HasCluster = pb.CreateTopicsRequest | pb.ElectLeadersRequest | pb.AlterPartitionReassignmentsRequest
@@ -23,7 +23,7 @@ _HasCluster = pb.CreateTopicsRequest | pb.ElectLeadersRequest | pb.AlterPartitio
 # Pairs that differ in nothing but names.
 INIT_PRODUCER_ID = ByName(control_messages.InitProducerId, pb.InitProducerIdRequest)
 PRODUCER_ID = ByName(control_messages.ProducerIdGiven, pb.InitProducerIdResponse)
-_ALLOCATE = ByName(control_messages.AllocateProducerIds, pb.AllocateProducerIdsRequest)
+ALLOCATE_PRODUCER_IDS = ByName(control_messages.AllocateProducerIds, pb.AllocateProducerIdsRequest)
 PRODUCER_IDS = ByName(
     control_messages.ProducerIdsAllocated,
     pb.AllocateProducerIdsResponse,
@@ -210,18 +210,13 @@ def write_leaders_elected(answer: control_messages.LeadersElected) -> pb.ElectLe
     return message
 
 
-def write_allocate_producer_ids(request: control_messages.AllocateProducerIds) -> pb.AllocateProducerIdsRequest:
-    """A node's request for producer ids."""
-    return _ALLOCATE.write(request)
-
-
 def read_allocate_producer_ids(message: pb.AllocateProducerIdsRequest) -> control_messages.AllocateProducerIds:
     """A node's request for producer ids.
 
     Raises:
         Refused: STALE_BROKER_EPOCH without a node epoch.
     """
-    return _ALLOCATE.read(message, node_epoch=required_epoch(message))
+    return ALLOCATE_PRODUCER_IDS.read(message, node_epoch=required_epoch(message))
 
 
 def write_nodes_listed(answer: control_messages.NodesListed) -> pb.ListNodesResponse:
@@ -248,11 +243,6 @@ def write_shutdown_begun(answer: control_messages.NodeShutdownBegun) -> pb.Shutd
     for topic_id, partitions in by_topic(answer.remaining, lambda tp: tp):
         message.remaining_partitions.add(topic_id=topic_id, partitions=[tp.partition for tp in partitions])
     return message
-
-
-def write_metadata(answer: control_messages.MetadataListed) -> pb.GetMetadataResponse:
-    """The whole state."""
-    return pb.GetMetadataResponse(metadata=write_image(answer.image))
 
 
 # ---- reassignments
