@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from strandline import client, units
 from strandline.cli.app import app
 from strandline.cli.ask import drain, planning, reassign, throttle
-from strandline.client.administer.reassignments import DrainedNode, OngoingReassignment, Reassigned
+from strandline.client.administer.admin_answers import DrainedNode, OngoingReassignment, Reassigned
 from strandline.core.errors import ErrorCode, Refusal, Refused
 
 MIB = 1 << 20

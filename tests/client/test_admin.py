@@ -10,7 +10,7 @@ from tests.client.fake_cluster import TOPIC, TOPIC_ID, fake_cluster
 
 from strandline import client
 from strandline.client import Refused as RefusedGroups
-from strandline.client.administer.reassignments import read_results
+from strandline.client.administer.admin_answers import read_results
 from strandline.client.administer.transaction_admin import hanging_of, is_suspect
 from strandline.core.errors import ErrorCode, Refused
 from strandline.records.codec import NewRecord, encode_batch

@@ -20,11 +20,10 @@ import strandline.console
 from strandline.client import DescribedGroup, DescribedMember, TopicPartition
 from strandline.console.groups import MOST_ROWS, GroupRow, group_rows
 from strandline.console.overview import partition_rows
-from strandline.console.pages import Form, Page, Site, write_page, write_part
+from strandline.console.pages import PAGE_ROWS, Form, Page, Query, Site, read_query, table_page, write_page, write_part
 from strandline.console.picture import AuditLook, ControllerLook, GroupLook, HeldGroup, LedPartition, NodeLook, Picture
 from strandline.console.seen import see
 from strandline.console.settings import ConsoleSettings
-from strandline.console.table import PAGE_ROWS, Query, read_query, table_page
 from strandline.console.watching import Watching
 from strandline.core.messages import Endpoint
 from strandline.core.types import NodeId, Offset

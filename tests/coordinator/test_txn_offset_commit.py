@@ -23,7 +23,7 @@ from strandline.core.messages import Endpoint
 from strandline.core.transactions.messages import AddPartitions, ProducerIdentity
 from strandline.core.types import NodeId, TopicPartition as TopicPartitionAsking
 from strandline.node.shard_calls import MAX_WAIT_MS, PAUSE_MS, StateTopic, wait_ms
-from strandline.node.transaction_peers import DialledTransactionPeers
+from strandline.node.transactions import DialledTransactionPeers
 from strandline.rpc.channels import Channels, open_channel
 from strandline.rpc.status import refusal_of
 from strandline.runtime.host import TopicDirectory

@@ -8,10 +8,9 @@ from core_builders import batch
 from hypothesis import given, strategies as st
 
 from strandline.core.control.messages import AllocateProducerIds, InitProducerId
-from strandline.core.control.producer_ids import MAX_PRODUCER_EPOCH
 from strandline.core.errors import ErrorCode
-from strandline.core.log.producer_id_blocks import ProducerIdBlocks
 from strandline.core.log.producers import REMEMBERED_BATCHES, SEQUENCE_MODULUS, ProducerLedger, SequenceVerdict
+from strandline.core.producer_ids import MAX_PRODUCER_EPOCH, ProducerIdBlocks
 from strandline.core.types import BatchHeader, NodeEpoch, NodeId, Offset
 
 NEXT, DUPLICATE = SequenceVerdict.NEXT, SequenceVerdict.DUPLICATE

@@ -29,12 +29,12 @@ from strandline.core.control.messages import (
     NewTopic,
     TopicRef,
 )
-from strandline.core.control.producer_ids import MAX_PRODUCER_EPOCH
 from strandline.core.control.state import PRODUCER_ID_BLOCK
 from strandline.core.control.topic_configs import CHECKS, in_force
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.log.events import MetadataArrived
 from strandline.core.messages import ConfigSource, MetadataImage
+from strandline.core.producer_ids import MAX_PRODUCER_EPOCH
 from strandline.core.serving.produce_checks import timestamp_refusal
 from strandline.core.types import BatchHeader, NodeId, Offset, Role
 from strandline.storage.log import LogSettings

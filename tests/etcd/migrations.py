@@ -25,9 +25,9 @@ from strandline.core.control.state import (
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.etcd.members import Members
+from strandline.metadata.documents import state_of
 from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import StoreFailed
-from strandline.metadata.transactions import state_of
 from strandline.rpc.channels import target
 
 _WITHOUT_FILES = Namespace(etcd_ca="", etcd_cert="", etcd_key="", etcd_user="", etcd_password_file="")

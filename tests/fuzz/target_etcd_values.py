@@ -17,9 +17,8 @@ from target_store import states
 from strandline.core.messages import Endpoint
 from strandline.core.reigns.events import Head
 from strandline.metadata import etcd_layout
-from strandline.metadata.documents import DamagedDocument
+from strandline.metadata.documents import DamagedDocument, pack, state_of, unpack, whole
 from strandline.metadata.store import Mark, Marked, mark_value, read_mark
-from strandline.metadata.transactions import pack, state_of, unpack, whole
 
 REIGN_ID = "0123456789abcdef" * 2
 _PART_BYTES = 200

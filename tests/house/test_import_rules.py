@@ -175,7 +175,7 @@ def test_channels_are_made_in_two_files() -> None:
 
 
 SERVICES_ASSERTIONS = ROOT / "services"
-_CHILDREN = {"strandline.cli.demo.producing", "strandline.cli.demo.consuming"}
+_CHILDREN = {"strandline.cli.demo.children"}
 """Started by `strandline demo` alone, with its own interpreter and environment."""
 
 

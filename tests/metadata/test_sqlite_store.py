@@ -36,9 +36,9 @@ from strandline.core.types import (
     Truncation,
 )
 from strandline.metadata import documents, sqlite
+from strandline.metadata.documents import state_of
 from strandline.metadata.sqlite import FILE_NAME, SCHEMA_VERSION, SqliteStore
 from strandline.metadata.store import Mark, Marked, StoreFailed, StoreMarked, mark_value
-from strandline.metadata.transactions import state_of
 
 TOPIC = "aaaaaaaa-0000-4000-8000-000000000001"
 OTHER = "00000000-0000-4000-8000-000000000002"

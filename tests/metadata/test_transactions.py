@@ -24,8 +24,7 @@ from strandline.core.quotas import Quota, QuotaKey
 from strandline.core.reigns.events import Head
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.metadata import etcd_layout
-from strandline.metadata.documents import DamagedDocument, read, sealed, write
-from strandline.metadata.transactions import pack, state_of, unpack, whole
+from strandline.metadata.documents import DamagedDocument, pack, read, sealed, state_of, unpack, whole, write
 
 TOPIC = "6a1f0d8e-1111-4222-8333-444455556666"
 

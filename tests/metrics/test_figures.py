@@ -25,9 +25,9 @@ from strandline.core.groups.machine import GroupMachine
 from strandline.core.groups.reporting import HOUR_MS, GroupReporting
 from strandline.core.log.effects import Effect, Emit
 from strandline.core.log.leader import LeaderReplica
-from strandline.core.log.producer_id_blocks import ProducerIdBlocks
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.messages import PartitionImage, TopicImage
+from strandline.core.producer_ids import ProducerIdBlocks
 from strandline.core.state_events import CoordinatorLoad, GroupChange
 from strandline.core.transactions.machine import TransactionMachine
 from strandline.core.transactions.messages import ProducerIdentity

@@ -157,7 +157,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any, Any, tuple[str, ...]]] = {
         ("num_partitions", "replication_factor"),
     ),
     "CreatePartitions": (
-        admin.read_create_partitions,
+        admin.CREATE_PARTITIONS.read,
         controller.CreatePartitionsRequest(),
         controller.CreatePartitionsRequest(cluster_id="", request_id=""),
         ("cluster_id", "request_id"),
@@ -175,7 +175,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any, Any, tuple[str, ...]]] = {
         ("node_epoch",),
     ),
     "WatchMetadata": (
-        admin.read_watch,
+        admin.WATCH_METADATA.read,
         controller.WatchMetadataRequest(),
         controller.WatchMetadataRequest(node_id=0, node_epoch=0, position={}),
         ("node_id", "node_epoch", "position"),

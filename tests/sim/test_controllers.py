@@ -11,9 +11,8 @@ import pytest
 from strandline.core.control.state import ClusterHeader, ClusterState, TopicRecord, Transaction
 from strandline.core.reigns.events import AppendRefused, Head, Holder, NoSpace
 from strandline.core.reigns.reign import ReignCore
-from strandline.metadata.documents import DamagedDocument
+from strandline.metadata.documents import DamagedDocument, pack, state_of, whole
 from strandline.metadata.etcd_layout import Keys, Range, batches, snapshot_of
-from strandline.metadata.transactions import pack, state_of, whole
 from strandline_sim.control.store import LeasedStore
 from strandline_sim.control.stored_values import KEYS, StoreCopy, StoredValues
 from strandline_sim.runs.run import run_seed

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from strandline.client.admin import Admin
-from strandline.client.administer.admin_answers import CreatedTopic, Election, ListedNode
+from strandline.client.administer.admin_answers import (
+    CreatedTopic,
+    DrainedNode,
+    Election,
+    ListedNode,
+    OngoingReassignment,
+    Reassigned,
+)
 from strandline.client.administer.described import (
     ConfigSource,
     DescribedCluster,
@@ -18,13 +25,14 @@ from strandline.client.administer.described import (
     ReplicaState,
     TopicConfig,
 )
-from strandline.client.administer.described_groups import DescribedGroup, DescribedMember, ListedGroup
-from strandline.client.administer.described_transactions import (
+from strandline.client.administer.described_by_coordinators import (
+    DescribedGroup,
+    DescribedMember,
     DescribedTransaction,
+    ListedGroup,
     ListedTransaction,
     PartitionProducer,
 )
-from strandline.client.administer.reassignments import DrainedNode, OngoingReassignment, Reassigned
 from strandline.client.administer.transaction_admin import HangingTransaction
 from strandline.client.consume.positions import Lag
 from strandline.client.consumer import Consumer

@@ -12,10 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
-from strandline.client.administer import admin_answers, described, reassignments
-from strandline.client.administer.described_groups import DescribedGroup, ListedGroup
-from strandline.client.administer.described_transactions import (
+from strandline.client.administer import admin_answers, described
+from strandline.client.administer.described_by_coordinators import (
+    DescribedGroup,
     DescribedTransaction,
+    ListedGroup,
     ListedTransaction,
     PartitionProducer,
 )
@@ -35,7 +36,7 @@ from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import Endpoint
 from strandline.core.permissions import Rule
 from strandline.core.quotas import Quota, QuotaChange
-from strandline.rpc.convert import acls, quotas
+from strandline.rpc.convert import access
 from strandline.rpc.convert.configs import read_described
 from strandline.rpc.convert.describe import read_controllers
 from strandline.rpc.convert.errors import read_error
@@ -329,14 +330,14 @@ class Admin:
 
     async def alter_partition_reassignments(
         self,
-        targets: reassignments.Targets,
+        targets: admin_answers.Targets,
         *,
         planned_from: Mapping[tuple[str, int], Sequence[int]] | None = None,
         allow_replication_factor_change: bool = True,
         throttle_bytes_per_s: int | None = None,
         validate_only: bool = False,
         force: bool = False,
-    ) -> list[reassignments.Reassigned]:
+    ) -> list[admin_answers.Reassigned]:
         """Move partitions to other nodes, or cancel moves; returns one row per partition, accepted or refused.
 
         ``planned_from``: the replicas that a target was planned from; refused if they have changed since.
@@ -349,7 +350,7 @@ class Admin:
         """
         request = pb.AlterPartitionReassignmentsRequest(
             cluster_id=self._cluster.cluster_id,
-            topics=reassignments.write_targets(targets, planned_from or {}),
+            topics=admin_answers.write_targets(targets, planned_from or {}),
             allow_replication_factor_change=allow_replication_factor_change,
             throttle_bytes_per_s=throttle_bytes_per_s,
             validate_only=validate_only,
@@ -357,17 +358,17 @@ class Admin:
         )
         answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.AlterPartitionReassignments, request)
         admin_answers.check(answer)
-        return reassignments.read_results(answer, targets, may_repeat=may_repeat)
+        return admin_answers.read_results(answer, targets, may_repeat=may_repeat)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[tuple[str, int]] = ()
-    ) -> list[reassignments.OngoingReassignment]:
+    ) -> list[admin_answers.OngoingReassignment]:
         """The reassignments that have not ended, of these partitions or of all.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
         """
-        return reassignments.read_ongoing(await self._reassignments(partitions))
+        return admin_answers.read_ongoing(await self._reassignments(partitions))
 
     async def moves_per_node(self) -> int:
         """How many running reassignments may add a replica to one node, and how many may remove one from it; 5 if the
@@ -376,13 +377,13 @@ class Admin:
 
     async def _reassignments(self, partitions: Iterable[tuple[str, int]]) -> pb.ListPartitionReassignmentsResponse:
         request = pb.ListPartitionReassignmentsRequest(
-            cluster_id=self._cluster.cluster_id, topics=reassignments.write_partitions(partitions)
+            cluster_id=self._cluster.cluster_id, topics=admin_answers.write_partitions(partitions)
         )
         answer = await ask_again(self._cluster, lambda to: to.ListPartitionReassignments, request)
         admin_answers.check(answer)
         return answer
 
-    async def drain_node(self, node_id: int, *, draining: bool = True) -> reassignments.DrainedNode:
+    async def drain_node(self, node_id: int, *, draining: bool = True) -> admin_answers.DrainedNode:
         """Drain a node, so that it gets no new replicas and leads only where no other replica can, or stop draining it;
         returns what it still has.
 
@@ -393,13 +394,13 @@ class Admin:
         request = pb.DrainNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id, draining=draining)
         answer = await ask_again(self._cluster, lambda to: to.DrainNode, request)
         admin_answers.check(answer)
-        return reassignments.DrainedNode(answer.remaining_replicas, answer.remaining_leaders)
+        return admin_answers.DrainedNode(answer.remaining_replicas, answer.remaining_leaders)
 
     async def describe_acls(self) -> list[Rule]:
         """All access rules, in order."""
         request = pb.DescribeAclsRequest(cluster_id=self._cluster.cluster_id)
         answer = await ask_again(self._cluster, lambda to: to.DescribeAcls, request)
-        return [acls.read_acl(one) for one in answer.acls]
+        return [access.read_acl(one) for one in answer.acls]
 
     async def create_acls(
         self, rules: Iterable[Rule], *, validate_only: bool = False, force: bool = False
@@ -408,7 +409,7 @@ class Admin:
 
         ``force``: even if the caller could not change rules afterwards.
         """
-        creations, cluster_id = map(acls.write_acl, rules), self._cluster.cluster_id
+        creations, cluster_id = map(access.write_acl, rules), self._cluster.cluster_id
         request = pb.CreateAclsRequest(
             cluster_id=cluster_id, creations=creations, validate_only=validate_only, force=force
         )
@@ -419,7 +420,7 @@ class Admin:
         self, rules: Iterable[Rule], *, validate_only: bool = False, force: bool = False
     ) -> list[Refusal | None]:
         """Remove rules; returns for each its refusal, or None. ``force`` as in `create_acls`."""
-        filters, cluster_id = map(acls.write_exactly, rules), self._cluster.cluster_id
+        filters, cluster_id = map(access.write_exactly, rules), self._cluster.cluster_id
         request = pb.DeleteAclsRequest(cluster_id=cluster_id, filters=filters, validate_only=validate_only, force=force)
         answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.DeleteAcls, request)
         found = [read_error(row) for row in answer.filter_results]
@@ -431,13 +432,13 @@ class Admin:
         """All client quotas, in order."""
         request = pb.DescribeClientQuotasRequest(cluster_id=self._cluster.cluster_id)
         answer = await ask_again(self._cluster, lambda to: to.DescribeClientQuotas, request)
-        return list(quotas.read_entries(answer.entries))
+        return list(access.read_quotas(answer.entries))
 
     async def alter_quotas(
         self, changes: Iterable[QuotaChange], *, validate_only: bool = False
     ) -> list[Refusal | None]:
         """Set or remove quotas; returns for each its refusal, or None."""
-        request = quotas.alter_request(self._cluster.cluster_id, changes, validate_only=validate_only)
+        request = access.alter_quotas_request(self._cluster.cluster_id, changes, validate_only=validate_only)
         answer = await ask_again(self._cluster, lambda to: to.AlterClientQuotas, request)
         return [read_error(row) for row in answer.entries]
 

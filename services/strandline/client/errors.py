@@ -9,8 +9,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop
 from collections.abc import Mapping, Sequence
 
-from strandline.client.administer.described_groups import ListedGroup
-from strandline.client.administer.described_transactions import ListedTransaction
+from strandline.client.administer.described_by_coordinators import ListedGroup, ListedTransaction
 from strandline.client.records import TopicPartition
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import LeaderEpoch, Offset

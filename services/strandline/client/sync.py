@@ -19,10 +19,11 @@ from types import TracebackType
 from typing import Any, Generic, Literal, Self
 
 from strandline.client import admin, consumer, errors, producer
-from strandline.client.administer import admin_answers, described, reassignments
-from strandline.client.administer.described_groups import DescribedGroup, ListedGroup
-from strandline.client.administer.described_transactions import (
+from strandline.client.administer import admin_answers, described
+from strandline.client.administer.described_by_coordinators import (
+    DescribedGroup,
     DescribedTransaction,
+    ListedGroup,
     ListedTransaction,
     PartitionProducer,
 )
@@ -822,14 +823,14 @@ class Admin(Blocking):
 
     def alter_partition_reassignments(
         self,
-        targets: reassignments.Targets,
+        targets: admin_answers.Targets,
         *,
         planned_from: Mapping[tuple[str, int], Sequence[int]] | None = None,
         allow_replication_factor_change: bool = True,
         throttle_bytes_per_s: int | None = None,
         validate_only: bool = False,
         force: bool = False,
-    ) -> list[reassignments.Reassigned]:
+    ) -> list[admin_answers.Reassigned]:
         """Move partitions to other nodes, or cancel moves; returns one row per partition, accepted or refused.
 
         ``planned_from``: the replicas that a target was planned from; refused if they have changed since.
@@ -852,7 +853,7 @@ class Admin(Blocking):
 
     def list_partition_reassignments(
         self, partitions: Iterable[tuple[str, int]] = ()
-    ) -> list[reassignments.OngoingReassignment]:
+    ) -> list[admin_answers.OngoingReassignment]:
         """The reassignments that have not ended, of these partitions or of all.
 
         Raises:
@@ -866,7 +867,7 @@ class Admin(Blocking):
         """
         return self._run(self._inner.moves_per_node)
 
-    def drain_node(self, node_id: int, *, draining: bool = True) -> reassignments.DrainedNode:
+    def drain_node(self, node_id: int, *, draining: bool = True) -> admin_answers.DrainedNode:
         """Drain a node, so that it gets no new replicas and leads only where no other replica can, or stop draining it;
         returns what it still has.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.client import DescribedGroup, DescribedMember, TopicPartition
-from strandline.client.administer.described_groups import group_of
+from strandline.client.administer.described_by_coordinators import GROUP
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.consume.positions import records_behind
 from strandline.client.errors import ClusterUnreachable
@@ -104,7 +104,7 @@ class GroupLooks:
     ) -> dict[str, DescribedGroup]:
         request = pb.DescribeGroupsRequest(cluster_id=cluster.cluster_id, group_ids=names)
         answer = await cluster.ask(stub.DescribeGroups, request, deadline_ms=self._deadline_ms)
-        return {row.group_id: group_of(row, node_id) for row in answer.groups if not row.error_code}
+        return {row.group_id: GROUP.read(row, coordinator=node_id) for row in answer.groups if not row.error_code}
 
     async def _offsets(
         self, cluster: Cluster, stub: GroupServiceAsyncStub, names: Iterable[str]

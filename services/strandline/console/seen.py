@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from strandline.console.findings import Finding, Tone, is_healthy, verdict, what_is_wrong
 from strandline.console.groups import GroupRow, group_rows
-from strandline.console.moves import MoveRow, move_rows
-from strandline.console.overview import PartitionRow, Rank, is_silent, partition_rows
+from strandline.console.overview import MoveRow, PartitionRow, Rank, is_silent, move_rows, partition_rows
 from strandline.console.picture import Picture
 from strandline.core.messages import NodeImage, TopicImage
 from strandline.core.types import NodeId

@@ -1,4 +1,4 @@
-"""The console's HTTP: addresses, methods, statuses; the work itself is done by `site` and `streams`.
+"""The console's HTTP: addresses, methods, statuses, and the form of a new topic; pages and streams make the rest.
 
 Invariant: nothing but the creation form changes anything, and it exists only where changes are allowed.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -18,13 +18,15 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from strandline.client.administer.admin_answers import only
 from strandline.client.cluster.metadata import Cluster
+from strandline.client.cluster.repeating import ask_again, new_request_id
 from strandline.client.errors import ClusterUnreachable
-from strandline.console.new_topic import Unreadable, create_topic, read_form, read_topic, trouble_of
 from strandline.console.pages import Form, Page, Site, write_page
 from strandline.console.settings import ConsoleSettings
 from strandline.console.streams import LiveResponse, Pulse, Streams
-from strandline.core.errors import Refused
+from strandline.core.errors import RULES, Refused
+from strandline.v1 import controller_service_pb2 as pb
 
 # ---- guarding
 # Decides which requests are answered at all, and which of them may change something.
@@ -188,8 +190,7 @@ class Web:
             return self._shown(request, self._site.lost(self._site.seen(self._pulse.version), refused, 403))
         given = read_form(body)
         if not self._tokens.is_good(request, given["token"]):
-            said = {"code": "", "field": "", "sentence": "The form is of an earlier run of the console.", "rule": "",
-                    "remedy": "send it again"}  # fmt: skip
+            said = _reported("", "", "The form is of an earlier run of the console.", "", "send it again")
             return self._shown(request, self._made(request, "/topics", Form(given, trouble=said)))
         return await self._asked(request, given)
 
@@ -212,3 +213,92 @@ class Web:
         except (Unreadable, Refused, ClusterUnreachable) as error:
             return self._shown(request, self._made(request, "/topics", Form(given, trouble=trouble_of(error))))
         return RedirectResponse(f"/topics?{urlencode({'created': given['name']})}", status_code=303)
+
+
+# ---- new_topic
+# The form of a new topic: how it is read and sent to the controller, and how a refusal is shown.
+#
+# Invariant: the controller alone judges names and settings; here only what cannot be a number is refused. A topic is
+# asked for once; a lost answer is shown as lost, and the request is never repeated.
+
+_DEADLINE_MS = 10_000
+_FIELDS = ("name", "partitions", "replication_factor", "configs", "token")
+
+
+class Unreadable(ValueError):
+    """A field that must be a whole number, or a line that must be NAME=VALUE, is not; ``field`` says which."""
+
+    def __init__(self, field: str, rule: str, remedy: str) -> None:
+        super().__init__(rule)
+        self.field = field
+        self.rule = rule
+        self.remedy = remedy
+
+
+def read_form(body: bytes) -> dict[str, str]:
+    """The fields of the form; others are ignored."""
+    given = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=50)
+    return {name: given.get(name, [""])[0].strip() for name in _FIELDS}
+
+
+def read_topic(given: Mapping[str, str]) -> pb.CreatableTopic:
+    """The topic that the fields describe.
+
+    Raises:
+        Unreadable: a field cannot be read.
+    """
+    return pb.CreatableTopic(
+        name=given["name"],
+        num_partitions=_count("partitions", given["partitions"]),
+        replication_factor=_count("replication_factor", given["replication_factor"]),
+        configs=_configs(given["configs"]),
+    )
+
+
+async def create_topic(cluster: Cluster, topic: pb.CreatableTopic) -> None:
+    """Ask the controller for the topic.
+
+    Raises:
+        Refused: the controller's refusal.
+        ClusterUnreachable: no answer; the topic may have been created.
+    """
+    request = pb.CreateTopicsRequest(
+        cluster_id=cluster.cluster_id, topics=[topic], timeout_ms=_DEADLINE_MS, request_id=new_request_id()
+    )
+    answer = await ask_again(cluster, lambda to: to.CreateTopics, request, deadline_ms=_DEADLINE_MS)
+    only(answer.topics)
+
+
+def trouble_of(error: Unreadable | Refused | ClusterUnreachable) -> dict[str, str]:
+    """A failure as the page shows it: code, field, sentence, rule, remedy; what is not known is empty."""
+    if isinstance(error, Unreadable):
+        return _reported("", error.field, "cannot be read", error.rule, error.remedy)
+    if isinstance(error, Refused):
+        refusal = error.refusal
+        remedy = refusal.remedy or RULES[refusal.code].remedy
+        return _reported(refusal.code.name, refusal.field or "", refusal.message, refusal.rule or "", remedy)
+    remedy = "look at the list of topics before asking again: it may have been created"
+    return _reported("", "", f"no answer: {error}", "", remedy)
+
+
+def _reported(code: str, field: str, sentence: str, rule: str, remedy: str) -> dict[str, str]:
+    return {"code": code, "field": field, "sentence": sentence, "rule": rule, "remedy": remedy}
+
+
+def _count(field: str, text: str) -> int | None:
+    if not text:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 6:
+        raise Unreadable(field, "must be a whole number", "write for example 3, or leave it empty for the default")
+    return int(text)
+
+
+def _configs(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equals, value = line.partition("=")
+        if line.strip() and (not equals or not name.strip()):
+            raise Unreadable("configs", "must have one NAME=VALUE on each line", "write min.insync.replicas=2")
+        if line.strip():
+            found[name.strip()] = value.strip()
+    return found

@@ -18,9 +18,9 @@ from strandline.controller.watches import Watch
 from strandline.core.control import messages
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import AlterPartitionAnswer, HeartbeatAnswer, NodeRegistered, ReplicaLogsReported
-from strandline.rpc.convert import acls, admin, configs, controller as convert, quotas, reassignments
+from strandline.rpc.convert import access, admin, configs, controller as convert
 from strandline.rpc.convert.describe import write_controllers
-from strandline.rpc.convert.metadata import write_watch_news
+from strandline.rpc.convert.metadata import write_image, write_watch_news
 from strandline.rpc.permitted import caller_of_call, principal_of_call
 from strandline.runtime.clock import wall_us
 from strandline.v1 import controller_service_pb2 as pb, controller_service_pb2_grpc as pb_grpc
@@ -102,12 +102,13 @@ class ControllerServicer:
         if request.linearizable:
             self._deciding()
             await self._among.confirm()
-        return admin.write_metadata(await self._ask(admin.read_get_metadata(request), messages.MetadataListed))
+        answer = await self._ask(admin.GET_METADATA.read(request), messages.MetadataListed)
+        return pb.GetMetadataResponse(metadata=write_image(answer.image))
 
     async def WatchMetadata(self, request: pb.WatchMetadataRequest, context: Context) -> None:
         """Sends the state, then every change of it."""
         driver = self._driver
-        watch = await driver.watch(admin.read_watch(request))
+        watch = await driver.watch(admin.WATCH_METADATA.read(request))
         try:
             while True:
                 news = await watch.next_news(self._alive_every_ms)
@@ -131,19 +132,19 @@ class ControllerServicer:
 
     async def DeleteTopics(self, request: pb.DeleteTopicsRequest, context: Context) -> pb.DeleteTopicsResponse:
         """Deletes topics."""
-        answer = await self._ask(admin.read_delete_topics(request), messages.TopicsChanged)
+        answer = await self._ask(admin.DELETE_TOPICS.read(request), messages.TopicsChanged)
         return admin.write_topics_deleted(answer)
 
     async def DescribeTopics(self, request: pb.DescribeTopicsRequest, context: Context) -> pb.DescribeTopicsResponse:
         """Describes topics."""
-        answer = await self._ask(admin.read_describe_topics(request), messages.TopicsDescribed)
+        answer = await self._ask(admin.DESCRIBE_TOPICS.read(request), messages.TopicsDescribed)
         return admin.write_topics_described(answer)
 
     async def AlterTopicConfigs(
         self, request: pb.AlterTopicConfigsRequest, context: Context
     ) -> pb.AlterTopicConfigsResponse:
         """Changes settings of topics."""
-        answer = await self._ask(admin.read_alter_configs(request), messages.TopicsChanged)
+        answer = await self._ask(admin.ALTER_CONFIGS.read(request), messages.TopicsChanged)
         return admin.write_configs_altered(answer)
 
     async def IncrementalAlterConfigs(
@@ -162,7 +163,7 @@ class ControllerServicer:
         self, request: pb.CreatePartitionsRequest, context: Context
     ) -> pb.CreatePartitionsResponse:
         """Adds partitions."""
-        answer = await self._ask(admin.read_create_partitions(request), messages.TopicsChanged)
+        answer = await self._ask(admin.CREATE_PARTITIONS.read(request), messages.TopicsChanged)
         return admin.write_partitions_created(answer)
 
     async def ElectLeaders(self, request: pb.ElectLeadersRequest, context: Context) -> pb.ElectLeadersResponse:
@@ -186,46 +187,47 @@ class ControllerServicer:
         self, request: pb.AlterPartitionReassignmentsRequest, context: Context
     ) -> pb.AlterPartitionReassignmentsResponse:
         """Changes which nodes hold partitions."""
-        answer = await self._ask(reassignments.read_alter(request), messages.PartitionsReassigned)
-        return reassignments.write_altered(answer)
+        answer = await self._ask(admin.read_reassign(request), messages.PartitionsReassigned)
+        return admin.write_reassigned(answer)
 
     async def ListPartitionReassignments(
         self, request: pb.ListPartitionReassignmentsRequest, context: Context
     ) -> pb.ListPartitionReassignmentsResponse:
         """Lists the reassignments that have not ended."""
-        answer = await self._ask(reassignments.read_list(request), messages.ReassignmentsListed)
-        return reassignments.write_listed(answer)
+        answer = await self._ask(admin.LIST_REASSIGNMENTS.read(request), messages.ReassignmentsListed)
+        return admin.write_reassignments(answer)
 
     async def DrainNode(self, request: pb.DrainNodeRequest, context: Context) -> pb.DrainNodeResponse:
         """Starts or stops draining a node."""
-        answer = await self._ask(reassignments.DRAIN.read(request), messages.NodeDrained)
-        return reassignments.DRAINED.write(answer)
+        answer = await self._ask(admin.DRAIN.read(request), messages.NodeDrained)
+        return admin.DRAINED.write(answer)
 
     async def CreateAcls(self, request: pb.CreateAclsRequest, context: Context) -> pb.CreateAclsResponse:
         """Adds rules."""
-        return acls.write_created(await self._ask(acls.CREATE.read(request), messages.EntriesAltered))
+        return access.write_acls_created(await self._ask(access.CREATE_ACLS.read(request), messages.EntriesAltered))
 
     async def DeleteAcls(self, request: pb.DeleteAclsRequest, context: Context) -> pb.DeleteAclsResponse:
         """Deletes rules."""
-        return acls.write_deleted(await self._ask(acls.DELETE.read(request), messages.EntriesAltered))
+        return access.write_acls_deleted(await self._ask(access.DELETE_ACLS.read(request), messages.EntriesAltered))
 
     async def DescribeAcls(self, request: pb.DescribeAclsRequest, context: Context) -> pb.DescribeAclsResponse:
         """Lists rules."""
-        answer = await self._ask(acls.DESCRIBE.read(request), messages.AclsDescribed)
-        return pb.DescribeAclsResponse(acls=map(acls.write_acl, answer.rules))
+        answer = await self._ask(access.DESCRIBE_ACLS.read(request), messages.AclsDescribed)
+        return pb.DescribeAclsResponse(acls=map(access.write_acl, answer.rules))
 
     async def AlterClientQuotas(
         self, request: pb.AlterClientQuotasRequest, context: Context
     ) -> pb.AlterClientQuotasResponse:
         """Sets and removes quotas."""
-        return quotas.write_altered(request, await self._ask(quotas.ALTER.read(request), messages.EntriesAltered))
+        answer = await self._ask(access.ALTER_QUOTAS.read(request), messages.EntriesAltered)
+        return access.write_quotas_altered(request, answer)
 
     async def DescribeClientQuotas(
         self, request: pb.DescribeClientQuotasRequest, context: Context
     ) -> pb.DescribeClientQuotasResponse:
         """Lists quotas."""
-        answer = await self._ask(quotas.DESCRIBE.read(request), messages.ClientQuotasDescribed)
-        return pb.DescribeClientQuotasResponse(entries=quotas.write_entries(answer.quotas))
+        answer = await self._ask(access.DESCRIBE_QUOTAS.read(request), messages.ClientQuotasDescribed)
+        return pb.DescribeClientQuotasResponse(entries=access.write_quotas(answer.quotas))
 
     async def DescribeControllers(
         self, request: pb.DescribeControllersRequest, context: Context

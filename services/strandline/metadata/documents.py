@@ -9,14 +9,24 @@ document begins with its checksum: SQLite has none, and one flipped bit in an ep
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 import crc32c
 import msgspec
 
-from strandline.core.control.state import ClusterHeader, NodeRecord, ReignRecord, RemovedNode, TopicRecord
+from strandline.core.control.state import (
+    ClusterHeader,
+    ClusterState,
+    NodeRecord,
+    ReignRecord,
+    RemovedNode,
+    TopicRecord,
+    Transaction,
+    record_of,
+)
 from strandline.core.messages import NodeImage, PartitionImage
 from strandline.core.permissions import Rule
 from strandline.core.quotas import Quota
@@ -149,3 +159,86 @@ def _partition(old: Fields) -> Fields:
 
 
 _TURN = {ClusterHeader: _header, NodeRecord: _node, TopicRecord: _topic, PartitionImage: _partition}
+
+
+# ---- transactions
+# Transactions as bytes, and the whole state as one transaction, for a store that keeps transactions.
+#
+# Invariant: every field of `Transaction` is written, even a future one, and reading gives an equal value; a line of an
+# unknown kind is refused, because ignoring it would lose a part of the state.
+
+_LEVEL = 1
+"""The level of zlib; names and addresses repeat, so higher levels gain little."""
+
+
+class _Field(NamedTuple):
+    kind: type[Any]
+    is_one: bool
+
+
+def pack(transaction: Transaction) -> bytes:
+    """A transaction as bytes: compressed lines, one for each document, with the name of its field in front."""
+    return zlib.compress("\n".join(_lines(transaction)).encode(), _LEVEL)
+
+
+def unpack(packed: bytes) -> Transaction:
+    """The transaction that `pack` was given.
+
+    Raises:
+        DamagedDocument: the bytes are not what `pack` wrote, or of a later release.
+    """
+    try:
+        lines = zlib.decompress(packed).decode().split("\n")
+    except (zlib.error, ValueError) as error:
+        raise DamagedDocument(f"cannot read a transaction: {error}") from error
+    known = _kinds()
+    found: dict[str, list[Any]] = {name: [] for name in known}
+    for line in lines:
+        name, _, text = line.partition(" ")
+        if name not in known:
+            raise DamagedDocument(f"a transaction holds '{name[:40]}', which this release does not know")
+        found[name].append(read(text, known[name].kind))
+    if len(found["header"]) != 1:
+        raise DamagedDocument("a transaction has no header, or more than one")
+    given: dict[str, Any] = {
+        name: found[name][0] if field.is_one else tuple(found[name]) for name, field in known.items()
+    }
+    return Transaction(**given)
+
+
+def whole(state: ClusterState) -> Transaction:
+    """The whole of ``state`` as one transaction; `state_of` is the inverse."""
+    return Transaction(
+        header=state.header,
+        removed_nodes=tuple(state.removed_nodes.values()),
+        nodes=tuple(state.nodes.values()),
+        topics=tuple(record_of(topic) for topic in state.topics.values()),
+        partitions=tuple(state.partitions()),
+        deleted_topic_ids=tuple(sorted(state.deleted_topic_ids)),
+        reigns=tuple(state.reigns.values()),
+        acls=state.acls,
+        quotas=state.quotas,
+    )
+
+
+def state_of(everything: Transaction) -> ClusterState:
+    """The state that holds exactly the content of one transaction."""
+    return ClusterState(header=everything.header).apply(everything)
+
+
+def _lines(transaction: Transaction) -> Iterator[str]:
+    for name, field in _kinds().items():
+        value = getattr(transaction, name)
+        for one in (value,) if field.is_one else value:
+            yield f"{name} {write(one)}"
+
+
+@cache
+def _kinds() -> dict[str, _Field]:
+    hints = get_type_hints(Transaction)
+    found = {}
+    for field in dataclasses.fields(Transaction):
+        hint = hints[field.name]
+        is_one = dataclasses.is_dataclass(hint)
+        found[field.name] = _Field(hint if is_one else get_args(hint)[0], is_one)
+    return found

@@ -19,8 +19,7 @@ from strandline.etcd.errors import Compacted, EtcdError, EtcdWentBack, LeaseGone
 from strandline.etcd.operations import DELETE, Changes, behind, created_at, delete, found, get, put, watch, written_at
 from strandline.etcd.v1.etcd_pb2 import KeyValue, StatusResponse, TxnResponse
 from strandline.metadata import etcd_layout, store
-from strandline.metadata.documents import WRONG_JSON, DamagedDocument
-from strandline.metadata.transactions import pack, state_of, unpack, whole
+from strandline.metadata.documents import WRONG_JSON, DamagedDocument, pack, state_of, unpack, whole
 
 _PAGE = 50
 """Log values read in one request, which bounds the size of its answer."""

@@ -18,8 +18,7 @@ from strandline.core.control.state import Transaction
 from strandline.core.messages import Endpoint
 from strandline.core.reigns.events import Head
 from strandline.etcd.operations import behind
-from strandline.metadata.documents import WRONG_JSON, DamagedDocument
-from strandline.metadata.transactions import pack
+from strandline.metadata.documents import WRONG_JSON, DamagedDocument, pack
 
 FORMAT = 1
 _LOG = "strandline-log"

@@ -22,8 +22,8 @@ from strandline.core.messages import PartitionImage
 from strandline.core.permissions import Rule
 from strandline.core.quotas import Quota
 from strandline.metadata import documents
+from strandline.metadata.documents import whole
 from strandline.metadata.store import Mark, StoreFailed, StoreInUse, StoreMarked, mark_value, read_mark
-from strandline.metadata.transactions import whole
 
 FILE_NAME = "metadata.sqlite"
 SCHEMA_VERSION = 4

@@ -49,8 +49,12 @@ from strandline.node.producer_ids import ProducerIds
 from strandline.node.seen import Readiness, Seen, following, tell_following
 from strandline.node.settings import ReplicaSettings
 from strandline.node.shard_calls import ShardCalls
-from strandline.node.transaction_peers import DialledTransactionPeers, MetadataPlaces
-from strandline.node.transactions import SERVICE as TRANSACTION_SERVICE, TransactionServicer
+from strandline.node.transactions import (
+    SERVICE as TRANSACTION_SERVICE,
+    DialledTransactionPeers,
+    MetadataPlaces,
+    TransactionServicer,
+)
 from strandline.observe.reporting import Reporting
 from strandline.observe.samples import leader_snapshot
 from strandline.rpc.channels import Backoff, Keepalive, advertised, parse_endpoint, target

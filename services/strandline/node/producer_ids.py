@@ -11,7 +11,7 @@ from typing import Protocol
 
 from strandline.core.control.messages import AllocateProducerIds, InitProducerId, ProducerIdGiven, ProducerIdsAllocated
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.log.producer_id_blocks import ProducerIdBlocks
+from strandline.core.producer_ids import ProducerIdBlocks
 from strandline.rpc.convert.errors import Topics, check_cluster
 from strandline.runtime.host import Host
 from strandline.runtime.ports import Backoff

@@ -14,9 +14,9 @@ from typing import Any
 from strandline.core.audit import Change, allowed
 from strandline.core.errors import ErrorCode
 from strandline.core.permissions import ANONYMOUS, CLUSTER_NAME, Caller, Permit, ResourceType, Tell
+from strandline.rpc.interceptors import Handler, Wrapping
 from strandline.rpc.permissions import ALWAYS, CHANGES, TABLE, CallerRole
 from strandline.rpc.permitted import CALL, IDENTITY, everything
-from strandline.rpc.wrapping import Handler, Wrapping
 
 
 def _deleted_records(_request: Any, answer: Any) -> Iterator[Change]:

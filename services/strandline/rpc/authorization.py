@@ -16,6 +16,7 @@ import structlog
 
 from strandline.core.errors import ErrorCode, Outcome, Refused
 from strandline.core.permissions import ANONYMOUS, BY_ROLE, Acls, Caller, Permit, Tell, audit_of
+from strandline.rpc.interceptors import Context, Handler, Wrapping, before
 from strandline.rpc.permissions import (
     ALWAYS,
     NEEDS,
@@ -29,7 +30,6 @@ from strandline.rpc.permissions import (
     identity_of_peer,
 )
 from strandline.rpc.permitted import CALL, IDENTITY, everything, refusal_of_whole
-from strandline.rpc.wrapping import Context, Handler, Wrapping, before
 
 if TYPE_CHECKING:
     from strandline.rpc.tokens import Tokens

@@ -83,7 +83,7 @@ class ControllerLink:
 
     async def allocate_producer_ids(self, request: AllocateProducerIds) -> ProducerIdsAllocated:
         """AllocateProducerIds."""
-        message = admin.write_allocate_producer_ids(request)
+        message = admin.ALLOCATE_PRODUCER_IDS.write(request)
         return admin.PRODUCER_IDS.read(
             await self._call(self._stub().AllocateProducerIds, message, self._alter_deadline_ms)
         )

@@ -22,7 +22,7 @@ from strandline.rpc import channels
 from strandline.rpc.audit import AuditInterceptor
 from strandline.rpc.authorization import PermissionInterceptor
 from strandline.rpc.channels import parse_endpoint, target
-from strandline.rpc.interceptors import RefusalInterceptor, Reported
+from strandline.rpc.interceptors import Handler, RefusalInterceptor, Reported
 from strandline.rpc.tls import Tls, TlsWrong
 from strandline.rpc.transports import aio
 
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 # with gRPC separately; gRPC's asyncio server then waits for the next call of each method, and starts all of these waits
 # again after every call. With the 29 methods of a data node that is more than half of the Python calls that an empty
 # unary call makes.
-
-Handler = Any
-"""One of gRPC's RpcMethodHandlers, as in `rpc.wrapping`."""
 
 
 class MethodTable(grpc.GenericRpcHandler):

@@ -19,9 +19,9 @@ from google.protobuf.message import Message
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import ServedPartition
 from strandline.core.quotas import Meters, Quota, QuotaKey
+from strandline.rpc.interceptors import Handler, Wrapping, before
 from strandline.rpc.permitted import principal_of_call
 from strandline.rpc.wire_fields import WithRecords
-from strandline.rpc.wrapping import Handler, Wrapping, before
 
 MOST_WAITING_BYTES = 64 << 20
 """Most bytes of all requests that wait for the end of a mute; further ones are refused."""

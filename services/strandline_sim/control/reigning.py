@@ -17,8 +17,7 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.reigns import effects, events
 from strandline.core.reigns.reign import State
 from strandline.metadata import etcd_layout
-from strandline.metadata.documents import DamagedDocument
-from strandline.metadata.transactions import pack, whole
+from strandline.metadata.documents import DamagedDocument, pack, whole
 from strandline_sim.checks.committed import Broken
 from strandline_sim.control.one_reign import ADDRESSES, Candidate, Host, Reign
 from strandline_sim.control.store import STORE, Answer

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from strandline.core.control.state import ClusterState, Transaction
 from strandline.core.reigns import effects, events
-from strandline.metadata.documents import DamagedDocument
+from strandline.metadata.documents import DamagedDocument, pack, whole
 from strandline.metadata.etcd_layout import LogValue, TransactionBatch, read_snapshot, snapshot_of
-from strandline.metadata.transactions import pack, whole
 from strandline_sim.checks.committed import Broken
 from strandline_sim.control import stored_values
 from strandline_sim.control.stored_values import KEYS, StoreCopy, StoredValues, draw_limits

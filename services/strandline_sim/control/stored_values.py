@@ -1,7 +1,7 @@
 """The keys and values of the simulated store, and a controller's copy of the state, built only from these (C8).
 
 Invariant: keys, values, what a snapshot replaces and which parts are valid follow production (`metadata.etcd_layout`,
-`metadata.transactions`); only the transport differs. A copy is read at one revision, or follows one by one.
+`metadata.documents`); only the transport differs. A copy is read at one revision, or follows one by one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import NamedTuple
 from strandline.core.control.state import ClusterState
 from strandline.core.reigns.events import Head, Holder
 from strandline.metadata import etcd_layout
-from strandline.metadata.documents import DamagedDocument
-from strandline.metadata.transactions import state_of, unpack
+from strandline.metadata.documents import DamagedDocument, state_of, unpack
 from strandline_sim.world.draws import Draw
 
 KEYS = etcd_layout.Keys("sim")

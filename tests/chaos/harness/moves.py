@@ -17,7 +17,7 @@ from harness.scenario import Step
 from running_cluster import CALL_S, until
 
 from strandline.client import Admin, ClusterUnreachable
-from strandline.client.administer.reassignments import Reassigned
+from strandline.client.administer.admin_answers import Reassigned
 from strandline.core.errors import ErrorCode, Refused
 from strandline.v1 import controller_service_pb2 as pb, metadata_pb2
 

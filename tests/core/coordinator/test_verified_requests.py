@@ -15,7 +15,7 @@ from strandline.core.groups import messages
 from strandline.core.groups.machine import GroupMachine
 from strandline.core.log import effects as want, events
 from strandline.core.log.events import CallGone, TxnMarkersAnswered
-from strandline.core.log.producer_id_blocks import ProducerIdBlocks
+from strandline.core.producer_ids import ProducerIdBlocks
 from strandline.core.transactions import messages as transactions_messages
 from strandline.core.transactions.machine import TransactionMachine
 from strandline.core.types import Offset, TopicPartition

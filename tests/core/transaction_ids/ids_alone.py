@@ -12,7 +12,7 @@ from typing import Any
 from strandline.core.coordinator.machine import Context, Decision, Record, Reports, TopicEntry
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.effects import Effect, SendTxnMarkers
-from strandline.core.log.producer_id_blocks import ProducerIdBlocks
+from strandline.core.producer_ids import ProducerIdBlocks
 from strandline.core.transactions import messages
 from strandline.core.transactions.machine import TransactionMachine
 from strandline.core.transactions.records import TransactionalId, TransactionalIdKey, TransactionSettings, TxnState

@@ -9,7 +9,8 @@ from typing import Any
 from mutants.mutant import MUTANTS, Mutant, Real, Swap, mutant
 
 from strandline.controller.driver import ControllerDriver
-from strandline.core.control import producer_ids, recovery
+from strandline.core import producer_ids
+from strandline.core.control import recovery
 from strandline.core.control.controller import PRODUCER_IDS_SKIPPED, ControllerCore
 from strandline.core.control.draft import Draft
 from strandline.core.control.election import in_assignment_order

@@ -12,10 +12,10 @@ from strandline.core.coordinator.machine import Context, Decision
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.log.effects import Effect
 from strandline.core.log.leader import LeaderReplica
-from strandline.core.log.producer_id_blocks import ProducerIdSupply
 from strandline.core.log.producers import MarkerVerdict, SequenceCheck, SequenceVerdict, TransactionLedger
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.messages import ProducePartition, ProduceResult
+from strandline.core.producer_ids import ProducerIdSupply
 from strandline.core.serving.produce import ProduceServing
 from strandline.core.serving.produce_checks import ParkedProduce
 from strandline.core.transactions import decisions, ending

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from strandline.client import Admin
-    from strandline.client.administer.reassignments import OngoingReassignment
+    from strandline.client.administer.admin_answers import OngoingReassignment
 
 _BAR = 20
 _FOR_PEOPLE = ("name", "bar", "since_text", "throttle_text", "waiting_text")

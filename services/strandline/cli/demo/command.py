@@ -119,7 +119,7 @@ def _input(file: Path | None, where: Path, partitions: int) -> Corpus:
 
 
 def _verdict(story: Story, took_s: float) -> DemoVerdict:
-    from strandline.cli.demo.consuming import spool_path
+    from strandline.cli.demo.children import spool_path
     from strandline.cli.demo.verify import DemoVerdict, Evidence, checks
 
     load, watch = story.load, story.watch

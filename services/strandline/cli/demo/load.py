@@ -33,8 +33,8 @@ class Load:
         self.acks = AckReport(missing=corpus.lines)
         self.reads = ReadReport(missing=corpus.lines)
         common = [bootstrap, topic, str(corpus.partitions)]
-        self._producer = ["-m", "strandline.cli.demo.producing", *common, str(corpus.path), str(hold_at)]
-        self._consumer = ["-m", "strandline.cli.demo.consuming", *common, str(corpus.lines), str(directory)]
+        self._producer = ["produce", *common, str(corpus.path), str(hold_at)]
+        self._consumer = ["consume", *common, str(corpus.lines), str(directory)]
         self._processes: list[asyncio.subprocess.Process] = []
         self._following: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
@@ -91,11 +91,11 @@ class Load:
         return self.reads.done
 
     async def _start(self, name: str, words: Sequence[str], take: Callable[[bytes], bool]) -> None:
+        command = [sys.executable, "-m", "strandline.cli.demo.children", *words]
         output = self.directory / "logs" / f"{name}.log"
         with output.open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *words,
+                *command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from strandline.client.administer.described_groups import DescribedGroup, ListedGroup, group_of
+from strandline.client.administer.described_by_coordinators import GROUP, DescribedGroup, ListedGroup
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.errors import ClusterUnreachable, CommitFailed, GroupsIncomplete
 from strandline.client.groups.committed_offsets import CommittedOffsets, OffsetAndMetadata
@@ -81,7 +81,7 @@ class GroupAdmin:
             lambda to: to.DescribeGroups, request, _judge_described, deadline_ms=self._timeout_ms
         )
         assert coordinator.answered_by is not None
-        return group_of(answered.answer.groups[0], coordinator.answered_by)
+        return GROUP.read(answered.answer.groups[0], coordinator=coordinator.answered_by)
 
     async def delete(self, group_ids: Sequence[str]) -> dict[str, Refusal | None]:
         """Why each was not deleted, None if it was."""

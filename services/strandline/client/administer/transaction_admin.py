@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from strandline.client.administer.described_transactions import (
+from strandline.client.administer.described_by_coordinators import (
+    LISTED_TRANSACTION,
+    PRODUCER,
+    TRANSACTION,
     UNDER_WAY,
     DescribedTransaction,
     ListedTransaction,
     PartitionProducer,
-    listed_of,
-    producer_of,
-    transaction_of,
 )
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.errors import ClusterUnreachable, TransactionsIncomplete
@@ -120,7 +120,7 @@ class TransactionAdmin:
         living = {node.node_id: node.client_endpoint for node in self._cluster.image.nodes if not node.fenced}
         asked = {node_id: endpoint for node_id, endpoint in living.items() if endpoint is not None}
         answers = await asyncio.gather(*(self._list_at(endpoint, request) for endpoint in asked.values()))
-        found = {row.transactional_id: listed_of(row) for rows, _ in answers for row in rows}
+        found = {row.transactional_id: LISTED_TRANSACTION.read(row) for rows, _ in answers for row in rows}
         transactions = [found[transactional_id] for transactional_id in sorted(found)]
         missing = {
             int(node_id): refusal for node_id, (_, refusal) in zip(asked, answers, strict=True) if refusal is not None
@@ -149,7 +149,7 @@ class TransactionAdmin:
             for each in transactional_ids
         )
         described = await asyncio.gather(*asked)
-        return [transaction_of(row, node_id) for row, node_id in described]
+        return [TRANSACTION.read(row, coordinator=node_id) for row, node_id in described]
 
     async def producers(self, topic: str, partitions: Sequence[types.TopicPartition]) -> list[PartitionProducer]:
         """What the logs of one topic's partitions remember of producers, by partition and producer id.
@@ -172,7 +172,11 @@ class TransactionAdmin:
         rows = [row for found in answer.topics for row in found.partitions]
         for row in rows:
             _check(read_error(row))
-        return [producer_of(topic, row.partition_index, one) for row in rows for one in row.active_producers]
+        return [
+            PRODUCER.read(one, topic=topic, partition=row.partition_index)
+            for row in rows
+            for one in row.active_producers
+        ]
 
     async def find_hanging(
         self, suspects: Sequence[PartitionProducer], *, older_than_ms: int

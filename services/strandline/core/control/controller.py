@@ -25,7 +25,6 @@ from strandline.core.control.leadership import elect_leaders, rebalance
 from strandline.core.control.moves import alter_reassignments, drain, list_reassignments
 from strandline.core.control.nodes import Sessions, register, unregister
 from strandline.core.control.positions import Doubt, Objection, objection, unproven_claim, why_empty
-from strandline.core.control.producer_ids import ProducerIds
 from strandline.core.control.reassignment import Reassignments
 from strandline.core.control.state import ClusterHeader, ClusterState, ControllerTimings, EpochSkips, latest
 from strandline.core.control.step_parts import LeftOver, ReplicaReports, left_over
@@ -46,6 +45,7 @@ from strandline.core.messages import (
 )
 from strandline.core.permissions import EVERYTHING, Acls, Caller, Permit, Tell
 from strandline.core.positions import prove
+from strandline.core.producer_ids import ProducerIds
 from strandline.core.quotas import Meters, QuotaKey
 from strandline.core.state_events import ClockSample, ControllerDecision
 from strandline.core.types import NodeEpoch, NodeId, Rules

@@ -28,7 +28,7 @@ from strandline.core.control.reassignment import (
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import PartitionImage
 from strandline.core.planning.layout import rack_limit
-from strandline.core.planning.verdicts import no_room
+from strandline.core.planning.plan import no_room
 from strandline.core.state_events import Reassignment
 from strandline.core.types import REASSIGNMENTS, NodeId, TopicPartition
 

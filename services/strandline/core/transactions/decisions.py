@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from strandline.core.control.producer_ids import MAX_PRODUCER_EPOCH
 from strandline.core.coordinator.machine import Context, Decision, Record, TopicDirectory
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.log.producer_id_blocks import ProducerIdSupply
+from strandline.core.producer_ids import MAX_PRODUCER_EPOCH, ProducerIdSupply
 from strandline.core.transactions import records
 from strandline.core.transactions.messages import (
     AddPartitions,

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from strandline.core.coordinator.machine import Context, Decision
 from strandline.core.errors import ErrorCode
-from strandline.core.log.producer_id_blocks import ProducerIdSupply
+from strandline.core.producer_ids import ProducerIdSupply
 from strandline.core.transactions.decisions import prepared, raised, refusal_of_identity, refused, step, unavailable
 from strandline.core.transactions.messages import EndTxn, ProducerIdentity, TxnEnded, TxnMarker
 from strandline.core.transactions.records import COMPLETED, PREPARED, TransactionalId, TxnState

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from strandline.core.coordinator.machine import Context, Decision, Record, Reports
 from strandline.core.errors import ErrorCode
 from strandline.core.log.effects import Effect, SendTxnMarkers
-from strandline.core.log.producer_id_blocks import ProducerIdSupply
+from strandline.core.producer_ids import ProducerIdSupply
 from strandline.core.transactions import decisions, messages, records
 from strandline.core.transactions.ending import Markers, end_txn, timed_out
 from strandline.core.transactions.reporting import Cause, TransactionChange, TransactionObserver

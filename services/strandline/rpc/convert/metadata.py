@@ -25,10 +25,9 @@ from strandline.core.types import (
     TopicPartition,
     Truncation,
 )
-from strandline.rpc.convert.acls import read_acl, write_rules_message
+from strandline.rpc.convert.access import read_acl, read_quotas, write_quotas, write_rules_message
 from strandline.rpc.convert.by_name import As, ByName
 from strandline.rpc.convert.errors import invalid
-from strandline.rpc.convert.quotas import read_entries, write_entries
 from strandline.v1 import controller_service_pb2, metadata_pb2, partition_pb2
 
 _V = TypeVar("_V")
@@ -256,7 +255,7 @@ def write_image(image: messages.MetadataImage) -> metadata_pb2.ClusterMetadata:
     if image.acls is not None:
         message.acls.CopyFrom(write_rules_message(image.acls))
     if image.quotas is not None:
-        message.quotas.CopyFrom(metadata_pb2.ClientQuotas(entries=write_entries(image.quotas)))
+        message.quotas.CopyFrom(metadata_pb2.ClientQuotas(entries=write_quotas(image.quotas)))
     return message
 
 
@@ -282,7 +281,7 @@ def read_image(
         to_node_epoch=to_node_epoch,
         reigns=_REIGN.read_all(message.reigns),
         acls=tuple(map(read_acl, message.acls.acls)) if message.HasField("acls") else None,
-        quotas=read_entries(message.quotas.entries) if message.HasField("quotas") else None,
+        quotas=read_quotas(message.quotas.entries) if message.HasField("quotas") else None,
     )
 
 

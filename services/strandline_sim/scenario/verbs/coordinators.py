@@ -3,7 +3,7 @@ expect-txn, expect-offsets."""
 
 from __future__ import annotations
 
-from strandline.core.control.producer_ids import MAX_PRODUCER_EPOCH
+from strandline.core.producer_ids import MAX_PRODUCER_EPOCH
 from strandline.core.transactions.messages import InitProducerId, ProducerIdentity
 from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.coordinators import GroupCommit

@@ -1,6 +1,6 @@
-"""`strandline acl ...`: access rules: list, add and remove them, and test which one decides.
+"""`strandline acl ...`, `strandline quota ...`: access rules and quotas of clients: list, change and test them.
 
-Invariant: nothing changes without --yes; what `list -o yaml` prints is what `add --file` and `remove --file` read.
+Invariant: nothing changes without --yes; what `acl list -o yaml` prints is what `add --file` and `remove --file` read.
 """
 
 from __future__ import annotations
@@ -15,25 +15,18 @@ from strandline.cli.connect import over_tls, with_admin
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail, perform
 from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, printable, show, show_one
-from strandline.core.permissions import (
-    CLUSTER_NAME,
-    Acls,
-    Pattern,
-    Permission,
-    ResourceType,
-    Rule,
-    rule_refusal,
-)
-from strandline.units import count_of
+from strandline.core.permissions import CLUSTER_NAME, Acls, Pattern, Permission, ResourceType, Rule, rule_refusal
+from strandline.core.quotas import QuotaChange, QuotaKey, quota_refusal
+from strandline.units import count_of, read_size
 
 if TYPE_CHECKING:
     from strandline.client import Admin
     from strandline.core.errors import Refusal
 
-app = typer.Typer(help="Access rules: list, add and remove them, or test one case.", no_args_is_help=True)
+acls = typer.Typer(help="Access rules: list, add and remove them, or test one case.", no_args_is_help=True)
 
 _FIELDS: Mapping[str, Any] = get_type_hints(Rule)
-_COLUMNS = [Column(name, name) for name in _FIELDS]
+_RULE_COLUMNS = [Column(name, name) for name in _FIELDS]
 
 _WHO = "client/ID as in a certificate, ALIAS:SUBJECT as in a token, or client/*."
 _WHAT = "topic:NAME, group:NAME, transactional-id:NAME, or cluster; topic:* is every topic."
@@ -49,19 +42,19 @@ UNCHANGED = "checked; nothing was changed, --yes applies it"
 Force = Annotated[bool, typer.Option("--force", help="Even if you could not change rules afterwards.")]
 
 
-@app.command("list")
+@acls.command("list")
 @over_tls
 def list_rules(bootstrap: Bootstrap, output: Output = Format.TABLE) -> None:
     """List all rules."""
     rules = perform(with_admin(bootstrap, lambda admin: admin.describe_acls()))
-    show([_row(rule) for rule in rules], _COLUMNS, output, empty="no rules: with acl, clients may do nothing")
+    show([_row(rule) for rule in rules], _RULE_COLUMNS, output, empty="no rules: with acl, clients may do nothing")
 
 
 _Call = Callable[..., Awaitable[list["Refusal | None"]]]
 
 
 def _command(name: str, call: Callable[[Admin], _Call], done: str, words: str) -> None:
-    @app.command(name, help=words)
+    @acls.command(name, help=words)
     @over_tls
     def change(
         bootstrap: Bootstrap,
@@ -99,7 +92,7 @@ _command("add", lambda admin: admin.create_acls, "added", "Check one rule, or th
 _command("remove", lambda admin: admin.delete_acls, "removed", "Check that rules are there; --yes removes them.")
 
 
-@app.command("test")
+@acls.command("test")
 @over_tls
 def ask(
     principal: Principal,
@@ -159,3 +152,67 @@ def _checked(row: Mapping[str, Any], where: str) -> Rule:
     if (refusal := rule_refusal(rule)) is not None:
         raise typer.BadParameter(where + refusal.message)
     return rule
+
+
+# ---- quota
+# `strandline quota ...`: list, set and remove limits on what clients send, read, request and change (C102).
+
+quotas = typer.Typer(
+    help="How much clients may use per second, at each node: list, set and remove.", no_args_is_help=True
+)
+
+Key = Annotated[str, typer.Argument(metavar="KEY", help=f"{', '.join(QuotaKey)}.")]
+
+_QUOTA_COLUMNS = [Column("principal", "principal"), Column("key", "key"), Column("value", "per second", number=True)]
+
+
+@quotas.command("list")
+@over_tls
+def list_quotas(bootstrap: Bootstrap, output: Output = Format.TABLE) -> None:
+    """List all quotas."""
+    rows = [
+        {"principal": quota.principal, "key": str(quota.key), "value": quota.value}
+        for quota in perform(with_admin(bootstrap, lambda admin: admin.describe_quotas()))
+    ]
+    show(rows, _QUOTA_COLUMNS, output, empty="no quotas: clients may use as much as they like")
+
+
+@quotas.command("set")
+@over_tls
+def set_quota(
+    principal: Principal,
+    key: Key,
+    rate: Annotated[str, typer.Argument(metavar="RATE", help="A number per second; of bytes also as 500kB.")],
+    bootstrap: Bootstrap,
+    yes: Yes = False,
+) -> None:
+    """Check a quota, and with --yes set it; client/* is every client that has none of its own for the key."""
+    try:
+        value = read_size(rate) if key.endswith("byte_rate") and rate.endswith("B") else float(rate)
+    except ValueError as error:
+        raise typer.BadParameter(f"RATE: {error}") from None
+    _change_quota(bootstrap, QuotaChange(principal, key, value), "set", yes=yes)
+
+
+@quotas.command("remove")
+@over_tls
+def remove_quota(principal: Principal, key: Key, bootstrap: Bootstrap, yes: Yes = False) -> None:
+    """Check that a quota is there, and with --yes remove it."""
+    _change_quota(bootstrap, QuotaChange(principal, key, None), "removed", yes=yes)
+
+
+def _change_quota(bootstrap: str, change: QuotaChange, done: str, *, yes: bool) -> None:
+    if (refusal := quota_refusal(*change)) is not None:
+        raise typer.BadParameter(refusal.message)
+
+    async def alter(admin: Admin) -> None:
+        there = [(quota.principal, quota.key) for quota in await admin.describe_quotas()]
+        if change.value is None and change[:2] not in there:
+            said = f"{change.principal} has no {change.key}; `strandline quota list` shows what there is"
+            raise CommandFailed(said, EXIT_REFUSED)
+        (refusal,) = await admin.alter_quotas([change], validate_only=not yes)
+        if refusal is not None:
+            raise CommandFailed(str(refusal), EXIT_REFUSED)
+
+    perform(with_admin(bootstrap, alter))
+    typer.echo(f"1 quota {done}" if yes else UNCHANGED)

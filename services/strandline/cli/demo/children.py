@@ -1,8 +1,7 @@
-"""The demo's producer, a process of its own: sends every line with acks=all, idempotent, and reports.
+"""The demo's producer and consumer, each a process of its own: one sends every line, the other reads along.
 
-Run as `python -m strandline.cli.demo.producing BOOTSTRAP TOPIC PARTITIONS FILE HOLD_AT`; ends with 1 if a line was
-given up. Before line HOLD_AT it waits for a line on stdin, with everything before acknowledged.
-Invariant: it keeps no record that is acknowledged, so its memory does not grow with the file.
+Run as `python -m strandline.cli.demo.children produce BOOTSTRAP TOPIC PARTITIONS FILE HOLD_AT`, or as `... consume
+BOOTSTRAP TOPIC PARTITIONS LINES DIRECTORY`.
 """
 
 from __future__ import annotations
@@ -10,12 +9,19 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
-from strandline.cli.demo.ledgers import LINE_NUMBER, REPORT_EVERY_S, AckLedger, AckReport, tell
+from strandline.cli.demo.ledgers import LINE_NUMBER, REPORT_EVERY_S, AckLedger, AckReport, ReadLedger, ReadReport, tell
 from strandline.cli.demo.load import Corpus, open_corpus
-from strandline.client import BatchOutcome, Producer
+from strandline.client import BatchOutcome, Consumer, Producer
 from strandline.core.types import Acks
+
+# ---- producing
+# Sends every line with acks=all, idempotent, and reports; ends with 1 if a line was given up. Before line HOLD_AT it
+# waits for a line on stdin, with everything before acknowledged.
+#
+# Invariant: it keeps no record that is acknowledged, so its memory does not grow with the file.
 
 _BUFFER_BYTES = 8 << 20
 """How far sending may run ahead of the acknowledgements: little, so that half way means half way."""
@@ -95,12 +101,45 @@ def now_ms() -> float:
     return time.monotonic() * 1000
 
 
-def main(words: list[str]) -> int:
-    """Runs the producer; returns the exit code."""
-    bootstrap, topic, partitions, path, hold_at = words
+def _produce(bootstrap: str, topic: str, partitions: str, path: str, hold_at: str) -> int:
     corpus = open_corpus(Path(path), int(partitions))
     return 0 if asyncio.run(Producing(corpus, topic, bootstrap, int(hold_at)).run()) else 1
 
 
+# ---- consuming
+# Reads along, checks every record's place, spools it, and reports.
+#
+# Invariant: it knows nothing of the file but its number of lines; what it spools comes from the cluster alone.
+
+
+def spool_path(directory: Path, partition: int) -> Path:
+    """Where the records of a partition are kept."""
+    return directory / f"consumed-{partition}.txt"
+
+
+async def _read_along(bootstrap: str, topic: str, ledger: ReadLedger) -> None:
+    """Reads until as many records have come as the file has lines."""
+    reported_s = 0.0
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign([topic])
+        while ledger.consumed < ledger.lines:
+            for fetched in await consumer.fetch_batches():
+                for record in fetched.records:
+                    ledger.take(fetched.partition, record.offset, record.key, record.value or b"")
+            if time.monotonic() - reported_s >= REPORT_EVERY_S:
+                reported_s = time.monotonic()
+                tell(ReadReport.of(ledger, done=False))
+
+
+def _consume(bootstrap: str, topic: str, partitions: str, lines: str, directory: str) -> int:
+    with ExitStack() as stack:
+        paths = [spool_path(Path(directory), partition) for partition in range(int(partitions))]
+        spools = [stack.enter_context(path.open("wb")) for path in paths]
+        ledger = ReadLedger(lines=int(lines), spools=list(spools))
+        asyncio.run(_read_along(bootstrap, topic, ledger))
+    tell(ReadReport.of(ledger, done=True))
+    return 0
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit({"produce": _produce, "consume": _consume}[sys.argv[1]](*sys.argv[2:]))

@@ -1,17 +1,19 @@
-"""Access rules on the wire, in both directions.
+"""Access rules and quotas of clients on the wire, in both directions.
 
-Invariant: a number that this release does not know is refused, and never read as another one. Metadata with such a rule
-is rejected as a whole: a node keeps the rules that it knew.
+Invariant: a number or key that this release does not know is refused, and never read as another one. Metadata with such
+a rule or quota is rejected as a whole: a node keeps those that it knew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, TypeVar
 
 from strandline.core.control import messages
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.permissions import CLUSTER_NAME, Operation, Pattern, Permission, ResourceType, Rule
+from strandline.core.permissions import CLUSTER_NAME, EVERY_CLIENT, Operation, Pattern, Permission, ResourceType, Rule
+from strandline.core.quotas import Quota, QuotaChange, QuotaKey, quota_refusal
 from strandline.rpc.convert.by_name import As, ByName
 from strandline.rpc.convert.errors import write_error
 from strandline.v1 import controller_service_pb2 as pb, metadata_pb2
@@ -100,9 +102,11 @@ def _read_filter(message: pb.AclFilter) -> messages.AclFilter:
     return _FILTER.read(message, speaks_of_name=message.pattern_type_filter == _SPEAKS)
 
 
-CREATE = ByName(messages.AlterAcls, pb.CreateAclsRequest, entries=As("creations", read=each_or_refusal(read_acl)))
-DELETE = ByName(messages.AlterAcls, pb.DeleteAclsRequest, entries=As("filters", read=each_or_refusal(_read_filter)))
-DESCRIBE = ByName(messages.DescribeAcls, pb.DescribeAclsRequest, filter=As("filter", read=_read_filter))
+CREATE_ACLS = ByName(messages.AlterAcls, pb.CreateAclsRequest, entries=As("creations", read=each_or_refusal(read_acl)))
+DELETE_ACLS = ByName(
+    messages.AlterAcls, pb.DeleteAclsRequest, entries=As("filters", read=each_or_refusal(_read_filter))
+)
+DESCRIBE_ACLS = ByName(messages.DescribeAcls, pb.DescribeAclsRequest, filter=As("filter", read=_read_filter))
 
 _written: tuple[tuple[Rule, ...], metadata_pb2.AclRules] | None = None
 
@@ -115,7 +119,7 @@ def write_rules_message(rules: tuple[Rule, ...]) -> metadata_pb2.AclRules:
     return _written[1]
 
 
-def write_created(answer: messages.EntriesAltered) -> pb.CreateAclsResponse:
+def write_acls_created(answer: messages.EntriesAltered) -> pb.CreateAclsResponse:
     """The result of each creation."""
     response = pb.CreateAclsResponse()
     for refusal in answer.refusals:
@@ -123,7 +127,7 @@ def write_created(answer: messages.EntriesAltered) -> pb.CreateAclsResponse:
     return response
 
 
-def write_deleted(answer: messages.EntriesAltered) -> pb.DeleteAclsResponse:
+def write_acls_deleted(answer: messages.EntriesAltered) -> pb.DeleteAclsResponse:
     """The rules that each filter deleted."""
     response = pb.DeleteAclsResponse()
     for one, refusal in zip(answer.results, answer.refusals, strict=True):
@@ -136,3 +140,87 @@ def write_exactly(rule: Rule) -> pb.AclFilter:
     """A filter that matches this rule only."""
     wanted = (rule.resource, rule.name, rule.pattern, rule.principal, rule.operation, rule.permission)
     return _FILTER.write(messages.AclFilter(*wanted))
+
+
+# ---- quotas
+# A quota is of one principal, or of every one without its own.
+
+_USER = "user"
+
+
+def _entity(principal: str) -> metadata_pb2.ClientQuotaEntity:
+    name = None if principal == EVERY_CLIENT else principal
+    return metadata_pb2.ClientQuotaEntity(entity_type=_USER, entity_name=name)
+
+
+def _principal(entity: Sequence[metadata_pb2.ClientQuotaEntity]) -> str:
+    if len(entity) != 1 or entity[0].entity_type not in ("", _USER):
+        said = "entity is not one of entity_type user; a quota is of one principal, or of every one without its own"
+        raise Refused(ErrorCode.INVALID_REQUEST, said, field="entity")
+    return entity[0].entity_name if entity[0].HasField("entity_name") else EVERY_CLIENT
+
+
+def write_quotas(quotas: Iterable[Quota]) -> list[metadata_pb2.ClientQuotaEntry]:
+    """One entry for each principal, with its quotas."""
+    return [
+        metadata_pb2.ClientQuotaEntry(
+            entity=[_entity(principal)],
+            values=[metadata_pb2.ClientQuotaValue(key=quota.key, value=quota.value) for quota in own],
+        )
+        for principal, own in groupby(quotas, lambda quota: quota.principal)
+    ]
+
+
+def read_quotas(entries: Iterable[metadata_pb2.ClientQuotaEntry]) -> tuple[Quota, ...]:
+    """Quotas, in order.
+
+    Raises:
+        Refused: INVALID_REQUEST: a quota is of a later release, which needs a later feature level.
+    """
+    found = []
+    for entry in entries:
+        principal = _principal(entry.entity)
+        for said in entry.values:
+            if (refusal := quota_refusal(principal, said.key, said.value)) is not None:
+                raise Refused.of(refusal)
+            found.append(Quota(principal, QuotaKey(said.key), said.value))
+    return tuple(found)
+
+
+def _read_alteration(entry: pb.ClientQuotaAlteration) -> tuple[QuotaChange, ...]:
+    principal = _principal(entry.entity)
+    return tuple(QuotaChange(principal, op.key, None if op.remove else op.value) for op in entry.ops)
+
+
+ALTER_QUOTAS = ByName(
+    messages.AlterClientQuotas,
+    pb.AlterClientQuotasRequest,
+    entries=As("entries", read=each_or_refusal(_read_alteration)),
+)
+DESCRIBE_QUOTAS = ByName(
+    messages.DescribeClientQuotas,
+    pb.DescribeClientQuotasRequest,
+    principals=As("components", read=lambda given: tuple(_principal([each]) for each in given)),
+)
+
+
+def write_quotas_altered(
+    message: pb.AlterClientQuotasRequest, answer: messages.EntriesAltered
+) -> pb.AlterClientQuotasResponse:
+    """The result of each entry."""
+    response = pb.AlterClientQuotasResponse()
+    for entry, refusal in zip(message.entries, answer.refusals, strict=True):
+        write_error(response.entries.add(entity=entry.entity), refusal)
+    return response
+
+
+def alter_quotas_request(
+    cluster_id: str | None, changes: Iterable[QuotaChange], *, validate_only: bool
+) -> pb.AlterClientQuotasRequest:
+    """A client's request to change quotas; each change is an entry of its own."""
+    request = pb.AlterClientQuotasRequest(cluster_id=cluster_id, validate_only=validate_only)
+    for principal, key, value in changes:
+        request.entries.add(
+            entity=[_entity(principal)], ops=[pb.ClientQuotaOp(key=key, value=value or 0, remove=value is None)]
+        )
+    return request
