@@ -57,7 +57,7 @@ DEEP_campaigns = $(FAST) && export PYTHONPATH && $(BIN)/python $(if $(SEEDS),tes
 test-deep: .venv/.fuzz ## fuzz [TIME=300 seconds each], 2,001 seeds, every search, mutants: hours; or WHAT=mutants [ONLY="R11 18"], drawn, campaigns [MINUTES=30, or SEEDS=20000 PROFILE=swarm JOBS=2]
 ifeq ($(WHAT),)
 	@for target in $$($(BIN)/python tests/fuzz/targets.py); do echo "==> fuzz $$target"; \
-	  PYTHONPATH=tests/core:tests/storage:tests/replica:tests/runtime:tests/controller:tests/transport $(BIN)/python tests/fuzz/guided.py $$target -max_total_time=$(or $(TIME),300) -print_final_stats=1 || exit 1; done
+	  PYTHONPATH=tests/core:tests/storage:tests/replica:tests/runtime:tests/controller:tests/transport:tests/interop $(BIN)/python tests/fuzz/guided.py $$target -max_total_time=$(or $(TIME),300) -print_final_stats=1 || exit 1; done
 	@echo "==> seeds";             $(FAST) && export PYTHONPATH && $(BIN)/strandline sim run --seeds 0..2000
 	@echo "==> every small state"; $(BIN)/strandline sim exhaust --all
 	@echo "==> elections after losses"; $(BIN)/strandline sim elections --records 1 --epochs 1

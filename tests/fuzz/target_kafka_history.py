@@ -14,6 +14,7 @@ import json
 import struct
 import tempfile
 import tracemalloc
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def check(data: bytes) -> None:
     _warm()
     tracemalloc.start()
     try:
-        draws.choice((_check_metadata_log, _check_dump, _check_broker_log))(draws)
+        draws.choice(_checks())(draws)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -53,7 +54,12 @@ def check(data: bytes) -> None:
 @cache
 def _warm() -> None:
     """Load what a first import loads, which is no memory of an input."""
-    _check_metadata_log(Draws(b""))
+    for one in _checks():
+        one(Draws(b""))
+
+
+def _checks() -> tuple[Callable[[Draws], None], ...]:
+    return _check_metadata_log, _check_dump, _check_broker_log
 
 
 def _check_metadata_log(draws: Draws) -> None:

@@ -241,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
         start = len(frames.PREFACE) - self._left_preface
         if view[:take] != frames.PREFACE[start : start + take]:
             said = bytes(view[: min(end, 16)])
-            what = "TLS, and this port is in plain text" if said[:2] == b"\x16\x03" else "no HTTP/2"
+            what = "TLS, and this port is in plain text" if said[:1] == b"\x16" else "no HTTP/2"
             raise ConnectionFailed(Code.PROTOCOL_ERROR, f"the peer speaks {what}")
         self._left_preface -= take
         return take

@@ -176,7 +176,8 @@ class Reader:
         except hpack.OversizedHeaderListError as error:
             raise ConnectionFailed(Code.ENHANCE_YOUR_CALM, "a header list is too large") from error
         except (hpack.HPACKError, IndexError) as error:
-            raise ConnectionFailed(Code.COMPRESSION_ERROR, f"a header block is no HPACK: {error}") from error
+            # Without the library's text, which may show the peer an address of this process's memory.
+            raise ConnectionFailed(Code.COMPRESSION_ERROR, "a header block is not HPACK") from error
 
 
 def size_of(fields: Sequence[Field]) -> int:
