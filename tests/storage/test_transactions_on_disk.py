@@ -49,9 +49,8 @@ def aborted(log: Log) -> list[tuple[int, ...]]:
     return [tuple(t) for t in log.producers().transactions.state().aborted]
 
 
-def test_transactions_are_read_from_the_log(build) -> None:
+def test_transactions_are_read_from_the_log(log, build) -> None:
     """X12: without a snapshot every header is folded, and of control batches the record."""
-    log = build.log()
     fill(log)
     again = build.log()
 
@@ -60,9 +59,8 @@ def test_transactions_are_read_from_the_log(build) -> None:
     assert [m.coordinator_epoch for m in again.producers().transactions.state().markers] == [1, 1]
 
 
-def test_a_snapshot_within_a_transaction_gives_the_same(build) -> None:
+def test_a_snapshot_within_a_transaction_gives_the_same(log, build) -> None:
     """X12: state at any batch's end, and the batches behind it, make what the whole log makes."""
-    log = build.log()
     fill(log)
     for batch in (data(8, 1, 0), end(8, 2, commit=False)):
         producers = log.producers()
@@ -75,9 +73,8 @@ def test_a_snapshot_within_a_transaction_gives_the_same(build) -> None:
     assert aborted(log) == [(7, 0, 2, 1), (8, 5, 6, 4)]
 
 
-def test_a_torn_tail_takes_its_marker_with_it(build) -> None:
+def test_a_torn_tail_takes_its_marker_with_it(log, build) -> None:
     """X13: after an unclean stop a snapshot above what is durable is not believed, nor the markers that are gone."""
-    log = build.log()
     fill(log)
     log.note_durable(Offset(2))
     log.checkpoints.recovery_points.save()
@@ -92,9 +89,8 @@ def test_a_torn_tail_takes_its_marker_with_it(build) -> None:
     assert [tuple(t) for t in again.producers().transactions.state().open] == [(7, 0), (8, 1)]
 
 
-def test_a_cut_opens_what_it_took_the_marker_of(build) -> None:
+def test_a_cut_opens_what_it_took_the_marker_of(log) -> None:
     """X13: also where the newest snapshot lies above the cut."""
-    log = build.log()
     fill(log)
     producers = log.producers()
     log.save_producers(log.leo, producers.rows(), producers.transactions.state())
@@ -103,9 +99,8 @@ def test_a_cut_opens_what_it_took_the_marker_of(build) -> None:
     assert [tuple(t) for t in log.producers().transactions.state().open] == [(7, 0), (8, 1)]
 
 
-def test_a_log_begins_again_with_the_transactions_below_it(build) -> None:
+def test_a_log_begins_again_with_the_transactions_below_it(log, build) -> None:
     """C43: the state is durable with the new start, also where no batch is remembered beside it."""
-    log = build.log()
     fill(log)
     state = log.producers().transactions.state_below(Offset(5))
     log.truncate_fully_and_start_at(Offset(500), (), state)
@@ -114,9 +109,8 @@ def test_a_log_begins_again_with_the_transactions_below_it(build) -> None:
     assert [tuple(t) for t in state.open] == [(7, 4)]
 
 
-def test_a_control_batch_that_is_no_marker_is_damage(build) -> None:
+def test_a_control_batch_that_is_no_marker_is_damage(log) -> None:
     """Its CRC may be right: what cannot be folded cannot be served."""
-    log = build.log()
     changed = bytearray(end(7, 1, commit=True).view)
     changed[69] = 9
     changed[17:21] = crc32c.crc32c(bytes(changed[21:])).to_bytes(4, "big")
