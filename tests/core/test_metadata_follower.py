@@ -76,11 +76,12 @@ def test_an_image_of_a_lower_metadata_offset_is_ignored(cluster: Cluster) -> Non
     assert OpenLog(TP1, "lines") in equal
 
 
-def test_what_is_believed_is_handed_on_before_anything_follows_from_it() -> None:
-    """Names and settings of a topic are known when its log is opened."""
-    found = [type(e) for e in Cluster(1).push(1, partition_image()) if isinstance(e, BelieveMetadata | OpenLog)]
+@pytest.mark.parametrize("effect", [SaveMetadata, BelieveMetadata], ids=["stored", "handed on"])
+def test_metadata_is_stored_and_handed_on_before_it_is_acted_upon(cluster: Cluster, effect: type[Effect]) -> None:
+    """When a node opens a log, what it has seen is durable, and names and settings of the topic are known."""
+    found = [type(e) for e in cluster.push(1, partition_image()) if isinstance(e, effect | OpenLog)]
 
-    assert found == [BelieveMetadata, OpenLog]
+    assert found == [effect, OpenLog]
 
 
 def test_an_image_that_cannot_be_true_is_reported_and_changes_nothing(cluster: Cluster) -> None:
@@ -137,13 +138,6 @@ def test_stored_metadata_never_goes_back(cluster: Cluster) -> None:
         EpochsSeen(TP, LeaderEpoch(9), PartitionEpoch(9)),
         EpochsSeen(TP1, LeaderEpoch(3), PartitionEpoch(3)),
     }
-
-
-def test_metadata_is_stored_before_it_is_acted_upon() -> None:
-    """What a node has seen is durable before it opens the log."""
-    found = [type(e) for e in Cluster(1).push(1, partition_image()) if isinstance(e, SaveMetadata | OpenLog)]
-
-    assert found == [SaveMetadata, OpenLog]
 
 
 def test_a_snapshot_without_a_topic_deletes_it(cluster: Cluster) -> None:

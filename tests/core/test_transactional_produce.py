@@ -81,9 +81,7 @@ def test_a_refusal_of_the_coordinator_is_answered_to_all_that_wait(cluster: Clus
     requests = [cluster.produce(first(sequence), transactional_id=ID) for sequence in (0, 1)]
     cluster.coordinator_says(REFUSED)
 
-    assert [said(cluster.outcome(request)) for request in requests] == [
-        (ErrorCode.INVALID_TXN_STATE, Outcome.NOT_APPENDED)
-    ] * 2
+    assert [cluster.refused(request) for request in requests] == [(REFUSED.code, Outcome.NOT_APPENDED)] * 2
     assert (appended(cluster), cluster.cores[1].parked) == (0, (0, 0))
 
 
@@ -93,7 +91,7 @@ def test_a_producer_that_the_coordinator_fences_hears_what_it_can_recover_from(c
     request = cluster.produce(first(), transactional_id=ID)
     cluster.coordinator_says(Refusal(ErrorCode.PRODUCER_FENCED, "at epoch 1"))
 
-    assert said(cluster.outcome(request)) == (ErrorCode.INVALID_PRODUCER_EPOCH, Outcome.NOT_APPENDED)
+    assert cluster.refused(request) == (ErrorCode.INVALID_PRODUCER_EPOCH, Outcome.NOT_APPENDED)
 
 
 def test_a_marker_in_between_voids_a_late_answer(cluster: Cluster) -> None:
@@ -102,7 +100,7 @@ def test_a_marker_in_between_voids_a_late_answer(cluster: Cluster) -> None:
     cluster.produce(marker(7, 1, commit=False))
     cluster.coordinator_says()
 
-    assert said(cluster.outcome(request)) == (ErrorCode.INVALID_PRODUCER_EPOCH, Outcome.NOT_APPENDED)
+    assert cluster.refused(request) == (ErrorCode.INVALID_PRODUCER_EPOCH, Outcome.NOT_APPENDED)
     assert (appended(cluster), cluster.log(1).lso) == (1, 0)
     cluster.fetch(1, by=2)
     assert cluster.log(1).lso == 1
@@ -135,7 +133,7 @@ def test_no_answer_in_time_is_definite(cluster: Cluster) -> None:
     cluster.advance(1_000)
     cluster.coordinator_says()
 
-    assert said(cluster.outcome(request)) == (ErrorCode.REQUEST_TIMED_OUT, Outcome.NOT_APPENDED)
+    assert cluster.refused(request) == (ErrorCode.REQUEST_TIMED_OUT, Outcome.NOT_APPENDED)
     assert (appended(cluster), cluster.cores[1].parked) == (0, (0, 0))
 
 
@@ -143,7 +141,7 @@ def test_a_change_of_leader_drops_what_waits(cluster: Cluster) -> None:
     """X10: the caller hears at once that nothing was appended here."""
     request = cluster.produce(first(), transactional_id=ID)
     cluster.push(1, partition_image(TP, leader=2, epoch=1, version=2))
-    assert said(cluster.outcome(request)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, Outcome.NOT_APPENDED)
+    assert cluster.refused(request) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, Outcome.NOT_APPENDED)
     cluster.push(1, partition_image(TP, leader=1, epoch=2, version=3))
     cluster.coordinator_says()
 
@@ -195,26 +193,23 @@ def test_a_plain_batch_beside_a_transactional_one_is_settled_by_itself(cluster: 
 def test_min_isr_comes_before_the_coordinator() -> None:
     """X9: below min ISR nothing would be appended, so no coordinator is asked."""
     cluster = leading(min_isr=2, isr=(1,))
+    request = cluster.produce(first(), transactional_id=ID)
 
-    assert said(cluster.outcome(cluster.produce(first(), transactional_id=ID))) == (
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        Outcome.NOT_APPENDED,
-    )
+    assert cluster.refused(request) == (ErrorCode.NOT_ENOUGH_REPLICAS, Outcome.NOT_APPENDED)
     assert cluster.wished(1, SendAddPartitions) == []
 
 
 @pytest.mark.parametrize("acks", [Acks.NONE, Acks.LEADER])
 def test_weaker_acks_are_refused(cluster: Cluster, acks: Acks) -> None:
     """X3: an acknowledged record of weaker acks could vanish inside a committed transaction."""
-    assert said(cluster.outcome(cluster.produce(first(), acks=acks, transactional_id=ID))) == (
-        ErrorCode.INVALID_REQUIRED_ACKS,
-        Outcome.NOT_APPENDED,
-    )
+    request = cluster.produce(first(), acks=acks, transactional_id=ID)
+
+    assert cluster.refused(request) == (ErrorCode.INVALID_REQUIRED_ACKS, Outcome.NOT_APPENDED)
 
 
 def test_a_transactional_batch_needs_its_id(cluster: Cluster) -> None:
     """X3: without it no coordinator can be asked."""
-    assert said(cluster.outcome(cluster.produce(first()))) == (ErrorCode.INVALID_REQUEST, Outcome.NOT_APPENDED)
+    assert cluster.refused(cluster.produce(first())) == (ErrorCode.INVALID_REQUEST, Outcome.NOT_APPENDED)
 
 
 def test_a_request_names_each_partition_once(cluster: Cluster) -> None:
@@ -230,11 +225,9 @@ def test_a_request_names_each_partition_once(cluster: Cluster) -> None:
 def test_a_plain_batch_within_a_transaction_is_refused(cluster: Cluster) -> None:
     """T87: of the producer that has the transaction open; others are appended."""
     Transactions(cluster).send()
+    request = cluster.produce(first(1, plain=True))
 
-    assert said(cluster.outcome(cluster.produce(first(1, plain=True)))) == (
-        ErrorCode.INVALID_TXN_STATE,
-        Outcome.NOT_APPENDED,
-    )
+    assert cluster.refused(request) == (ErrorCode.INVALID_TXN_STATE, Outcome.NOT_APPENDED)
     cluster.produce(first(0, producer=8, plain=True))
     assert cluster.log(1).leo == 2
 
@@ -243,11 +236,9 @@ def test_a_lower_epoch_is_refused_before_anything_else() -> None:
     """X9, KAFKA-19690: a producer whose transaction timed out hears what it can recover from, without a question."""
     cluster = leading(min_isr=1)
     cluster.produce(marker(7, 3))
+    request = cluster.produce(first(epoch=2), transactional_id=ID)
 
-    assert said(cluster.outcome(cluster.produce(first(epoch=2), transactional_id=ID))) == (
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        Outcome.NOT_APPENDED,
-    )
+    assert cluster.refused(request) == (ErrorCode.INVALID_PRODUCER_EPOCH, Outcome.NOT_APPENDED)
     assert cluster.wished(1, SendAddPartitions) == []
 
 
@@ -282,7 +273,7 @@ def test_a_marker_is_refused_below_min_isr() -> None:
     """X11: like a batch with acks=all, before anything is written."""
     cluster = leading(min_isr=2, isr=(1,))
 
-    assert said(cluster.outcome(cluster.produce(marker(7, 1)))) == (ErrorCode.NOT_ENOUGH_REPLICAS, Outcome.NOT_APPENDED)
+    assert cluster.refused(cluster.produce(marker(7, 1))) == (ErrorCode.NOT_ENOUGH_REPLICAS, Outcome.NOT_APPENDED)
 
 
 @pytest.mark.parametrize(
@@ -300,5 +291,5 @@ def test_markers_that_are_refused(cluster: Cluster, epoch: int, coordinator: int
     cluster.coordinator_says()
     request = cluster.produce(marker(7, epoch, coordinator=coordinator))
 
-    assert said(cluster.outcome(request)) == (code, Outcome.NOT_APPENDED)
+    assert cluster.refused(request) == (code, Outcome.NOT_APPENDED)
     assert cluster.log(1).leo == 2

@@ -173,26 +173,25 @@ async def test_a_controller_that_is_away_is_waited_for(controller: FakeControlle
     assert (host.node_epoch, host.topics.cluster_id) == (7, "cluster")
 
 
-async def test_a_final_refusal_of_the_registration_ends_the_process(controller: FakeController) -> None:
-    """Another cluster, other rules, no common feature level: one clear line and a separate exit code."""
-    controller.registrations = [NodeRegistered(refusal=Refusal(ErrorCode.UNSUPPORTED_VERSION, "levels 3-4"))]
-    session, _, _ = _session(controller)
+@pytest.mark.parametrize(
+    ("refusal", "timings"),
+    [
+        (Refusal(ErrorCode.UNSUPPORTED_VERSION, "levels 3-4"), SessionTimings()),
+        (Refusal(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "in use"), SessionTimings(duplicate_ms=-1)),
+    ],
+    ids=["final", "in use for longer than a dead process's session could last"],
+)
+async def test_a_refused_registration_ends_the_process(
+    controller: FakeController, refusal: Refusal, timings: SessionTimings
+) -> None:
+    """What no retry helps against, or did not help in time, is one clear line and a separate exit code."""
+    controller.registrations = [NodeRegistered(refusal=refusal)]
+    session, _, _ = _session(controller, timings=timings)
     with pytest.raises(ProcessEnded) as ended:
         await session.register(REQUEST)
 
     assert ended.value.code is ExitCode.REFUSED
-    assert "levels 3-4" in ended.value.line
-
-
-async def test_a_node_id_that_stays_in_use_ends_the_process(controller: FakeController) -> None:
-    """A live process with another directory is waited for only as long as a dead one's session could last."""
-    controller.registrations = [NodeRegistered(refusal=Refusal(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "in use"))]
-    session, _, _ = _session(controller, timings=SessionTimings(duplicate_ms=-1))
-    with pytest.raises(ProcessEnded) as ended:
-        await session.register(REQUEST)
-
-    assert ended.value.code is ExitCode.REFUSED
-    assert "in use" in ended.value.line
+    assert refusal.message in ended.value.line
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["in the answer", "as a status"])

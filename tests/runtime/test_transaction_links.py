@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.log.effects import SendAddPartitions, SendTxnMarkers
 from strandline.core.log.events import AddPartitionsAnswered, TxnMarkersAnswered
@@ -305,22 +307,14 @@ def test_what_cannot_be_resolved_is_refused_with_its_own_code() -> None:
     assert _code(topics.resolve("", "")) is ErrorCode.INVALID_REQUEST
 
 
-def test_a_topic_made_again_under_its_name_is_another() -> None:
+@pytest.mark.parametrize("at_once", [True, False], ids=["deleted in the same image", "deleted later"])
+def test_a_topic_made_again_under_its_name_is_another(at_once: bool) -> None:
     """The name leads to the newest id; deleting the older one does not remove the name (M63)."""
     topics = TopicDirectory()
     topics.apply(_image(TopicImage(name="a", topic_id="old")))
-    topics.apply(_image(TopicImage(name="a", topic_id="new"), snapshot=False, deleted=("old",)))
-
-    assert topics.resolve("a", "") == "new"
-    assert topics.name_of("old") == ""
-
-
-def test_a_deletion_that_comes_later_leaves_the_name_to_the_newer_topic() -> None:
-    """A name that another topic has by then goes on leading there."""
-    topics = TopicDirectory()
-    topics.apply(_image(TopicImage(name="a", topic_id="old")))
-    topics.apply(_image(TopicImage(name="a", topic_id="new"), snapshot=False))
-    topics.apply(_image(snapshot=False, deleted=("old",)))
+    topics.apply(_image(TopicImage(name="a", topic_id="new"), snapshot=False, deleted=("old",) if at_once else ()))
+    if not at_once:
+        topics.apply(_image(snapshot=False, deleted=("old",)))
 
     assert topics.resolve("a", "") == "new"
     assert topics.name_of("old") == ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from ids_alone import ID, P0, P1, Q0, IdsAlone, code
 
@@ -72,15 +74,19 @@ def test_an_end_that_arrives_late_ends_nothing(alone: IdsAlone) -> None:
     assert alone.state == "Ongoing"
 
 
-def test_another_producer_ends_nothing(alone: IdsAlone) -> None:
-    """Unknown id and other producer id: INVALID_PRODUCER_ID_MAPPING; an epoch that is neither this nor the last one:
-    PRODUCER_FENCED."""
-    assert code(alone.end((50, 5))) == "INVALID_PRODUCER_ID_MAPPING"
-    alone.at(5, TxnState.ONGOING, partitions=(P0,), start_ms=1)
-    assert code(alone.end((51, 5))) == "INVALID_PRODUCER_ID_MAPPING"
-    assert code(alone.end((50, 4))) == "PRODUCER_FENCED"
-    assert code(alone.end((50, 6))) == "PRODUCER_FENCED"
-    assert alone.state == "Ongoing"
+@pytest.mark.parametrize("partitions", [(), (P1,)], ids=["Empty", "Ongoing"])
+@pytest.mark.parametrize("ask", [IdsAlone.end, lambda alone, by: alone.add(P0, by=by)], ids=["end", "add"])
+def test_another_producer_is_refused(
+    alone: IdsAlone, ask: Callable[[IdsAlone, tuple[int, int]], object], partitions: tuple[TopicPartition, ...]
+) -> None:
+    """T91: an unknown id and another producer id are INVALID_PRODUCER_ID_MAPPING, another epoch PRODUCER_FENCED."""
+    assert code(ask(alone, (50, 5))) == "INVALID_PRODUCER_ID_MAPPING"
+    state = TxnState.ONGOING if partitions else TxnState.EMPTY
+    alone.at(5, state, partitions=partitions, start_ms=1 if partitions else None)
+    answers = [code(ask(alone, by)) for by in ((51, 5), (50, 4), (50, 6))]
+
+    assert answers == ["INVALID_PRODUCER_ID_MAPPING", "PRODUCER_FENCED", "PRODUCER_FENCED"]
+    assert (alone.value().state, alone.value().partitions) == (state, partitions)
 
 
 def test_the_next_identity_cannot_end_what_is_being_ended(alone: IdsAlone) -> None:
@@ -286,16 +292,6 @@ def test_people_see_what_is_missing(alone: IdsAlone) -> None:
 
 
 ADDED = "PartitionsAdded()"
-
-
-def test_another_producer_is_refused(alone: IdsAlone) -> None:
-    """T91: an unknown id and another producer id are INVALID_PRODUCER_ID_MAPPING, another epoch PRODUCER_FENCED."""
-    assert code(alone.add(P0, by=(50, 5))) == "INVALID_PRODUCER_ID_MAPPING"
-    alone.at(5)
-    assert code(alone.add(P0, by=(51, 5))) == "INVALID_PRODUCER_ID_MAPPING"
-    assert code(alone.add(P0, by=(50, 4))) == "PRODUCER_FENCED"
-    assert code(alone.add(P0, by=(50, 6))) == "PRODUCER_FENCED"
-    assert alone.value().partitions == ()
 
 
 def test_the_next_transaction_waits_until_the_one_before_is_complete() -> None:
