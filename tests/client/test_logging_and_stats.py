@@ -9,7 +9,7 @@ import re
 from typing import Any, cast
 
 import pytest
-from tests.client.fake_cluster import TOPIC, Refuse, fake_cluster, until, write
+from tests.client.fake_cluster import TOPIC, Refuse, fake_cluster, producing, until, write
 
 from strandline import client
 from strandline.client.cluster.metadata import Cluster
@@ -213,10 +213,7 @@ async def test_records_leave_no_trace_in_the_log(caplog: pytest.LogCaptureFixtur
 
 async def test_a_producer_counts() -> None:
     """Records, batches, failures and retries are counted; a snapshot does not change."""
-    async with (
-        fake_cluster() as cluster,
-        client.Producer(cluster.bootstrap, client_id="shop", linger_ms=60_000) as producer,
-    ):
+    async with producing(client_id="shop", linger_ms=60_000) as (cluster, producer):
         before = producer.stats()
         cluster.nodes[0].next_produce.append(Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         for _ in range(3):

@@ -156,8 +156,7 @@ def test_min_isr_is_frozen_while_replicas_are_added() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "joined", "isr"),
-    [((0, 1, 3), (0, 1, 3), (0, 1, 3)), ((2, 3, 4), (0, 1, 3, 4), (3, 4))],
+    ("target", "joined", "isr"), [((0, 1, 3), (0, 1, 3), (0, 1, 3)), ((2, 3, 4), (0, 1, 3, 4), (3, 4))]
 )
 def test_a_dead_replica_does_not_hold_it_up(
     controller: Controller, target: tuple[int, ...], joined: tuple[int, ...], isr: tuple[int, ...]

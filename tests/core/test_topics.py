@@ -108,16 +108,8 @@ FACTOR, CONFIG = ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_CONFIG
         ({"assignments": ((1, nodes(1)),)}, ASSIGNMENT, "once each"),
         ({"assignments": ((0, nodes(1)), (0, nodes(2)))}, ASSIGNMENT, "once each"),
         ({"assignments": ((0, nodes(1)), (1, nodes(1, 2)))}, ASSIGNMENT, "the same number of nodes"),
-        (
-            {"assignments": ((0, nodes(1)),), "num_partitions": 2},
-            PARTITIONS,
-            "2 but 1 assignments; give one",
-        ),
-        (
-            {"assignments": ((0, nodes(1)),), "replication_factor": 2},
-            FACTOR,
-            "2 does not agree with the assignments",
-        ),
+        ({"assignments": ((0, nodes(1)),), "num_partitions": 2}, PARTITIONS, "2 but 1 assignments; give one"),
+        ({"assignments": ((0, nodes(1)),), "replication_factor": 2}, FACTOR, "2 does not agree with the assignments"),
         ({"configs": (("min.insync.replica", "1"),)}, CONFIG, "is not a setting of a topic; known"),
         ({"configs": (("cleanup.policy", "compact"),)}, CONFIG, VALUES),
         ({"configs": (("min.insync.replicas", "0"),)}, CONFIG, VALUES),

@@ -7,12 +7,11 @@ import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
-from log_builder import Builder, Fill
+from log_builder import Builder, Fill, open_files
 
 from strandline.core.log.replica_log import DurablePoint
 from strandline.core.types import LeaderEpoch, Offset
@@ -169,28 +168,19 @@ def test_segments_may_vanish_while_a_worker_syncs(log, fill) -> None:
     assert token.done
 
 
-def _open_files(directory: Path) -> int:
-    """How many descriptors of this process are of files in ``directory``; others come and go with earlier tests."""
-    found = 0
-    for entry in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            found += os.readlink(entry).startswith(str(directory))
-    return found
-
-
 def test_descriptors_are_given_back(log, fill) -> None:
     """Neither a finished nor an abandoned token keeps files open."""
     fill(log, 100)
-    before = _open_files(log.directory)
+    before = open_files(log.directory)
     log.issue_flush().abandon()
     log.issue_flush().sync()
 
-    assert _open_files(log.directory) == before
+    assert open_files(log.directory) == before
 
 
 def test_workers_sync_while_the_log_changes(log, build, fill, content) -> None:
     """Real threads sync while batches are appended, rolled, truncated and expired; nothing fails, nothing leaks."""
-    before = _open_files(log.directory)
+    before = open_files(log.directory)
     with ThreadPoolExecutor(2) as pool:
         running = []
         for turn in range(150):
@@ -205,7 +195,7 @@ def test_workers_sync_while_the_log_changes(log, build, fill, content) -> None:
     log.issue_flush().sync()
 
     assert not log.issue_flush().has_work
-    assert _open_files(log.directory) == before + len(log.segments) - 1
+    assert open_files(log.directory) == before + len(log.segments) - 1
     assert content(build.log()) == content(log)
 
 
@@ -213,13 +203,13 @@ def test_removed_segments_are_closed_by_the_worker(log, fill) -> None:
     """Freeing a removed segment's blocks is slow, so the next token takes its descriptor and closes it."""
     fill(log, 60)
     log.issue_flush().sync()
-    before = _open_files(log.directory)
+    before = open_files(log.directory)
     count = len(log.segments)
     log.advance_log_start(log.active_segment.base_offset)
-    held = _open_files(log.directory)
+    held = open_files(log.directory)
     log.issue_flush().sync()
 
-    assert (held, _open_files(log.directory)) == (before, before - count + 1)
+    assert (held, open_files(log.directory)) == (before, before - count + 1)
 
 
 def test_failed_sync_is_reported_and_not_retried(log, fill, monkeypatch) -> None:

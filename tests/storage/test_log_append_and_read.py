@@ -5,10 +5,9 @@ from __future__ import annotations
 import gc
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
+from log_builder import open_files
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import LeaderEpoch, Offset
@@ -95,13 +94,7 @@ def test_read_inside_a_batch_gives_the_whole_batch(log, fill) -> None:
 
     assert [
         parse_header(log.read(Offset(offset), 10, log.leo).payload).base_offset for offset in (0, 4, 5, 123, 249)
-    ] == [
-        0,
-        0,
-        5,
-        120,
-        245,
-    ]
+    ] == [0, 0, 5, 120, 245]
 
 
 def test_read_never_gives_a_batch_beyond_the_end(log, fill) -> None:
@@ -306,22 +299,13 @@ def test_a_search_that_nobody_runs_keeps_no_descriptor(log, fill) -> None:
     fill(log, 60)
     searches = [log.search_time(1_077, log.leo) for _ in range(10)]
     log.close()
-    during = _open_files(log.directory)
+    during = open_files(log.directory)
     found = searches[0].first()
     del searches, found
     gc.collect()
 
     assert during >= 1
-    assert _open_files(log.directory) == 0
-
-
-def _open_files(directory: Path) -> int:
-    """How many open descriptors of this process belong to files in ``directory``."""
-    found = 0
-    for entry in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            found += os.readlink(entry).startswith(str(directory))
-    return found
+    assert open_files(log.directory) == 0
 
 
 def test_time_may_go_back(build, fill) -> None:
