@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from controller_builders import CLUSTER, P0, TOPIC_ID, Controller, created, outcome, started
+from controller_builders import CLUSTER, P0, TOPIC_ID, Controller, created, next_reign, outcome, started
 
 from strandline.core.control import messages
 from strandline.core.control.topics import KEPT_GROWTHS
@@ -200,8 +200,7 @@ def test_no_request_uses_up_all_sequences(controller: Controller) -> None:
 def test_attempt_for_an_earlier_reign_is_refused(controller: Controller) -> None:
     """TR16: after a restart of the controller an attempt addressed to the earlier epoch does not apply."""
     attempt = controller.proposal(0, 1)
-    restarted = Controller(state=controller.stored)
-    restarted.epochs = controller.epochs
+    restarted = next_reign(controller)
 
     refused = restarted.ask(attempt).refusal
     assert refused.code is ErrorCode.STALE_CONTROLLER_EPOCH

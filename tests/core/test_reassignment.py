@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from controller_builders import P0, TOPIC, TOPIC_ID, Controller
+from controller_builders import P0, TOPIC, TOPIC_ID, Controller, next_reign
 
 from strandline.core import types
 from strandline.core.control import events, messages
@@ -282,8 +282,7 @@ def test_a_take_over_goes_on_with_what_runs_and_waits(controller: Controller) ->
     """The next reign finds running and queued reassignments in the state, in the order of their submission."""
     queue(controller, 12, 3)
     order = [each.topic.name for each in ongoing(controller)]
-    after = Controller(state=controller.stored, now_ms=controller.now_ms)
-    after.epochs = controller.epochs
+    after = next_reign(controller)
 
     assert [each.topic.name for each in ongoing(after)] == order
     assert states(after) == ["running"] * 5 + ["queued"] * 7
@@ -295,8 +294,7 @@ def test_a_new_reign_completes_nothing_before_it_heard_the_replicas(controller: 
     reassign(controller, 3, 4, 5)
     request = controller.proposal(0, 1, 2, 3, 4, 5, sequence=next(_SEQUENCES))
     controller.step(events.RequestArrived(controller.now_ms, 77, request))
-    after = Controller(state=controller.stored, now_ms=controller.now_ms)
-    after.epochs = controller.epochs
+    after = next_reign(controller)
     for node_id in range(5):
         after.heartbeat(node_id)
 

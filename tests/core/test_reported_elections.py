@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from controller_builders import Controller, created
+from controller_builders import Controller, created, next_reign
 
 # Historic rules, of which one test needs one, come with the simulator.
 from strandline.core import types
@@ -73,8 +73,7 @@ def test_unproven_outlives_the_controller() -> None:
     """M64: the next controller epoch reads it from the store, and elects no node by a single log."""
     controller = blackout(1, 2, 3)
     controller.start(1)
-    again = Controller(state=controller.stored)
-    again.epochs = controller.epochs
+    again = next_reign(controller)
     again.heartbeat(1)
     again.report(1, again.log_of((0, 0), leo=5, reconciled=0))
 

@@ -24,13 +24,12 @@ def test_the_end_raises_the_epoch_and_is_complete_after_the_last_marker(
 ) -> None:
     """Prepare has epoch + 1, so have the markers and the next transaction; Complete comes with the last marker (X6)."""
     identity = alone.begun(P0, P1)
+    ended = alone.end(identity, commit=commit)
+    found = [(marker.tp, tuple(marker.identity), marker.committed) for marker in alone.sent]
 
-    assert alone.end(identity, commit=commit) == (100, 1)
+    assert ended == (100, 1)
     assert alone.state == f"Prepare{word}"
-    assert [(marker.tp, tuple(marker.identity), marker.committed) for marker in alone.sent] == [
-        (P0, (100, 1), commit),
-        (P1, (100, 1), commit),
-    ]
+    assert found == [(P0, (100, 1), commit), (P1, (100, 1), commit)]
     alone.answer(P0)
     assert alone.state == f"Prepare{word}"
     alone.answer(P1)
