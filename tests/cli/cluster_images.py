@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import pytest
 
@@ -12,6 +13,7 @@ from strandline.cli import connect
 
 TOPIC_ID = "7f8a0c44-0000-4000-8000-000000000001"
 TOPIC = "orders"
+Admin = TypeVar("Admin")
 
 
 def node(node_id: int, **changes: object) -> client.DescribedNode:
@@ -104,7 +106,7 @@ def held(index: int, node_id: int, reason: str) -> client.DescribedReplica:
     return client.DescribedReplica(node_id, TOPIC, index, 1_000, own, None)
 
 
-def connected_to(admin: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def connected_to(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> Admin:
     """Commands get this administrator."""
 
     @asynccontextmanager
@@ -112,3 +114,4 @@ def connected_to(admin: object, monkeypatch: pytest.MonkeyPatch) -> None:
         yield admin
 
     monkeypatch.setattr(connect, "open_admin", opened)
+    return admin

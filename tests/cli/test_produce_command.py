@@ -41,24 +41,17 @@ async def collect(descriptor: int) -> list[bytes]:
     return [line async for line in lines_of(descriptor)]
 
 
-async def test_a_file_gives_its_lines(tmp_path: Path) -> None:
-    """Empty lines are lines; the last needs no line feed."""
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [(b"one\n\nthree", [b"one", b"", b"three"]), (b"x" * 700_000 + b"\nend\n", [b"x" * 700_000, b"end"])],
+    ids=["empty lines are lines", "a line longer than one read stays one"],
+)
+async def test_a_file_gives_its_lines(tmp_path: Path, content: bytes, expected: list[bytes]) -> None:
+    """Each as it is, whatever its length; the last needs no line feed."""
     path = tmp_path / "text"
-    path.write_bytes(b"one\n\nthree")
+    path.write_bytes(content)
     with open_source(path) as source:
-        lines = await collect(source)
-
-    assert lines == [b"one", b"", b"three"]
-
-
-async def test_long_lines_cross_chunks(tmp_path: Path) -> None:
-    """A line longer than one read stays one line."""
-    path = tmp_path / "text"
-    path.write_bytes(b"x" * 700_000 + b"\nend\n")
-    with open_source(path) as source:
-        lines = await collect(source)
-
-    assert [len(line) for line in lines] == [700_000, 3]
+        assert await collect(source) == expected
 
 
 async def test_a_pipe_gives_each_line_when_it_comes() -> None:

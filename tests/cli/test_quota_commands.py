@@ -37,9 +37,7 @@ class MemoryAdmin:
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> MemoryAdmin:
     """The administrator that commands are given."""
-    memory = MemoryAdmin()
-    connected_to(memory, monkeypatch)
-    return memory
+    return connected_to(MemoryAdmin(), monkeypatch)
 
 
 def _run(*words: str) -> Result:

@@ -92,9 +92,7 @@ class MemoryAdmin:
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> MemoryAdmin:
     """The administrator that commands get."""
-    found = MemoryAdmin()
-    connected_to(found, monkeypatch)
-    return found
+    return connected_to(MemoryAdmin(), monkeypatch)
 
 
 def run(*words: object) -> Result:

@@ -17,6 +17,7 @@ import grpc
 from tests.client.fake_groups import FakeGroups
 from tests.client.fake_transactions import FakeTransactions
 
+from strandline import client
 from strandline.core import types
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.log.producers import ProducerLedger, SequenceVerdict
@@ -611,6 +612,15 @@ async def fake_cluster(nodes: int = 1, partitions: int = 1) -> AsyncIterator[Fak
         yield cluster
     finally:
         await cluster.stop()
+
+
+@asynccontextmanager
+async def producing(
+    nodes: int = 1, partitions: int = 1, **options: Any
+) -> AsyncIterator[tuple[FakeCluster, client.Producer[Any, Any]]]:
+    """A cluster, and a producer with these options."""
+    async with fake_cluster(nodes, partitions) as cluster, client.Producer(cluster.bootstrap, **options) as producer:
+        yield cluster, producer
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.client.fake_cluster import TOPIC, BreakStream, Hold, Refuse, fake_cluster, until
+from tests.client.fake_cluster import TOPIC, BreakStream, Hold, Refuse, fake_cluster, producing, until
 
 from strandline import client
 from strandline.core.errors import ErrorCode, Outcome, Refused
@@ -32,10 +32,7 @@ def values(count: int) -> list[bytes]:
 async def test_linger_and_size_make_batches() -> None:
     """Records sent together travel in one batch; a full one does not wait."""
     ended: list[client.BatchOutcome] = []
-    async with (
-        fake_cluster() as cluster,
-        client.Producer(cluster.bootstrap, linger_ms=60_000, batch_bytes=1024, on_delivery=ended.append) as producer,
-    ):
+    async with producing(linger_ms=60_000, batch_bytes=1024, on_delivery=ended.append) as (cluster, producer):
         for _ in range(10):
             await producer.send(TOPIC, b"x" * 200)
         await producer.flush()
@@ -47,10 +44,7 @@ async def test_linger_and_size_make_batches() -> None:
 async def test_a_backlog_grows_batches_and_not_their_number() -> None:
     """Records that arrive while nothing can be sent share a batch: five batches at a time must catch up later."""
     ended: list[client.BatchOutcome] = []
-    async with (
-        fake_cluster() as cluster,
-        client.Producer(cluster.bootstrap, linger_ms=1, on_delivery=ended.append) as producer,
-    ):
+    async with producing(linger_ms=1, on_delivery=ended.append) as (cluster, producer):
         await producer.ready(TOPIC)
         cluster.move_leader(None)
         for value in values(50):
@@ -65,10 +59,7 @@ async def test_a_backlog_grows_batches_and_not_their_number() -> None:
 
 async def test_a_backlog_is_given_up_in_time() -> None:
     """A batch that is still open when its delivery time is over fails like any other."""
-    async with (
-        fake_cluster() as cluster,
-        client.Producer(cluster.bootstrap, linger_ms=1, delivery_timeout_ms=300, request_timeout_ms=200) as producer,
-    ):
+    async with producing(linger_ms=1, delivery_timeout_ms=300, request_timeout_ms=200) as (cluster, producer):
         await producer.ready(TOPIC)
         cluster.move_leader(None)
         deliveries = []
@@ -185,10 +176,7 @@ async def test_silent_leader_is_given_up() -> None:
 
 async def test_buffer_is_bounded() -> None:
     """A full buffer rejects `send_nowait` and blocks `send` until a batch has ended."""
-    async with (
-        fake_cluster() as cluster,
-        client.Producer(cluster.bootstrap, batch_bytes=1024, buffer_bytes=4096, linger_ms=0) as producer,
-    ):
+    async with producing(batch_bytes=1024, buffer_bytes=4096, linger_ms=0) as (cluster, producer):
         hold = Hold()
         cluster.nodes[0].next_produce.extend([hold] * 5)
         assert await producer.ready(TOPIC) == 1
@@ -206,10 +194,7 @@ async def test_buffer_is_bounded() -> None:
 
 async def test_full_buffer_times_out() -> None:
     """`send` gives up after max_block_ms, and nothing of the record was sent."""
-    async with (
-        fake_cluster() as cluster,
-        client.Producer(cluster.bootstrap, batch_bytes=1024, buffer_bytes=1024, max_block_ms=50) as producer,
-    ):
+    async with producing(batch_bytes=1024, buffer_bytes=1024, max_block_ms=50) as (cluster, producer):
         cluster.nodes[0].next_produce.extend([Hold()] * 5)
         await producer.send(TOPIC, b"x" * 2000)
         with pytest.raises(Refused, match="no room"):
@@ -330,10 +315,7 @@ async def test_defect_at_the_node_is_retried() -> None:
 
 async def test_keyless_records_move_on_batch_by_batch() -> None:
     """Records without a key stick to a partition until its batch is full, then go to another."""
-    async with (
-        fake_cluster(partitions=3) as cluster,
-        client.Producer(cluster.bootstrap, batch_bytes=1024, linger_ms=60_000) as producer,
-    ):
+    async with producing(partitions=3, batch_bytes=1024, linger_ms=60_000) as (cluster, producer):
         for _ in range(60):
             await producer.send(TOPIC, b"x" * 200)
         await producer.flush()

@@ -214,6 +214,7 @@ class _Reader:
         fetching: Any = SimpleNamespace(cursors={})
         self._cursors: dict[types.TopicPartition, Cursor] = fetching.cursors
         self.older = OlderAssignments(fetching)
+        self.assigned(0)
 
     def assigned(self, position: int) -> None:
         self._cursors[KEY] = Cursor("waves", KEY, seek_time=None, position=Offset(position))
@@ -247,7 +248,6 @@ class _Reader:
 def test_what_is_given_again_may_be_committed() -> None:
     """Below where reading began again another member has committed; above, the records are still to come."""
     reader = _Reader()
-    reader.assigned(0)
     reader.given(8)
     reader.lost()
     assert reader.refused == reader.refused_in_a_transaction == [1, 2, 3, 4, 5, 6, 7, 8]
@@ -262,7 +262,6 @@ def test_what_is_given_again_may_be_committed() -> None:
 def test_where_reading_stands_may_be_committed_again_but_not_with_outputs() -> None:
     """It moves nothing; the outputs of the record below it are another member's, unless this one had committed it."""
     reader = _Reader()
-    reader.assigned(0)
     reader.given(4)
     reader.lost()
     reader.assigned(4)
@@ -277,7 +276,6 @@ def test_where_reading_stands_may_be_committed_again_but_not_with_outputs() -> N
 def test_a_seek_changes_nothing_of_what_was_given() -> None:
     """What was given before a seek was lost with the rest, and what was given again before one stays so."""
     reader = _Reader()
-    reader.assigned(0)
     reader.given(4)
     reader.sought(2)
     reader.lost()
@@ -292,7 +290,6 @@ def test_a_seek_changes_nothing_of_what_was_given() -> None:
 def test_what_a_blocking_consumer_reports_after_the_loss_was_given_before_it() -> None:
     """Its position follows with its next call, when the partition may be away, and back."""
     reader = _Reader()
-    reader.assigned(0)
     cursor = reader.lost()
     cursor.position = Offset(3)
     reader.older.gave(cursor, Offset(0))
@@ -304,7 +301,6 @@ def test_what_a_blocking_consumer_reports_after_the_loss_was_given_before_it() -
 def test_a_refusal_is_definite() -> None:
     """It names the partition and the offset, and what to do; nothing was asked of the coordinator."""
     reader = _Reader()
-    reader.assigned(0)
     reader.given(2)
     reader.lost()
     (refusal,) = reader.older.refusals({ZERO: OffsetAndMetadata(Offset(2))}).values()

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import pytest
-from tests.client.fake_cluster import TOPIC, fake_cluster, until
+from tests.client.fake_cluster import TOPIC, fake_cluster, producing, until
 
 from strandline import client
 from strandline.client.produce import routes
@@ -40,10 +40,7 @@ async def test_a_partitioner_decides() -> None:
         asked.append((topic, key, count))
         return count - 1
 
-    async with (
-        fake_cluster(partitions=3) as cluster,
-        client.Producer(cluster.bootstrap, key=str.encode, partitioner=last) as producer,
-    ):
+    async with producing(partitions=3, key=str.encode, partitioner=last) as (_, producer):
         with_key = await producer.send_and_wait(TOPIC, b"v", "k")
         without = await producer.send_and_wait(TOPIC, b"v")
         named = await producer.send_and_wait(TOPIC, b"v", "k", partition=1)
@@ -76,10 +73,7 @@ class _Broken(client.Interceptor):
 
 async def test_interceptors_change_records_in_their_order() -> None:
     """Each gets what the one before returned, before it is serialized."""
-    async with (
-        fake_cluster() as cluster,
-        client.Producer(cluster.bootstrap, value=str.encode, interceptors=[_Tag("a"), _Tag("b")]) as producer,
-    ):
+    async with producing(value=str.encode, interceptors=[_Tag("a"), _Tag("b")]) as (cluster, producer):
         await producer.send_and_wait(TOPIC, "v")
         (record,) = cluster.log().records()
 
@@ -88,10 +82,7 @@ async def test_interceptors_change_records_in_their_order() -> None:
 
 async def test_a_failing_interceptor_swallows_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """Its exception is logged, and the record is sent as the others leave it."""
-    async with (
-        fake_cluster() as cluster,
-        client.Producer(cluster.bootstrap, interceptors=[_Broken(), _Tag("b")]) as producer,
-    ):
+    async with producing(interceptors=[_Broken(), _Tag("b")]) as (cluster, producer):
         with caplog.at_level(logging.ERROR, "strandline.client"):
             await producer.send_and_wait(TOPIC, b"v")
         (record,) = cluster.log().records()
@@ -116,10 +107,7 @@ async def test_each_record_can_call_back() -> None:
 async def test_a_batch_has_the_tags_of_its_records() -> None:
     """`on_delivery` gets them in the order of the records; None for a record without one, nothing if none has one."""
     ended: list[client.BatchOutcome] = []
-    async with (
-        fake_cluster() as cluster,
-        client.Producer(cluster.bootstrap, linger_ms=60_000, on_delivery=ended.append) as producer,
-    ):
+    async with producing(linger_ms=60_000, on_delivery=ended.append) as (_, producer):
         await producer.ready(TOPIC)
         await producer.send(TOPIC, b"a")
         producer.send_nowait(TOPIC, b"b", tag="two")
@@ -207,21 +195,14 @@ async def test_a_topic_that_is_created_again_is_sent_to() -> None:
 
 async def test_many_records_are_sent_by_one_call() -> None:
     """Each has a key and a value, goes where `send` would send it, in order; those before a wrong one are sent."""
-    async with (
-        fake_cluster() as cluster,
-        client.Producer(cluster.bootstrap, key=str.encode, value=str.encode) as producer,
-    ):
+    async with producing(key=str.encode, value=str.encode) as (cluster, producer):
         deliveries = await producer.send_many(TOPIC, [("k", "a"), (None, "b"), ("k", None)])
         places = [(await one).offset for one in deliveries]
         wrong: list[tuple[Any, Any]] = [("k", "c"), ("k", 4), ("k", "d")]
         with pytest.raises(client.SerializationFailed):
             await producer.send_many(TOPIC, wrong)
         await producer.flush()
+    found = [(one.key, one.value) for one in cluster.log().records()]
 
     assert places == [0, 1, 2]
-    assert [(one.key, one.value) for one in cluster.log().records()] == [
-        (b"k", b"a"),
-        (None, b"b"),
-        (b"k", None),
-        (b"k", b"c"),
-    ]
+    assert found == [(b"k", b"a"), (None, b"b"), (b"k", None), (b"k", b"c")]

@@ -342,12 +342,9 @@ async def test_lag_is_what_was_measured_minus_what_is_committed() -> None:
     """Without a high watermark, or without an offset, there is none; a partition behind the HW it knows has lag 0."""
     row = rows(shown(held_groups("g", member("m1", 0, 1), p0=90, p1=120, p2=7)))["g"]
     fresh = rows(shown(held_groups("g", member("m1", 0), p0=None)))["g"]
+    found = [(one.partition, one.committed, one.hw, one.lag) for one in row.partitions]
 
-    assert [(one.partition, one.committed, one.hw, one.lag) for one in row.partitions] == [
-        (0, 90, 100, 10),
-        (1, 120, 100, 0),
-        (2, 7, None, None),
-    ]
+    assert found == [(0, 90, 100, 10), (1, 120, 100, 0), (2, 7, None, None)]
     assert (row.lag, row.unmeasured) == (10, 1)
     assert [(one.lag, one.readers) for one in fresh.partitions] == [(None, ("m1",))]
     assert (fresh.lag, fresh.unmeasured) == (None, 1)
@@ -364,15 +361,13 @@ async def test_who_is_waited_for_comes_first() -> None:
         )
     )
     moving = found["b-moving"]
+    values = [(one.partition, one.is_revoking, one.readers) for one in moving.partitions]
 
     assert list(found) == ["b-moving", "a-stable"]
     assert [row.member.member_id for row in moving.members] == ["z-asked", "y-late", "m1"]
     assert [row.is_late for row in moving.members] == [False, True, False]
     assert moving.members[1].heartbeat_age_ms == 22_900
-    assert [(one.partition, one.is_revoking, one.readers) for one in moving.partitions] == [
-        (0, False, ("z-asked",)),
-        (1, True, ("z-asked",)),
-    ]
+    assert values == [(0, False, ("z-asked",)), (1, True, ("z-asked",))]
     assert (moving.revoking, moving.members[0].lag) == (1, 11)
 
 

@@ -151,10 +151,7 @@ async def test_administration_over_the_wire(tmp_path: Path) -> None:
     assert altered.responses[0].error_code == ErrorCode.INVALID_CONFIG
     assert grown.results[0].error_code == 0
     results = elected.replica_election_results[0].partition_result
-    assert [r.error_code for r in results] == [
-        ErrorCode.ELECTION_NOT_NEEDED,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ]
+    assert [r.error_code for r in results] == [ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert (results[0].leader_id, results[1].HasField("leader_id")) == (1, False)
     assert (producer.producer_id, producer.producer_epoch) == (0, 0)
     assert (stopped.error_code, list(stopped.remaining_partitions)) == (0, [])

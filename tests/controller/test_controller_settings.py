@@ -66,13 +66,9 @@ def test_flag_beats_variable_beats_file(tmp_path: Path) -> None:
     )
 
     found = loaded.settings
+    shown = [loaded.origins[name] for name in ("bind", "heartbeat_interval_ms", "session_timeout_ms", "tick_ms")]
     assert (found.bind, found.heartbeat_interval_ms, found.session_timeout_ms) == ("127.0.0.1:3", 200, 3_000)
-    assert [loaded.origins[name] for name in ("bind", "heartbeat_interval_ms", "session_timeout_ms", "tick_ms")] == [
-        Origin.FLAG,
-        Origin.VARIABLE,
-        Origin.FILE,
-        Origin.DEFAULT,
-    ]
+    assert shown == [Origin.FLAG, Origin.VARIABLE, Origin.FILE, Origin.DEFAULT]
 
 
 @pytest.mark.parametrize(

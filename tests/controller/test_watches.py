@@ -41,12 +41,7 @@ def watches_of(backlog: int) -> Watches[MetadataImage]:
 def image(offset: int, *nodes: NodeImage, is_snapshot: bool = False) -> MetadataImage:
     """A change at an offset."""
     return MetadataImage(
-        cluster_id="c",
-        controller_epoch=1,
-        metadata_offset=offset,
-        is_snapshot=is_snapshot,
-        rules=Rules(),
-        nodes=nodes,
+        cluster_id="c", controller_epoch=1, metadata_offset=offset, is_snapshot=is_snapshot, rules=Rules(), nodes=nodes
     )
 
 
@@ -219,10 +214,7 @@ async def silent(*_: object) -> Any:
 
 
 async def _reported(
-    monkeypatch: pytest.MonkeyPatch,
-    driver: OneNode,
-    connect: Callable[..., Awaitable[Any]],
-    suspected: int = 3,
+    monkeypatch: pytest.MonkeyPatch, driver: OneNode, connect: Callable[..., Awaitable[Any]], suspected: int = 3
 ) -> list[ConnectionRefused]:
     """What the core hears after a watch of this node epoch ended."""
     monkeypatch.setattr(prober, "_LOOK_EVERY_S", 0)

@@ -26,7 +26,7 @@ from core_builders import (
 
 from strandline.core import messages
 from strandline.core.coordinator.serving import Coordinators
-from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.log import effects as want, events
 from strandline.core.log.node import NodeCore
 from strandline.core.log.saving_order import NodeTimings
@@ -321,6 +321,11 @@ class Cluster:
         answer = self.produced.get(request)
         return answer.results[0] if answer else None
 
+    def refused(self, request: int) -> tuple[ErrorCode, Outcome | None] | None:
+        """How a produce of one partition was refused; None while it waits, and if it was acknowledged."""
+        result = self.outcome(request)
+        return None if result is None or result.refusal is None else (result.refusal.code, result.outcome)
+
     def fetch(
         self,
         offset: int,
@@ -525,9 +530,8 @@ class Cluster:
         if effect.request_id in self._asked:
             _, correlation, _ = self._asked[effect.request_id]
             arrive = events.EpochEndsAnswered(self.now, NodeId(node), correlation, effect.answers)
-            self._reply(
-                node, effect.request_id, arrive, events.EpochEndsFailed(self.now, NodeId(node), correlation, "lost")
-            )
+            lost = events.EpochEndsFailed(self.now, NodeId(node), correlation, "lost")
+            self._reply(node, effect.request_id, arrive, lost)
         return []
 
     def _answer_offsets(self, node: int, effect: want.AnswerOffsets) -> list[events.Event]:
@@ -535,9 +539,8 @@ class Cluster:
         if effect.request_id in self._asked:
             _, correlation, _ = self._asked[effect.request_id]
             arrive = events.OffsetsAnswered(self.now, NodeId(node), correlation, effect.answers)
-            self._reply(
-                node, effect.request_id, arrive, events.OffsetsFailed(self.now, NodeId(node), correlation, "lost")
-            )
+            lost = events.OffsetsFailed(self.now, NodeId(node), correlation, "lost")
+            self._reply(node, effect.request_id, arrive, lost)
         return []
 
     def _read_coordinator_log(self, node: int, effect: want.ReadCoordinatorLog) -> list[events.Event]:

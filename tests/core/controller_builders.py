@@ -228,10 +228,10 @@ class Controller:
         return outcome(self.ask(self.proposal(*isr, **given)))
 
 
-def started(*node_ids: int) -> Controller:
+def started(*node_ids: int, **given: Any) -> Controller:
     """A new cluster of these nodes, all of them unfenced."""
     controller = Controller()
-    controller.start(*node_ids)
+    controller.start(*node_ids, **given)
     return controller
 
 

@@ -26,6 +26,12 @@ def leading(records: int = 5, *, isr: tuple[int, ...] = ALL, min_isr: int = 2) -
     return cluster
 
 
+@pytest.fixture
+def cluster() -> Cluster:
+    """Node 1 leads nodes 2 and 3, and its five records are committed."""
+    return leading()
+
+
 def follow(cluster: Cluster, node: int, offset: int, log_start: int | None, *, epoch: int = 0) -> None:
     """A fetch of a replica at ``offset`` whose log begins at ``log_start``."""
     part = fetch_part(offset, epoch=epoch, lfe=epoch, log_start=log_start)
@@ -46,18 +52,15 @@ def code(cluster: Cluster, request: int) -> ErrorCode | None:
 
 
 @pytest.mark.parametrize("offset", [7, 6, -2])
-def test_an_offset_outside_the_committed_log_deletes_nothing(offset: int) -> None:
+def test_an_offset_outside_the_committed_log_deletes_nothing(cluster: Cluster, offset: int) -> None:
     """T61: above the HW, and below 0, OFFSET_OUT_OF_RANGE is answered at once and the log start stays."""
-    cluster = leading()
-
     assert code(cluster, cluster.delete_records(offset)) is ErrorCode.OFFSET_OUT_OF_RANGE
     assert cluster.wished(1, AdvanceLogStart) == []
     assert cluster.log(1).log_start_offset == 0
 
 
-def test_the_high_watermark_is_what_no_offset_means() -> None:
+def test_the_high_watermark_is_what_no_offset_means(cluster: Cluster) -> None:
     """T61: without an offset everything committed is deleted, and nothing above it."""
-    cluster = leading()
     cluster.produce(batch())
     cluster.delete_records(None)
 
@@ -77,9 +80,8 @@ def test_a_new_leader_says_not_yet() -> None:
     assert cluster.log(1).log_start_offset == 2
 
 
-def test_only_the_leader_deletes() -> None:
+def test_only_the_leader_deletes(cluster: Cluster) -> None:
     """A follower, and a node that does not know the partition, reject the request and delete nothing."""
-    cluster = leading()
     cluster.push(1, partition_image(leader=2, epoch=1, version=2, replicas=ALL, isr=ALL))
     led_elsewhere, unknown = cluster.delete_records(2), cluster.delete_records(2, tp=TP1)
 
@@ -88,9 +90,8 @@ def test_only_the_leader_deletes() -> None:
     assert cluster.wished(1, AdvanceLogStart) == []
 
 
-def test_every_member_of_the_isr_is_waited_for() -> None:
+def test_every_member_of_the_isr_is_waited_for(cluster: Cluster) -> None:
     """T61: the answer is sent on the fetch in which the last ISR member reports the new log start."""
-    cluster = leading()
     request = cluster.delete_records(None)
     follow(cluster, 2, 5, 5)
     before = answer(cluster, request)
@@ -138,9 +139,8 @@ def test_below_min_isr_no_deletion_is_complete() -> None:
     assert code(cluster, request) is ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_a_member_that_leaves_is_waited_for_no_longer() -> None:
+def test_a_member_that_leaves_is_waited_for_no_longer(cluster: Cluster) -> None:
     """When the controller reports that a replica left the ISR, a deletion that waited only for it completes."""
-    cluster = leading()
     request = cluster.delete_records(3)
     follow(cluster, 2, 5, 3)
     before = answer(cluster, request)
@@ -191,9 +191,8 @@ def test_no_follower_joins_below_the_log_start_that_an_epoch_began_with() -> Non
     assert TP in cluster.cores[1].proposals
 
 
-def test_the_deadline_tells_the_low_watermark_so_far() -> None:
+def test_the_deadline_tells_the_low_watermark_so_far(cluster: Cluster) -> None:
     """C100: REQUEST_TIMED_OUT carries the lowest known log start, and is not sent before the deadline."""
-    cluster = leading()
     request = cluster.delete_records(4, timeout=1_000)
     follow(cluster, 2, 5, 4)
     cluster.advance(900)
@@ -206,9 +205,8 @@ def test_the_deadline_tells_the_low_watermark_so_far() -> None:
     assert len(cluster.cores[1]._deletions) == 0
 
 
-def test_a_deletion_is_repeatable() -> None:
+def test_a_deletion_is_repeatable(cluster: Cluster) -> None:
     """C100: a repeated request after a time-out deletes nothing more, and waits for the same replicas."""
-    cluster = leading()
     cluster.delete_records(4, timeout=100)
     cluster.advance(200)
     again = cluster.delete_records(4)
@@ -219,18 +217,16 @@ def test_a_deletion_is_repeatable() -> None:
     assert len(cluster.wished(1, AdvanceLogStart)) == 1
 
 
-def test_a_change_of_leader_is_reported_at_once() -> None:
+def test_a_change_of_leader_is_reported_at_once(cluster: Cluster) -> None:
     """T15: a leader that resigns cannot know whether the next one deleted, and returns the new leader."""
-    cluster = leading()
     request = cluster.delete_records(4)
     cluster.push(1, partition_image(leader=2, epoch=1, version=2, replicas=ALL, isr=ALL))
 
     assert code(cluster, request) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_caller_that_left_is_not_answered() -> None:
+def test_a_caller_that_left_is_not_answered(cluster: Cluster) -> None:
     """The records that a caller deleted before it left stay deleted."""
-    cluster = leading()
     request = cluster.delete_records(4)
     cluster.step(1, events.CallGone(cluster.now, request))
     follow(cluster, 2, 5, 4)

@@ -34,6 +34,12 @@ def following(*tps: TopicPartition, rules: Rules | None = None, epoch: int = 1, 
     return cluster
 
 
+@pytest.fixture
+def cluster() -> Cluster:
+    """Node 2 follows node 1 in one partition."""
+    return following()
+
+
 def fetches(cluster: Cluster) -> list[effects.SendFetch]:
     """Every fetch so far."""
     return cluster.wished(2, effects.SendFetch)
@@ -66,9 +72,8 @@ def refused(code: ErrorCode, tp: TopicPartition = TP) -> FetchedPartition:
     return FetchedPartition(tp, error=Refusal(code))
 
 
-def test_fenced_by_a_newer_leader_epoch() -> None:
+def test_fenced_by_a_newer_leader_epoch(cluster: Cluster) -> None:
     """T33: FENCED_LEADER_EPOCH stops this partition, marks it failed, and new metadata brings it back."""
-    cluster = following()
     fetched(cluster, refused(ErrorCode.FENCED_LEADER_EPOCH))
     cluster.advance(5000)
     stopped = state(cluster), len(fetches(cluster)), len(cluster.emitted(2, "PARTITION_FAILED"))
@@ -107,9 +112,8 @@ def test_a_leader_that_is_behind() -> None:
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
-def test_errors_that_pass(code: ErrorCode) -> None:
+def test_errors_that_pass(cluster: Cluster, code: ErrorCode) -> None:
     """M29: such an error keeps the state and backs off, from 50 ms doubling to 1000 ms."""
-    cluster = following()
     gaps, last = [], 0
     for _ in range(7):
         fetched(cluster, refused(code))
@@ -123,9 +127,8 @@ def test_errors_that_pass(code: ErrorCode) -> None:
     assert gaps == [50, 100, 200, 400, 800, 1000, 1000]
 
 
-def test_new_metadata_ends_the_back_off() -> None:
+def test_new_metadata_ends_the_back_off(cluster: Cluster) -> None:
     """The follower fetches in a new leader epoch at once, regardless of the back-off of the old one."""
-    cluster = following()
     for _ in range(5):
         fetched(cluster, refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         cluster.advance(1000)
@@ -136,9 +139,8 @@ def test_new_metadata_ends_the_back_off() -> None:
     assert len(fetches(cluster)) == before + 1
 
 
-def test_no_answer_is_no_news() -> None:
+def test_no_answer_is_no_news(cluster: Cluster) -> None:
     """M39: a fetch that fails leaves the log unchanged and is sent again."""
-    cluster = following()
     fetched(cluster, part(batch(base=0, epoch=1)))
     failing = fetches(cluster)[-1]
     cluster.step(2, events.FetchFailed(cluster.now, NodeId(1), failing.correlation_id, "gone"))
@@ -157,9 +159,8 @@ def test_a_broken_stream_fails_every_question_on_it() -> None:
     assert {p.tp for p in fetches(cluster)[-1].request.partitions} == {TP, TP1}
 
 
-def test_an_answer_to_no_question_counts_nothing() -> None:
+def test_an_answer_to_no_question_counts_nothing(cluster: Cluster) -> None:
     """M27: only the answer to the outstanding request counts; a duplicate or late one has no effect."""
-    cluster = following()
     first = fetches(cluster)[-1].correlation_id
     fetched(cluster, part(batch(base=0, epoch=1)))
     cluster.step(2, events.FetchAnswered(0, NodeId(1), first, (part(batch(base=0, epoch=1), hw=1),)))
@@ -167,17 +168,15 @@ def test_an_answer_to_no_question_counts_nothing() -> None:
     assert cluster.ends(2) == (1, 0)
 
 
-def test_a_question_that_is_forgotten_is_asked_again() -> None:
+def test_a_question_that_is_forgotten_is_asked_again(cluster: Cluster) -> None:
     """A request that is neither answered nor failed is given up after half a minute."""
-    cluster = following()
     cluster.advance(ASK_AGAIN_AFTER_MS + 5_000)
 
     assert len(fetches(cluster)) == 2
 
 
-def test_flipped_bytes_are_fetched_again() -> None:
+def test_flipped_bytes_are_fetched_again(cluster: Cluster) -> None:
     """T34: no part of a corrupt answer is appended; the second fetch succeeds."""
-    cluster = following()
     fetched(cluster, FetchedPartition(TP, high_watermark=Offset(2), corrupt="CRC does not match"))
     first = cluster.ends(2)
     cluster.advance(100)
@@ -214,9 +213,8 @@ def test_one_damaged_partition_does_not_stop_the_others() -> None:
     ],
     ids=["not at the log end", "a gap", "epochs go back", "an epoch after the leader's"],
 )
-def test_batches_that_do_not_fit(batches: tuple[BatchHeader, ...]) -> None:
+def test_batches_that_do_not_fit(cluster: Cluster, batches: tuple[BatchHeader, ...]) -> None:
     """M4, I0: a batch that does not continue this log is damage, and nothing of it is appended."""
-    cluster = following()
     fetched(cluster, part(*batches, hw=1))
 
     assert cluster.ends(2) == (0, 0)
@@ -225,9 +223,8 @@ def test_batches_that_do_not_fit(batches: tuple[BatchHeader, ...]) -> None:
 
 
 @pytest.mark.parametrize("batches", [(), (batch(base=0, epoch=1),)], ids=["no records", "records"])
-def test_a_log_start_above_the_high_watermark_is_damage(batches: tuple[BatchHeader, ...]) -> None:
+def test_a_log_start_above_the_high_watermark_is_damage(cluster: Cluster, batches: tuple[BatchHeader, ...]) -> None:
     """M10: no leader deletes uncommitted records, so nothing of such an answer is applied."""
-    cluster = following()
     fetched(cluster, part(batch(3, base=0, epoch=1), hw=1))
     before = (cluster.ends(2), cluster.log(2).log_start_offset)
     answer = part(*(one._replace(base_offset=Offset(3)) for one in batches), hw=2)
@@ -244,9 +241,8 @@ def test_a_log_start_above_the_high_watermark_is_damage(batches: tuple[BatchHead
     assert "log start 3 above the high watermark 2" in str(failed.event.reason)
 
 
-def test_a_log_start_beyond_the_own_log_end_is_taken_as_far_as_the_log_goes() -> None:
+def test_a_log_start_beyond_the_own_log_end_is_taken_as_far_as_the_log_goes(cluster: Cluster) -> None:
     """M10: records that the leader deleted and this replica does not have yet are not below its high watermark."""
-    cluster = following()
     fetched(cluster, part(batch(3, base=0, epoch=1), hw=1))
     fetched(cluster, FetchedPartition(TP, high_watermark=Offset(9), log_start_offset=Offset(8)))
 
@@ -254,9 +250,8 @@ def test_a_log_start_beyond_the_own_log_end_is_taken_as_far_as_the_log_goes() ->
     assert cluster.log(2).log_start_offset == 3
 
 
-def test_success_forgets_damage() -> None:
+def test_success_forgets_damage(cluster: Cluster) -> None:
     """Five failures in a row count as damage; a success between them resets the count."""
-    cluster = following()
     for count in range(6):
         fetched(cluster, FetchedPartition(TP, corrupt="flipped"))
         cluster.advance(1100)
@@ -307,17 +302,15 @@ def test_an_answer_for_one_partition_asks_for_that_one() -> None:
 
 
 @pytest.mark.parametrize(("leader_hw", "own"), [(0, 0), (2, 2), (9, 3)])
-def test_high_watermark_of_a_follower(leader_hw: int, own: int) -> None:
+def test_high_watermark_of_a_follower(cluster: Cluster, leader_hw: int, own: int) -> None:
     """M7: a follower's HW is the smaller of the leader's HW and its own LEO, after the append."""
-    cluster = following()
     fetched(cluster, part(batch(3, base=0, epoch=1), hw=leader_hw))
 
     assert cluster.ends(2) == (3, own)
 
 
-def test_high_watermark_of_a_follower_may_go_down() -> None:
+def test_high_watermark_of_a_follower_may_go_down(cluster: Cluster) -> None:
     """M7, I13: after a leader change the HW may go back; consumers get what is below it, and no end meanwhile."""
-    cluster = following()
     fetched(cluster, part(batch(3, base=0, epoch=1), hw=3))
     shown = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
     cluster.push(2, partition_image(epoch=2, version=2))
@@ -340,10 +333,9 @@ def test_high_watermark_of_a_follower_may_go_down() -> None:
         assert "HW 1 is below the 3" in one.refusal.message
 
 
-def test_a_follower_that_cut_shows_no_high_watermark_above_its_log() -> None:
+def test_a_follower_that_cut_shows_no_high_watermark_above_its_log(cluster: Cluster) -> None:
     """F6: the HW from before an unclean election is void; the replica names none until it is there again, and serves
     what lies below its own."""
-    cluster = following()
     fetched(cluster, part(batch(2, base=0, epoch=1), batch(1, base=2, epoch=1), hw=3))
     cluster.fetch(0, by=None, node=2, at_follower=True)
     cluster.push(2, partition_image(epoch=2, version=2, unclean=2))
@@ -418,9 +410,8 @@ def test_a_cut_takes_producers_with_it() -> None:
     assert found is not None and found.base_offset == 4
 
 
-def test_without_a_leader_no_node_is_asked() -> None:
+def test_without_a_leader_no_node_is_asked(cluster: Cluster) -> None:
     """A partition without a leader waits, and reports this state."""
-    cluster = following()
     before = len(fetches(cluster))
     cluster.push(2, partition_image(leader=None, epoch=2, version=2))
     cluster.advance(40_000, tick_ms=1000)
@@ -429,18 +420,16 @@ def test_without_a_leader_no_node_is_asked() -> None:
     assert len(fetches(cluster)) == before
 
 
-def test_another_leader_is_asked_and_the_old_one_reported() -> None:
+def test_another_leader_is_asked_and_the_old_one_reported(cluster: Cluster) -> None:
     """A follower that switches to another leader ends the fetch that is parked at the old one."""
-    cluster = following()
     cluster.push(2, partition_image(leader=3, epoch=2, version=2, replicas=(1, 2, 3), isr=(1, 2, 3)))
 
     assert cluster.wished(2, effects.SendForget) == [effects.SendForget(NodeId(1), (TP,))]
     assert [f.leader for f in fetches(cluster)] == [1, 3]
 
 
-def test_a_replica_that_is_moved_away_goes() -> None:
+def test_a_replica_that_is_moved_away_goes(cluster: Cluster) -> None:
     """A partition whose replicas no longer include this node is dropped and its log set aside (C78)."""
-    cluster = following()
     cluster.push(2, partition_image(epoch=1, version=2, replicas=(1, 3), isr=(1,)))
 
     assert cluster.wished(2, effects.SetLogAside) == [effects.SetLogAside(TP)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, TP1, batch, node_epoch, node_image, partition_image
 
@@ -16,6 +17,14 @@ def leading(*tps: TopicPartition, **image: object) -> Cluster:
     """Node 1 leads some partitions alone; node 2 is a replica of each."""
     cluster = Cluster(1)
     cluster.push(1, *(partition_image(tp, isr=(1,), **image) for tp in tps or (TP,)))  # type: ignore[arg-type]
+    return cluster
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Node 1 leads alone, and its proposal to take node 2 in, which has fetched, is under way."""
+    cluster = leading()
+    cluster.fetch(0, by=2)
     return cluster
 
 
@@ -73,10 +82,8 @@ def test_one_request_in_flight() -> None:
     assert after == [[TP], [TP1]]
 
 
-def test_every_attempt_has_a_higher_sequence() -> None:
+def test_every_attempt_has_a_higher_sequence(cluster: Cluster) -> None:
     """TR16: a retry is another attempt with the same content."""
-    cluster = leading()
-    cluster.fetch(0, by=2)
     for _ in range(3):
         fail(cluster)
         cluster.advance(100)
@@ -85,10 +92,8 @@ def test_every_attempt_has_a_higher_sequence() -> None:
     assert len({r.partitions for r in attempts(cluster)}) == 1
 
 
-def test_retries_wait_their_fifty_milliseconds() -> None:
+def test_retries_wait_their_fifty_milliseconds(cluster: Cluster) -> None:
     """M45: an unanswered attempt is followed by the next one after 50 ms, for ever."""
-    cluster = leading()
-    cluster.fetch(0, by=2)
     fail(cluster)
     cluster.advance(49, tick_ms=1)
     early = len(attempts(cluster))
@@ -97,10 +102,8 @@ def test_retries_wait_their_fifty_milliseconds() -> None:
     assert (early, len(attempts(cluster))) == (1, 2)
 
 
-def test_only_the_answer_to_the_latest_attempt_counts() -> None:
+def test_only_the_answer_to_the_latest_attempt_counts(cluster: Cluster) -> None:
     """TR16: "not applied" for an older attempt does not free the leader, because a newer copy may still be applied."""
-    cluster = leading()
-    cluster.fetch(0, by=2)
     fail(cluster)
     cluster.advance(100)
     answer(cluster, 0, code=ErrorCode.INELIGIBLE_REPLICA)
@@ -114,10 +117,8 @@ def test_only_the_answer_to_the_latest_attempt_counts() -> None:
     assert cluster.leader().isr.committed == (1, 2)
 
 
-def test_a_late_failure_of_an_older_attempt_counts_nothing() -> None:
+def test_a_late_failure_of_an_older_attempt_counts_nothing(cluster: Cluster) -> None:
     """TR16: a failure that is reported for an attempt that is no longer the latest does not start another one."""
-    cluster = leading()
-    cluster.fetch(0, by=2)
     fail(cluster)
     cluster.advance(100)
     fail(cluster, 0)
@@ -126,10 +127,8 @@ def test_a_late_failure_of_an_older_attempt_counts_nothing() -> None:
     assert len(attempts(cluster)) == 2
 
 
-def test_the_incarnation_is_frozen_with_the_fetch() -> None:
+def test_the_incarnation_is_frozen_with_the_fetch(cluster: Cluster) -> None:
     """TR10: a re-sent proposal names the incarnation that was caught up, not the one that is running now."""
-    cluster = leading()
-    cluster.fetch(0, by=2)
     cluster.push(1, nodes=[node_image(2, life=2)])
     fail(cluster)
     cluster.advance(100)
@@ -137,10 +136,8 @@ def test_the_incarnation_is_frozen_with_the_fetch() -> None:
     assert [m[NodeId(2)] for m in [dict(r.partitions[0].new_isr) for r in attempts(cluster)]] == [node_epoch(2)] * 2
 
 
-def test_another_controller_means_new_metadata_and_a_new_attempt() -> None:
+def test_another_controller_means_new_metadata_and_a_new_attempt(cluster: Cluster) -> None:
     """STALE_CONTROLLER_EPOCH keeps the change pending, requests metadata, and retries."""
-    cluster = leading()
-    cluster.fetch(0, by=2)
     refuse(cluster, ErrorCode.STALE_CONTROLLER_EPOCH)
     pending = set(cluster.leader().isr.maximal)
     cluster.push(1, partition_image(isr=(1,)), controller_epoch=2)
@@ -152,10 +149,8 @@ def test_another_controller_means_new_metadata_and_a_new_attempt() -> None:
     assert attempts(cluster)[1].partitions == attempts(cluster)[0].partitions
 
 
-def test_a_number_that_a_stranger_used_is_skipped_at_once() -> None:
+def test_a_number_that_a_stranger_used_is_skipped_at_once(cluster: Cluster) -> None:
     """F3: a proposal rejected for its sequence is sent again at once, with a sequence above the last one accepted."""
-    cluster = leading()
-    cluster.fetch(0, by=2)
     refused = AlterPartitionAnswer(refusal=Refusal(ErrorCode.INVALID_REQUEST), last_sequence=1_000)
     cluster.step(1, events.AlterPartitionAnswered(cluster.now, 1, refused))
 
@@ -164,19 +159,15 @@ def test_a_number_that_a_stranger_used_is_skipped_at_once() -> None:
     assert cluster.leader().isr.maximal == {1, 2}
 
 
-def test_a_newer_process_of_the_same_node_ends_this_one() -> None:
+def test_a_newer_process_of_the_same_node_ends_this_one(cluster: Cluster) -> None:
     """STALE_BROKER_EPOCH stops the process."""
-    cluster = leading()
-    cluster.fetch(0, by=2)
     refuse(cluster, ErrorCode.STALE_BROKER_EPOCH)
 
     assert len(cluster.wished(1, Halt)) == 1
 
 
-def test_newer_metadata_ends_what_is_pending() -> None:
+def test_newer_metadata_ends_what_is_pending(cluster: Cluster) -> None:
     """A newer partition epoch means the compare-and-set can no longer succeed; its late answer has no effect."""
-    cluster = leading()
-    cluster.fetch(0, by=2)
     cluster.push(1, partition_image(isr=(1,), version=5), nodes=[node_image(2, fenced=True)])
     ended = set(cluster.leader().isr.maximal)
     answer(cluster, 0, 1, 2, version=2)
@@ -186,10 +177,8 @@ def test_newer_metadata_ends_what_is_pending() -> None:
     assert cluster.leader().isr.partition_epoch == 5
 
 
-def test_a_new_reign_forgets_the_old_ones_proposals() -> None:
+def test_a_new_reign_forgets_the_old_ones_proposals(cluster: Cluster) -> None:
     """A proposal of an older leader epoch is neither sent again nor applied in a newer one."""
-    cluster = leading()
-    cluster.fetch(0, by=2)
     cluster.push(1, partition_image(epoch=1, version=2, isr=(1,)))
     fail(cluster)
     cluster.advance(200)

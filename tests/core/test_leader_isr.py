@@ -393,16 +393,13 @@ def test_observers_are_served_and_not_counted() -> None:
     cluster.fetch(3, by=9)
     cluster.advance(1000)
     view = cluster.cores[1].describe_partition(TP, cluster.now)
+    found = [(r.node_id, r.remote_leo, r.in_isr, r.is_observer) for r in view.replicas]
 
     assert fetched is not None and fetched.read is not None and fetched.read.end == 3
     assert hw == 3
     assert requests(cluster) == []
     assert view is not None
-    assert [(r.node_id, r.remote_leo, r.in_isr, r.is_observer) for r in view.replicas] == [
-        (1, 3, True, False),
-        (2, 3, True, False),
-        (9, 3, False, True),
-    ]
+    assert found == [(1, 3, True, False), (2, 3, True, False), (9, 3, False, True)]
 
 
 def test_a_lowered_min_isr_counts_from_its_partition_epoch() -> None:
@@ -449,24 +446,20 @@ def test_metadata_older_than_the_controllers_answer_is_ignored() -> None:
     assert cluster.leader().isr.partition_epoch == 3
 
 
-def test_the_high_watermark_begins_at_its_checkpoint() -> None:
-    """T26: 6 records and a checkpoint of 4 give HW 4 to a new leader as to a follower."""
-    for leader in (1, 2):
-        cluster = Cluster(1)
-        cluster.preload(1, history((0, 6, 0)), hw=4)
-        cluster.push(1, partition_image(epoch=1, leader=leader))
+@pytest.mark.parametrize(
+    ("span", "checkpoint", "leader", "ends"),
+    [((0, 6, 0), 4, 1, (6, 4)), ((0, 6, 0), 4, 2, (6, 4)), ((0, 3, 5), 99, 1, (8, 8)), ((0, 3, 5), 0, 1, (8, 5))],
+    ids=["leader", "follower", "beyond the log end", "below the log start"],
+)
+def test_the_high_watermark_begins_at_its_checkpoint(
+    span: tuple[int, int, int], checkpoint: int, leader: int, ends: tuple[int, int]
+) -> None:
+    """T26, M36: of a new leader as of a follower; a checkpoint outside the log is clamped to the log."""
+    cluster = Cluster(1)
+    cluster.preload(1, history(span), hw=checkpoint)
+    cluster.push(1, partition_image(epoch=1, leader=leader))
 
-        assert cluster.ends(1) == (6, 4)
-
-
-def test_a_checkpoint_beyond_the_log_is_clamped() -> None:
-    """M36: a checkpointed HW beyond the LEO becomes the LEO, one below the log start becomes the log start."""
-    for checkpoint, expected in ((99, 8), (0, 5)):
-        cluster = Cluster(1)
-        cluster.preload(1, history((0, 3, 5)), hw=checkpoint)
-        cluster.push(1, partition_image(epoch=1))
-
-        assert cluster.log(1).hw == expected
+    assert cluster.ends(1) == ends
 
 
 def test_a_pause_of_the_leader_is_no_followers_fault() -> None:

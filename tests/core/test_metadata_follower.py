@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from cluster_of_cores import Cluster
 from core_builders import CLUSTER, TP, TP1, batch, history, metadata, node_epoch, node_image, partition_image
 
@@ -35,6 +36,12 @@ def believed(cluster: Cluster) -> PartitionImage:
     return cluster.cores[1].state.images[TP]
 
 
+@pytest.fixture
+def cluster() -> Cluster:
+    """The core of node 1, which has no metadata yet."""
+    return Cluster(1)
+
+
 def test_before_registration_nothing_is_believed() -> None:
     """TR15: a process without a node epoch takes no metadata."""
     core = NodeCore(node_id=NodeId(1), rules=Rules(), timings=NodeTimings())
@@ -42,9 +49,8 @@ def test_before_registration_nothing_is_believed() -> None:
     assert core.step(events.MetadataArrived(0, metadata(node_epoch(1), partition_image()))) == []
 
 
-def test_metadata_for_another_incarnation_is_ignored() -> None:
+def test_metadata_for_another_incarnation_is_ignored(cluster: Cluster) -> None:
     """TR15: metadata addressed to the previous process makes no node a leader."""
-    cluster = Cluster(1)
     cluster.push(1, partition_image(leader=2, epoch=10, version=20))
     old = metadata(node_epoch(1, life=0), partition_image(leader=1, epoch=12, version=30))
 
@@ -52,18 +58,16 @@ def test_metadata_for_another_incarnation_is_ignored() -> None:
     assert believed(cluster).leader_epoch == 10
 
 
-def test_an_older_controller_is_ignored() -> None:
+def test_an_older_controller_is_ignored(cluster: Cluster) -> None:
     """TR18: metadata from a controller epoch below the highest seen is not accepted."""
-    cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=3), controller_epoch=5)
     cluster.push(1, partition_image(epoch=4, version=9), controller_epoch=4)
 
     assert believed(cluster).leader_epoch == 3
 
 
-def test_an_image_of_a_lower_metadata_offset_is_ignored() -> None:
+def test_an_image_of_a_lower_metadata_offset_is_ignored(cluster: Cluster) -> None:
     """TR18: a controller of a higher epoch on an older store changes nothing, not even unknown partitions."""
-    cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=3), offset=1_000)
     older = cluster.push(1, partition_image(TP1), controller_epoch=5, offset=999)
     equal = cluster.push(1, partition_image(TP1), controller_epoch=5, offset=1_000)
@@ -72,24 +76,22 @@ def test_an_image_of_a_lower_metadata_offset_is_ignored() -> None:
     assert OpenLog(TP1, "lines") in equal
 
 
-def test_what_is_believed_is_handed_on_before_anything_follows_from_it() -> None:
-    """Names and settings of a topic are known when its log is opened."""
-    found = [type(e) for e in Cluster(1).push(1, partition_image()) if isinstance(e, BelieveMetadata | OpenLog)]
+@pytest.mark.parametrize("effect", [SaveMetadata, BelieveMetadata], ids=["stored", "handed on"])
+def test_metadata_is_stored_and_handed_on_before_it_is_acted_upon(cluster: Cluster, effect: type[Effect]) -> None:
+    """When a node opens a log, what it has seen is durable, and names and settings of the topic are known."""
+    found = [type(e) for e in cluster.push(1, partition_image()) if isinstance(e, effect | OpenLog)]
 
-    assert found == [BelieveMetadata, OpenLog]
+    assert found == [effect, OpenLog]
 
 
-def test_an_image_that_cannot_be_true_is_reported_and_changes_nothing() -> None:
+def test_an_image_that_cannot_be_true_is_reported_and_changes_nothing(cluster: Cluster) -> None:
     """A leader outside its ISR: the node keeps its metadata and reports why."""
-    cluster = Cluster(1)
-
     assert [type(effect) for effect in cluster.push(1, partition_image(leader=1, isr=(2,)))] == [IgnoreMetadata]
     assert TP not in cluster.cores[1].state.images
 
 
-def test_lower_epochs_are_ignored() -> None:
+def test_lower_epochs_are_ignored(cluster: Cluster) -> None:
     """TR18: a store that went back in time is not followed, neither in leader epoch nor in partition epoch."""
-    cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=9, version=9))
     cluster.push(1, partition_image(epoch=8, version=10, leader=2))
     cluster.push(1, partition_image(epoch=9, version=8, leader=2))
@@ -97,9 +99,8 @@ def test_lower_epochs_are_ignored() -> None:
     assert (believed(cluster).leader_epoch, believed(cluster).partition_epoch, believed(cluster).leader) == (9, 9, 1)
 
 
-def test_another_state_in_a_known_partition_epoch_is_ignored() -> None:
+def test_another_state_in_a_known_partition_epoch_is_ignored(cluster: Cluster) -> None:
     """A leader that lost a member from its view would count its HW without it, while the member is in the known ISR."""
-    cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=5, version=1, replicas=(1, 2), isr=(1, 2)))
     leader = cluster.cores[1].state.leaders[TP]
     cluster.push(1, partition_image(epoch=5, version=1, replicas=(1,), isr=(), leader=None))
@@ -126,9 +127,8 @@ def _seen(image: MetadataImage) -> set[EpochsSeen]:
     return {EpochsSeen(p.tp, p.leader_epoch, p.partition_epoch) for t in image.topics for p in t.partitions}
 
 
-def test_stored_metadata_never_goes_back() -> None:
+def test_stored_metadata_never_goes_back(cluster: Cluster) -> None:
     """TR18: the stored state of a partition is the newest accepted, also when older metadata arrives."""
-    cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=9, version=9), partition_image(TP1, epoch=2, version=2))
     cluster.push(1, partition_image(epoch=8, version=8), partition_image(TP1, epoch=3, version=3))
     stored = cluster.wished(1, SaveMetadata)[-1].image
@@ -140,16 +140,8 @@ def test_stored_metadata_never_goes_back() -> None:
     }
 
 
-def test_metadata_is_stored_before_it_is_acted_upon() -> None:
-    """What a node has seen is durable before it opens the log."""
-    found = [type(e) for e in Cluster(1).push(1, partition_image()) if isinstance(e, SaveMetadata | OpenLog)]
-
-    assert found == [SaveMetadata, OpenLog]
-
-
-def test_a_snapshot_without_a_topic_deletes_it() -> None:
+def test_a_snapshot_without_a_topic_deletes_it(cluster: Cluster) -> None:
     """A topic that is missing in a snapshot is gone; a change that does not name it means nothing for it."""
-    cluster = Cluster(1)
     cluster.push(1, partition_image())
     cluster.push(1, nodes=[node_image(2)])
     kept = cluster.wished(1, DeleteLog)
@@ -159,24 +151,20 @@ def test_a_snapshot_without_a_topic_deletes_it() -> None:
     assert cluster.wished(1, DeleteLog) == [DeleteLog(TP)]
 
 
-def test_a_removed_node_is_forgotten_and_stored_as_removed() -> None:
+def test_a_removed_node_is_forgotten_and_stored_as_removed(cluster: Cluster) -> None:
     """Every node stores a removal, so that recovery from its image does not bring the node back (C85, TR18)."""
-    cluster = Cluster(1)
     everybody = [node_image(n) for n in (1, 2, 3)]
     cluster.push(1, partition_image(), nodes=everybody)
     removal = cluster.push(1, nodes=[], removed=(NodeId(3),))
     back = cluster.push(1, partition_image(version=9), nodes=everybody)
     stored = [effect.image for effect in (*removal, *back) if isinstance(effect, SaveMetadata)]
+    found = [(sorted(n.node_id for n in image.nodes), image.removed_node_ids) for image in stored]
 
-    assert [(sorted(n.node_id for n in image.nodes), image.removed_node_ids) for image in stored] == [
-        ([1, 2], (3,)),
-        ([1, 2, 3], ()),
-    ]
+    assert found == [([1, 2], (3,)), ([1, 2, 3], ())]
 
 
-def test_a_topic_made_again_is_another_log() -> None:
+def test_a_topic_made_again_is_another_log(cluster: Cluster) -> None:
     """M63: a topic id names the log, so a topic of the same name starts empty, at any epoch."""
-    cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=7, version=7))
     cluster.produce(batch(3))
     again = TP._replace(topic_id="11111111-2222-3333-4444-555555555555")
@@ -266,9 +254,8 @@ R1 = Reign("R1", 1, 1)
 R2 = Reign("R2", 2, 105, "R1")
 
 
-def test_a_reign_that_began_without_what_this_node_knows_is_not_believed() -> None:
+def test_a_reign_that_began_without_what_this_node_knows_is_not_believed(cluster: Cluster) -> None:
     """C36, TR29: its store forgot offset 105, so the node keeps the topic that this snapshot lacks, and reports it."""
-    cluster = Cluster(1)
     cluster.push(1, partition_image(), offset=105, reigns=(R1,))
     effects = cluster.push(1, snapshot=True, controller_epoch=2, offset=118, reigns=(R1, R2))
 
@@ -278,18 +265,16 @@ def test_a_reign_that_began_without_what_this_node_knows_is_not_believed() -> No
     assert "began at metadata offset 105, but this node was sent offset 105 of reign R1" in ignored.reason
 
 
-def test_a_reign_that_continues_what_this_node_knows_is_believed() -> None:
+def test_a_reign_that_continues_what_this_node_knows_is_believed(cluster: Cluster) -> None:
     """C36: the check keeps no node from the next reign."""
-    cluster = Cluster(1)
     cluster.push(1, partition_image(), offset=104, reigns=(R1,))
     cluster.push(1, snapshot=True, controller_epoch=2, offset=118, reigns=(R1, R2))
 
     assert TP not in cluster.cores[1].state.images
 
 
-def test_another_reign_of_the_same_controller_epoch_is_not_believed() -> None:
+def test_another_reign_of_the_same_controller_epoch_is_not_believed(cluster: Cluster) -> None:
     """C36: a store that lost a whole reign gives its controller epoch again, under another id."""
-    cluster = Cluster(1)
     cluster.push(1, partition_image(), offset=4, reigns=(R1,))
     cluster.push(1, partition_image(epoch=9, version=9), offset=9, reigns=(Reign("R1b", 1, 5),))
 
@@ -309,9 +294,8 @@ def test_a_restarted_node_checks_against_what_its_disk_holds() -> None:
     assert [type(effect) for effect in forgetful] == [IgnoreMetadata]
 
 
-def test_rules_and_quotas_are_stored_with_what_else_is_known() -> None:
+def test_rules_and_quotas_are_stored_with_what_else_is_known(cluster: Cluster) -> None:
     """A change that has only these is saved; one that has none keeps them; the next process begins with them."""
-    cluster = Cluster(1)
     cluster.push(1, partition_image())
     rule = Rule("client/x", Permission.DENY, Operation.ALL, ResourceType.GROUP, Pattern.LITERAL, "g")
     quota = Quota("client/*", QuotaKey.PRODUCER_BYTE_RATE, 0.25)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from controller_builders import TOPIC, Controller
+from controller_builders import TOPIC, Controller, started
 from hypothesis import given, strategies as st
 
 from strandline.core.control import events, messages
@@ -145,19 +145,13 @@ def _ask(controller: Controller, request: Any, caller: str = "", **needs: Operat
     return next(effect.answer for effect in effects if isinstance(effect, events.Answer))
 
 
-def _with_nodes(**more: Any) -> Controller:
-    controller = Controller()
-    controller.start(1, 2, 3, **more)
-    return controller
-
-
 READS = "client/x ALLOW READ topic LITERAL t"
 ADMINISTERS = f"client/x ALLOW ALTER cluster LITERAL {CLUSTER_NAME}"
 
 
 def test_rules_are_added_listed_and_taken_back() -> None:
     """Each once; a filter finds by what it says, also the rules that speak of a name; the state holds what is left."""
-    controller = _with_nodes()
+    controller = started(1, 2, 3)
     made = _create(controller, READS, READS, "client/y DENY WRITE topic PREFIXED t", validate_only=True)
     none = controller.core.state.acls
     _create(controller, READS, "client/y DENY WRITE topic PREFIXED t", ADMINISTERS)
@@ -186,7 +180,7 @@ def test_rules_are_added_listed_and_taken_back() -> None:
 )
 def test_what_can_be_no_rule_is_refused(words: str) -> None:
     """A principal, a name, an operation that there is not, and the contrary of a rule; its neighbours are added."""
-    controller = _with_nodes()
+    controller = started(1, 2, 3)
     _create(controller, READS)
 
     assert _create(controller, words, "client/z ALLOW READ topic LITERAL t") == [ErrorCode.INVALID_REQUEST, None]
@@ -194,7 +188,7 @@ def test_what_can_be_no_rule_is_refused(words: str) -> None:
 
 def test_a_client_locks_itself_out_only_by_force() -> None:
     """A client who may change rules may not take that from itself, by removal or denial, without force."""
-    controller = _with_nodes()
+    controller = started(1, 2, 3)
     _create(controller, ADMINISTERS)
     own = messages.AlterAcls(entries=(AclFilter(principal="client/x"),))
     refused = _codes(_ask(controller, own, "client/x").refusals)
@@ -206,8 +200,8 @@ def test_a_client_locks_itself_out_only_by_force() -> None:
 
 def test_rules_need_their_feature_level() -> None:
     """Below it they are refused with the nodes that keep it low; while there are some, no older node joins."""
-    old = _with_nodes(feature_max=ACLS - 1)
-    new = _with_nodes()
+    old = started(1, 2, 3, feature_max=ACLS - 1)
+    new = started(1, 2, 3)
     _create(new, READS)
     late = new.register(9, feature_max=ACLS - 1).refusal
 
@@ -218,7 +212,7 @@ def test_rules_need_their_feature_level() -> None:
 
 def test_a_topic_that_may_not_be_touched_is_as_one_that_is_not_there() -> None:
     """The controller answers both in the same words; what is permitted beside them is done; lists leave them out."""
-    controller = _with_nodes()
+    controller = started(1, 2, 3)
     for name, topic_id in ((TOPIC, "1"), ("hidden", "2")):
         new = messages.NewTopic(name, topic_id * 8 + "-0000-4000-8000-000000000000", 1, 1)
         controller.ask(messages.CreateTopics(topics=(new,)))
@@ -236,7 +230,7 @@ def test_a_topic_that_may_not_be_touched_is_as_one_that_is_not_there() -> None:
 
 def test_moves_are_listed_of_topics_that_the_caller_may_describe() -> None:
     """A move of another topic is left out of the list, and its topic is refused as one that is not there."""
-    controller = _with_nodes()
+    controller = started(1, 2, 3)
     for name, topic_id in ((TOPIC, "1"), ("hidden", "2")):
         controller.create(1, name=name, topic_id=topic_id * 8 + "-0000-4000-8000-000000000000")
         target = messages.ReassignPartition(messages.TopicRef(name), 0, (NodeId(2),))
@@ -258,7 +252,7 @@ def test_moves_are_listed_of_topics_that_the_caller_may_describe() -> None:
 
 def test_a_recovery_keeps_the_rules_that_a_node_was_sent() -> None:
     """A store that is made from nodes' directories has the newest rules among them, or an older store's."""
-    controller = _with_nodes()
+    controller = started(1, 2, 3)
     _create(controller, READS)
     image = controller.core.state.snapshot()
     untold = GivenNode(node_id=NodeId(2), directory_id="d", image=replace(image, acls=None))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from controller_builders import CLUSTER, Controller, started
+from controller_builders import CLUSTER, Controller, next_reign, started
 from core_builders import batch
 from hypothesis import given, strategies as st
 
@@ -150,8 +150,7 @@ def test_no_id_is_in_two_blocks_nor_given_by_the_controller() -> None:
     first = controller.ask(allocate(controller, 1))
     own = controller.ask(InitProducerId()).producer_id
     second = controller.ask(allocate(controller, 2))
-    again = Controller(state=controller.stored)
-    again.epochs = controller.epochs
+    again = next_reign(controller)
     blocks = [range(a.start, a.start + a.length) for a in (first, second, again.ask(allocate(again, 1)))]
     ids = [*(producer_id for block in blocks for producer_id in block), own]
     assert [len(block) for block in blocks] == [1_000] * 3
@@ -163,8 +162,7 @@ def test_a_block_that_the_store_forgot_is_not_given_again() -> None:
     controller = started(1)
     before = controller.stored
     lost = controller.ask(allocate(controller, 1))
-    again = Controller(state=before)
-    again.epochs = controller.epochs
+    again = next_reign(controller, before)
 
     assert again.ask(allocate(again, 1)).start >= lost.start + lost.length
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from controller_builders import Controller
+from controller_builders import Controller, started
 from hypothesis import example, given, strategies as st
 
 from strandline.core.control import events, messages
@@ -149,12 +149,6 @@ def test_there_is_nothing_to_ask_without_a_quota() -> None:
 # ---- the controller
 
 
-def _with_nodes(**more: Any) -> Controller:
-    controller = Controller()
-    controller.start(1, 2, 3, **more)
-    return controller
-
-
 def _alter(controller: Controller, *entries: tuple[QuotaChange, ...], **more: Any) -> list[ErrorCode | None]:
     answer = controller.ask(messages.AlterClientQuotas(entries=entries, **more))
     return [None if refusal is None else refusal.code for refusal in answer.refusals]
@@ -165,7 +159,7 @@ X = QuotaChange("client/x", PRODUCE, 5.0)
 
 def test_quotas_are_set_listed_and_removed() -> None:
     """Each key of each principal once; a check alone changes nothing; nodes are sent them, and clients are not."""
-    controller = _with_nodes()
+    controller = started(1, 2, 3)
     checked = _alter(controller, (X,), validate_only=True), controller.core.state.quotas
     _alter(controller, (X, X._replace(key=CONSUME)), (X._replace(principal=EVERY_CLIENT, value=7.0),))
     _alter(
@@ -195,7 +189,7 @@ def test_quotas_are_set_listed_and_removed() -> None:
 )
 def test_what_can_be_no_quota_is_refused(wrong: QuotaChange) -> None:
     """With all that its entry says; the neighbours of the entry are done."""
-    controller = _with_nodes()
+    controller = started(1, 2, 3)
 
     assert _alter(controller, (X._replace(principal="client/y"), wrong), (X,)) == [ErrorCode.INVALID_REQUEST, None]
     assert controller.core.state.quotas == (Quota("client/x", PRODUCE, 5.0),)
@@ -203,8 +197,8 @@ def test_what_can_be_no_quota_is_refused(wrong: QuotaChange) -> None:
 
 def test_quotas_need_their_feature_level() -> None:
     """Below it they are refused with the nodes that keep it low; while there are some, no older node joins."""
-    old = _with_nodes(feature_max=QUOTAS - 1)
-    new = _with_nodes()
+    old = started(1, 2, 3, feature_max=QUOTAS - 1)
+    new = started(1, 2, 3)
     _alter(new, (X,))
     late = new.register(9, feature_max=QUOTAS - 1).refusal
     _alter(new, (X._replace(value=None),))
@@ -217,7 +211,7 @@ def test_quotas_need_their_feature_level() -> None:
 
 def test_a_recovery_keeps_the_quotas_that_a_node_was_sent() -> None:
     """A store that is made from nodes' directories has the newest quotas among them, or an older store's."""
-    controller = _with_nodes()
+    controller = started(1, 2, 3)
     _alter(controller, (X,))
     image = controller.core.state.snapshot()
     untold = GivenNode(node_id=NodeId(2), directory_id="d", image=replace(image, quotas=None))
@@ -242,7 +236,7 @@ def test_beyond_its_rate_a_client_changes_no_topics() -> None:
 
     Partitions that are created and that are deleted count; others and administrators are not held up.
     """
-    controller = _with_nodes()
+    controller = started(1, 2, 3)
     _alter(controller, (QuotaChange("client/x", MUTATIONS, 1.0),))
     _create(controller, "a", 8)
     _answer(controller, messages.DeleteTopics(topics=(messages.TopicRef("a"),)), "client/x")
@@ -262,7 +256,7 @@ def test_beyond_its_rate_a_client_changes_no_topics() -> None:
 
 def test_without_tls_nodes_still_get_their_own_topics() -> None:
     """The default is of all that have no certificate, and among them may be a node that asks for an internal topic."""
-    controller = _with_nodes()
+    controller = started(1, 2, 3)
     _alter(controller, (QuotaChange(EVERY_CLIENT, MUTATIONS, 0.001),))
     _create(controller, "a", 8, ANONYMOUS)
     mine = _create(controller, "__group_state", 1, ANONYMOUS)

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from controller_builders import P0, TOPIC, TOPIC_ID, Controller
+from controller_builders import P0, TOPIC, TOPIC_ID, Controller, next_reign
 
 from strandline.core import types
 from strandline.core.control import events, messages
@@ -27,6 +27,12 @@ def moving(*replicas: int, nodes: Iterable[int] = range(6), **configs: str) -> C
     controller.start(*nodes)
     controller.create(*replicas, **configs)
     return controller
+
+
+@pytest.fixture
+def controller() -> Controller:
+    """Six nodes, and a topic whose replicas are on 0, 1 and 2."""
+    return moving(0, 1, 2)
 
 
 def wanted(target: Iterable[int] | None, **given: Any) -> messages.ReassignPartition:
@@ -87,9 +93,8 @@ def phases(controller: Controller) -> list[str]:
     return [emit.event.phase for emit in controller.emitted if type(emit.event).__name__ == "Reassignment"]
 
 
-def test_all_replicas_are_replaced() -> None:
+def test_all_replicas_are_replaced(controller: Controller) -> None:
     """T50: three replicas go to three other nodes; one epoch at the start, one election at the end."""
-    controller = moving(0, 1, 2)
     before = controller.partition()
     assert reassign(controller, 3, 4, 5) is ErrorCode.NONE
     running = controller.partition()
@@ -114,9 +119,8 @@ def test_all_replicas_are_replaced() -> None:
     assert phases(controller) == ["started", "started", "completed"]
 
 
-def test_another_order_is_one_transaction() -> None:
+def test_another_order_is_one_transaction(controller: Controller) -> None:
     """T51: a target that only names another preferred leader is done at once, and the leader stays."""
-    controller = moving(0, 1, 2)
     before = controller.partition()
     reassign(controller, 2, 1, 0)
     after = controller.partition()
@@ -125,9 +129,8 @@ def test_another_order_is_one_transaction() -> None:
 
 
 @pytest.mark.parametrize("isr", [(0, 1, 2), (0, 2)])
-def test_a_replica_is_removed_when_the_copies_stay(isr: tuple[int, ...]) -> None:
+def test_a_replica_is_removed_when_the_copies_stay(controller: Controller, isr: tuple[int, ...]) -> None:
     """T52: from three replicas to two at once if both are in sync, else only when the second one is."""
-    controller = moving(0, 1, 2)
     in_sync(controller, *isr)
     reassign(controller, 0, 1)
     if 1 not in isr:
@@ -153,14 +156,12 @@ def test_min_isr_is_frozen_while_replicas_are_added() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "joined", "isr"),
-    [((0, 1, 3), (0, 1, 3), (0, 1, 3)), ((2, 3, 4), (0, 1, 3, 4), (3, 4))],
+    ("target", "joined", "isr"), [((0, 1, 3), (0, 1, 3), (0, 1, 3)), ((2, 3, 4), (0, 1, 3, 4), (3, 4))]
 )
 def test_a_dead_replica_does_not_hold_it_up(
-    target: tuple[int, ...], joined: tuple[int, ...], isr: tuple[int, ...]
+    controller: Controller, target: tuple[int, ...], joined: tuple[int, ...], isr: tuple[int, ...]
 ) -> None:
     """T54, T55: a dead replica, removed or kept, is not waited for when as many copies are in sync without it."""
-    controller = moving(0, 1, 2)
     controller.fence(2)
     reassign(controller, *target)
     in_sync(controller, *joined)
@@ -169,9 +170,10 @@ def test_a_dead_replica_does_not_hold_it_up(
 
 
 @pytest.mark.parametrize(("target", "isr", "rise"), [((0, 1, 3), (0, 1, 2, 3), 1), ((0, 1, 2, 3), (0, 1, 2, 3), 0)])
-def test_a_removal_begins_a_leader_epoch(target: tuple[int, ...], isr: tuple[int, ...], rise: int) -> None:
+def test_a_removal_begins_a_leader_epoch(
+    controller: Controller, target: tuple[int, ...], isr: tuple[int, ...], rise: int
+) -> None:
     """A replica that is removed loses its log, so its late fetches are fenced, also where the leader stays (C75)."""
-    controller = moving(0, 1, 2)
     before = controller.partition()
     reassign(controller, *target)
     in_sync(controller, *isr)
@@ -204,9 +206,8 @@ def test_a_second_target_keeps_the_original_replicas(then: str) -> None:
     assert (after.leader, moves(after)[1:]) == (after.replicas[0], ((), (), ()))
 
 
-def test_a_cancel_takes_leadership_from_an_added_replica() -> None:
+def test_a_cancel_takes_leadership_from_an_added_replica(controller: Controller) -> None:
     """T57: a cancel while an added replica leads elects an original one in the same transaction."""
-    controller = moving(0, 1, 2)
     reassign(controller, 3, 4, 5)
     in_sync(controller, 0, 1, 2, 3)
     controller.ask(messages.ElectLeaders(partitions=(messages.PartitionsRef(messages.TopicRef(TOPIC), (0,)),)))
@@ -222,9 +223,8 @@ def test_a_cancel_takes_leadership_from_an_added_replica() -> None:
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_cancel_without_original_replicas_is_refused(force: bool) -> None:
+def test_a_cancel_without_original_replicas_is_refused(controller: Controller, force: bool) -> None:
     """T58: while no original replica is in the ISR, a cancel would leave no replica to lead, forced or not."""
-    controller = moving(0, 1, 2)
     reassign(controller, 3, 4, 5)
     in_sync(controller, 0, 1, 2, 3, 4)
     controller.fence(0, 1, 2)
@@ -236,9 +236,8 @@ def test_a_cancel_without_original_replicas_is_refused(force: bool) -> None:
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_cancel_below_min_isr_has_to_be_forced(force: bool) -> None:
+def test_a_cancel_below_min_isr_has_to_be_forced(controller: Controller, force: bool) -> None:
     """A cancel that would stop writes with acks=all is refused unless it is forced; then the ELR keeps the rest."""
-    controller = moving(0, 1, 2)
     reassign(controller, 3, 4, 5)
     in_sync(controller, 0, 1, 2, 3)
     in_sync(controller, 0, 3)
@@ -260,9 +259,8 @@ def states(controller: Controller, name: str | None = None) -> list[str]:
     return [str(messages.state_of(each.partition)) for each in found]
 
 
-def test_reassignments_wait_for_their_turn() -> None:
+def test_reassignments_wait_for_their_turn(controller: Controller) -> None:
     """T59: of 12 onto one node 5 run; when one completes, the next one starts in that transaction."""
-    controller = moving(0, 1, 2)
     queue(controller, 12, 3)
     before = states(controller)
     first = next(each for each in ongoing(controller) if each.topic.name == "q0").partition
@@ -280,27 +278,23 @@ def test_reassignments_wait_for_their_turn() -> None:
     assert states(controller, "q5") == ["running"]
 
 
-def test_a_take_over_goes_on_with_what_runs_and_waits() -> None:
+def test_a_take_over_goes_on_with_what_runs_and_waits(controller: Controller) -> None:
     """The next reign finds running and queued reassignments in the state, in the order of their submission."""
-    controller = moving(0, 1, 2)
     queue(controller, 12, 3)
     order = [each.topic.name for each in ongoing(controller)]
-    after = Controller(state=controller.stored, now_ms=controller.now_ms)
-    after.epochs = controller.epochs
+    after = next_reign(controller)
 
     assert [each.topic.name for each in ongoing(after)] == order
     assert states(after) == ["running"] * 5 + ["queued"] * 7
     assert {each.since_ms for each in ongoing(after)} == {None}
 
 
-def test_a_new_reign_completes_nothing_before_it_heard_the_replicas() -> None:
+def test_a_new_reign_completes_nothing_before_it_heard_the_replicas(controller: Controller) -> None:
     """The ISR of a store that may be older than the cluster removes no replica until every live one has spoken."""
-    controller = moving(0, 1, 2)
     reassign(controller, 3, 4, 5)
     request = controller.proposal(0, 1, 2, 3, 4, 5, sequence=next(_SEQUENCES))
     controller.step(events.RequestArrived(controller.now_ms, 77, request))
-    after = Controller(state=controller.stored, now_ms=controller.now_ms)
-    after.epochs = controller.epochs
+    after = next_reign(controller)
     for node_id in range(5):
         after.heartbeat(node_id)
 
@@ -311,9 +305,8 @@ def test_a_new_reign_completes_nothing_before_it_heard_the_replicas() -> None:
     assert after.partition().replicas == (3, 4, 5)
 
 
-def test_no_replica_of_the_target_can_lead() -> None:
+def test_no_replica_of_the_target_can_lead(controller: Controller) -> None:
     """TR32: while no member of the target can lead the reassignment waits, and the removed leader is kept."""
-    controller = moving(0, 1, 2)
     reassign(controller, 3, 4, 5)
     request = controller.proposal(0, 1, 2, 3, 4, 5, sequence=next(_SEQUENCES))
     controller.step(events.RequestArrived(controller.now_ms, 77, request))
@@ -323,9 +316,8 @@ def test_no_replica_of_the_target_can_lead() -> None:
     assert set(waits(controller)) == {3, 4, 5}
 
 
-def test_a_leader_gets_the_answer_to_its_own_proposal() -> None:
+def test_a_leader_gets_the_answer_to_its_own_proposal(controller: Controller) -> None:
     """The ISR that completes a reassignment is answered in its own epoch; the completion has the next one."""
-    controller = moving(0, 1, 2)
     reassign(controller, 3, 1, 2)
     request = controller.proposal(0, 1, 2, 3, sequence=next(_SEQUENCES))
     effects = controller.step(events.RequestArrived(controller.now_ms, 77, request))
@@ -337,9 +329,8 @@ def test_a_leader_gets_the_answer_to_its_own_proposal() -> None:
     assert controller.partition().replicas == (3, 1, 2)
 
 
-def test_a_proposal_from_before_the_end_is_refused() -> None:
+def test_a_proposal_from_before_the_end_is_refused(controller: Controller) -> None:
     """TR33: an ISR with a removed member that is under way at the completion changes nothing."""
-    controller = moving(0, 1, 2)
     reassign(controller, 1, 2, 3)
     late = controller.proposal(0, 1, sequence=900, partition_epoch=controller.partition().partition_epoch + 1)
     in_sync(controller, 0, 1, 2, 3)
@@ -349,9 +340,8 @@ def test_a_proposal_from_before_the_end_is_refused() -> None:
     assert controller.partition().isr == (1, 2, 3)
 
 
-def test_an_unproven_member_is_no_copy_to_rely_on() -> None:
+def test_an_unproven_member_is_no_copy_to_rely_on(controller: Controller) -> None:
     """A replica that started again is waited for until a leader has counted its log (M64, C75)."""
-    controller = moving(0, 1, 2)
     controller.start(1)
     assert controller.partition().unproven == (1,)
     reassign(controller, 0, 1)
@@ -361,9 +351,8 @@ def test_an_unproven_member_is_no_copy_to_rely_on() -> None:
     assert controller.partition().replicas == (0, 1)
 
 
-def test_submit_and_cancel_in_one_request_are_refused() -> None:
+def test_submit_and_cancel_in_one_request_are_refused(controller: Controller) -> None:
     """A partition that one request names twice is changed by neither entry."""
-    controller = moving(0, 1, 2)
     answer = ask(controller, wanted([3, 4, 5]), wanted(None))
 
     assert [each.refusal and each.refusal.code for each in answer.results] == [ErrorCode.INVALID_REQUEST] * 2
@@ -403,9 +392,8 @@ def test_what_cannot_be_is_refused(
     assert controller.partition() == before
 
 
-def test_a_check_changes_nothing() -> None:
+def test_a_check_changes_nothing(controller: Controller) -> None:
     """``validate_only`` refuses what would be refused and changes nothing else."""
-    controller = moving(0, 1, 2)
     before = controller.partition()
 
     assert reassign(controller, 3, 4, 5, validate_only=True) is ErrorCode.NONE
@@ -414,9 +402,8 @@ def test_a_check_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("throttle", [0, -1])
-def test_a_throttle_that_is_no_rate_is_refused(throttle: int) -> None:
+def test_a_throttle_that_is_no_rate_is_refused(controller: Controller, throttle: int) -> None:
     """A throttle of nothing is refused before anything changes, with the field's name."""
-    controller = moving(0, 1, 2)
     refusal = ask(controller, wanted([3, 4, 5]), throttle_bytes_per_s=throttle).refusal
 
     assert refusal is not None and refusal.field == "throttle_bytes_per_s"
@@ -428,9 +415,8 @@ def rates(controller: Controller) -> list[int | None]:
     return [each.partition.throttle_bytes_per_s for each in ongoing(controller)]
 
 
-def test_a_throttle_survives_a_take_over() -> None:
+def test_a_throttle_survives_a_take_over(controller: Controller) -> None:
     """C80: the rate is part of the state, so the next reign has it, of what runs and of what waits."""
-    controller = moving(0, 1, 2)
     queue(controller, 7, 3, throttle_bytes_per_s=1_000)
     after = Controller(state=controller.stored, now_ms=controller.now_ms)
 
@@ -438,9 +424,8 @@ def test_a_throttle_survives_a_take_over() -> None:
 
 
 @pytest.mark.parametrize("then", [2_000, None])
-def test_a_throttle_changes_while_replicas_are_added(then: int | None) -> None:
+def test_a_throttle_changes_while_replicas_are_added(controller: Controller, then: int | None) -> None:
     """The same target with another rate, or none, changes the rate of what runs and nothing else."""
-    controller = moving(0, 1, 2)
     reassign(controller, 3, 4, 5, throttle_bytes_per_s=1_000)
     before = controller.partition()
     reassign(controller, 3, 4, 5, throttle_bytes_per_s=then)
@@ -451,9 +436,8 @@ def test_a_throttle_changes_while_replicas_are_added(then: int | None) -> None:
 
 
 @pytest.mark.parametrize("end", ["complete", "cancel", "cancel queued", "at once", "nothing to do"])
-def test_nothing_is_left_of_a_throttle(end: str) -> None:
+def test_nothing_is_left_of_a_throttle(controller: Controller, end: str) -> None:
     """However a reassignment ends, the partition has no rate afterwards (Kafka leaves its throttles behind)."""
-    controller = moving(0, 1, 2)
     reassign(controller, *((3, 4, 5) if end.startswith("c") else (2, 1, 0)), throttle_bytes_per_s=1_000)
     if end == "complete":
         in_sync(controller, 0, 1, 2, 3, 4, 5)
@@ -468,9 +452,8 @@ def test_nothing_is_left_of_a_throttle(end: str) -> None:
     assert controller.partition().throttle_bytes_per_s is None
 
 
-def test_every_epoch_of_a_submission_is_reported() -> None:
+def test_every_epoch_of_a_submission_is_reported(controller: Controller) -> None:
     """Another rate, a second target that waits, and one that is dropped: statistics take silent epochs for a hole."""
-    controller = moving(0, 1, 2)
     queue(controller, 5, 3)
     reassign(controller, 4, 1, 2, throttle_bytes_per_s=1_000)
     reassign(controller, 4, 1, 2, throttle_bytes_per_s=2_000)
@@ -483,10 +466,9 @@ def test_every_epoch_of_a_submission_is_reported() -> None:
     assert [event.partition_epoch for event in own] == list(range(epoch - 3, epoch + 1))
 
 
-def test_what_a_move_waits_for_and_began_from_is_reported() -> None:
+def test_what_a_move_waits_for_and_began_from_is_reported(controller: Controller) -> None:
     """A queued one names the full nodes, one that starts who is not in sync, with the original replicas; a snapshot of
     the partition names these, too."""
-    controller = moving(0, 1, 2)
     reassign(controller, 4, 1, 2)
     queue(controller, 6, 3)
     own = [emit.event for emit in controller.emitted if type(emit.event).__name__ == "Reassignment"]
@@ -500,10 +482,9 @@ def test_what_a_move_waits_for_and_began_from_is_reported() -> None:
     assert (snapshot.adding_replicas, snapshot.original_replicas) == moves(controller.partition())[1::2]
 
 
-def test_each_change_of_what_a_move_waits_for_is_reported_once() -> None:
+def test_each_change_of_what_a_move_waits_for_is_reported_once(controller: Controller) -> None:
     """One that runs is reported as started again, in the present epoch, when a replica joins and when a node is fenced
     or back; where nothing changes it is not, nor when it ends."""
-    controller = moving(0, 1, 2)
     reassign(controller, 3, 4, 5)
     in_sync(controller, 0, 1, 2, 3)
     controller.fence(4)
@@ -520,9 +501,8 @@ def test_each_change_of_what_a_move_waits_for_is_reported_once() -> None:
     assert None not in [event.meta_offset for event in own]
 
 
-def test_what_is_dropped_is_named() -> None:
+def test_what_is_dropped_is_named(controller: Controller) -> None:
     """A target that waits and is taken back is reported as cancelled, with the replicas that it named."""
-    controller = moving(0, 1, 2)
     queue(controller, 6, 3)
     ask(controller, wanted([2], name="q5"))
     last = controller.emitted[-1].event
@@ -530,9 +510,8 @@ def test_what_is_dropped_is_named() -> None:
     assert (last.phase, last.target_replicas) == ("cancelled", (3,))
 
 
-def test_a_rate_outlives_what_ends_before_the_queued_target_begins() -> None:
+def test_a_rate_outlives_what_ends_before_the_queued_target_begins(controller: Controller) -> None:
     """A second target that waits for its nodes keeps the rate that it was given when the first one ends."""
-    controller = moving(0, 1, 2)
     queue(controller, 5, 3)
     reassign(controller, 4, 1, 2, throttle_bytes_per_s=1_000)
     reassign(controller, 3, 1, 2, throttle_bytes_per_s=2_000)
@@ -562,9 +541,8 @@ def test_an_older_node_keeps_reassignments_away() -> None:
     assert move.message.endswith("upgrade first nodes of an older release: 9")
 
 
-def test_an_equal_target_changes_nothing() -> None:
+def test_an_equal_target_changes_nothing(controller: Controller) -> None:
     """C72: the target that a partition has, or goes to, or waits for, may be sent again."""
-    controller = moving(0, 1, 2)
     reassign(controller, 0, 1, 2)
     first = controller.partition()
     reassign(controller, 3, 4, 5)
@@ -575,9 +553,8 @@ def test_an_equal_target_changes_nothing() -> None:
     assert controller.partition() == running
 
 
-def test_a_queued_reassignment_is_cancelled_or_replaced() -> None:
+def test_a_queued_reassignment_is_cancelled_or_replaced(controller: Controller) -> None:
     """The latest target of a queued reassignment wins; a cancel leaves the partition as it was."""
-    controller = moving(0, 1, 2)
     queue(controller, 7, 3)
     ask(controller, wanted([4], name="q6"), wanted(None, name="q5"))
     running = {each.topic.name: each.partition.target for each in ongoing(controller)}
@@ -586,9 +563,8 @@ def test_a_queued_reassignment_is_cancelled_or_replaced() -> None:
     assert "q5" not in running
 
 
-def test_deleted_topics_and_new_partitions_go_their_way() -> None:
+def test_deleted_topics_and_new_partitions_go_their_way(controller: Controller) -> None:
     """C79: new partitions get the topic's own number of replicas, and a deleted topic's reassignment is gone."""
-    controller = moving(0, 1, 2)
     reassign(controller, 3, 4)
     grown = messages.GrowingTopic(messages.TopicRef(TOPIC), 2)
     (result,) = controller.ask(messages.CreatePartitions(topics=(grown,))).topics
@@ -638,9 +614,8 @@ def drain(controller: Controller, node_id: int, *, draining: bool = True) -> mes
     return answer
 
 
-def test_leaders_leave_a_drained_node() -> None:
+def test_leaders_leave_a_drained_node(controller: Controller) -> None:
     """C86: a drained node hands over what it leads, gets nothing new, is not preferred; all that ends with it."""
-    controller = moving(0, 1, 2)
     answer = drain(controller, 0)
     left = controller.partition().leader
     controller.pass_ms(31_000, *range(6))
@@ -698,9 +673,8 @@ def test_a_drained_node_leaves_its_rack_room(racks: str, is_drained: bool) -> No
         assert "t-0: 4 replicas in 2 racks are at most 2 in each, and the racks have nodes for 3" in refusal.message
 
 
-def test_a_node_of_a_queued_target_is_not_removed() -> None:
+def test_a_node_of_a_queued_target_is_not_removed(controller: Controller) -> None:
     """C85: a node that a queued reassignment names is not removed, nor may it become an observer."""
-    controller = moving(0, 1, 2)
     queue(controller, 6, 3)
     ask(controller, wanted([4], name="q5"), wanted([5, 3], name="q5"))
     controller.fence(3)

@@ -79,6 +79,12 @@ def standby(holder: events.Holder | None = OTHER, head: events.Head | None = H1)
     return reign
 
 
+@pytest.fixture
+def reign() -> Reign:
+    """A controller that waits beside an active one."""
+    return standby()
+
+
 def campaigning() -> Reign:
     """A controller whose campaign is under way."""
     return standby(holder=None)
@@ -135,18 +141,16 @@ def test_standby_without_a_lease_asks_for_one_and_does_nothing_else() -> None:
     assert [later - sooner for sooner, later in itertools.pairwise(waits)] == [200, 400, 800, 1_000, 1_000]
 
 
-def test_standby_campaigns_when_the_key_is_gone() -> None:
+def test_standby_campaigns_when_the_key_is_gone(reign: Reign) -> None:
     """STANDBY, key gone, own lease alive: CAMPAIGNING, campaign with that lease."""
-    reign = standby()
     reign.step(lambda now_ms: events.KeyChanged(now_ms, 9, None))
 
     assert reign.state is State.CAMPAIGNING
     assert reign.want(effects.Campaign).lease_id == 7
 
 
-def test_standby_whose_lease_is_late_does_not_campaign() -> None:
+def test_standby_whose_lease_is_late_does_not_campaign(reign: Reign) -> None:
     """STANDBY, key gone, own lease perhaps ended: nothing until it was renewed."""
-    reign = standby()
     reign.pass_ms(2_500)
     reign.step(lambda now_ms: events.KeyChanged(now_ms, 9, None))
     assert reign.state is State.STANDBY
@@ -157,9 +161,8 @@ def test_standby_whose_lease_is_late_does_not_campaign() -> None:
     assert reign.state is State.CAMPAIGNING
 
 
-def test_older_words_of_a_watch_change_nothing() -> None:
+def test_older_words_of_a_watch_change_nothing(reign: Reign) -> None:
     """STANDBY: the watch shows a deletion older than what was read; no standby campaigns on it."""
-    reign = standby()
     reign.step(lambda now_ms: events.KeyChanged(now_ms, 7, None))
 
     assert reign.state is State.STANDBY
@@ -200,9 +203,8 @@ def test_a_read_that_overtakes_the_watch_names_the_successor(known: events.Holde
     assert other.state is State.CAMPAIGNING
 
 
-def test_standby_takes_the_key_of_one_that_refuses() -> None:
+def test_standby_takes_the_key_of_one_that_refuses(reign: Reign) -> None:
     """STANDBY, stream broke, then refused at both addresses: the alarm is read, then the key taken by its token."""
-    reign = standby()
     reign.step(lambda now_ms: events.PeerLost(now_ms, 4))
     assert reign.want(effects.LookAtActive).token == 4
     reign.answer(effects.LookAtActive, events.Looked, events.ActiveProbe.REFUSED)
@@ -214,9 +216,8 @@ def test_standby_takes_the_key_of_one_that_refuses() -> None:
     assert reign.state is State.CAMPAIGNING
 
 
-def test_refusal_without_a_broken_stream_takes_nothing() -> None:
+def test_refusal_without_a_broken_stream_takes_nothing(reign: Reign) -> None:
     """C19: a proxy without a backend refuses too; a look at another token's reign is no ground either."""
-    reign = standby()
     reign.step(lambda now_ms: events.PeerLost(now_ms, 3))
     reign.pass_ms(60)
 
@@ -224,9 +225,8 @@ def test_refusal_without_a_broken_stream_takes_nothing() -> None:
     assert effects.TakeKey not in reign.asked
 
 
-def test_five_looks_fifty_ms_apart() -> None:
+def test_five_looks_fifty_ms_apart(reign: Reign) -> None:
     """C19: a silent controller is looked at five times, 50 ms apart, and then left to its lease."""
-    reign = standby()
     reign.step(lambda now_ms: events.PeerLost(now_ms, 4))
     looks = []
     for _ in range(100):
@@ -238,9 +238,8 @@ def test_five_looks_fifty_ms_apart() -> None:
     assert [look - looks[0] for look in looks] == [0, 50, 100, 150, 200]
 
 
-def test_reached_controller_keeps_its_key() -> None:
+def test_reached_controller_keeps_its_key(reign: Reign) -> None:
     """C19: a connection that is accepted ends the looks until a stream breaks again."""
-    reign = standby()
     reign.step(lambda now_ms: events.PeerLost(now_ms, 4))
     reign.answer(effects.LookAtActive, events.Looked, events.ActiveProbe.REACHED)
     reign.pass_ms(60)
@@ -248,9 +247,8 @@ def test_reached_controller_keeps_its_key() -> None:
     assert effects.LookAtActive not in reign.asked
 
 
-def test_nothing_is_taken_under_an_alarm() -> None:
+def test_nothing_is_taken_under_an_alarm(reign: Reign) -> None:
     """C16: with an alarm the key is not touched: it could be deleted and no other written."""
-    reign = standby()
     reign.step(lambda now_ms: events.PeerLost(now_ms, 4))
     reign.answer(effects.LookAtActive, events.Looked, events.ActiveProbe.REFUSED)
     reign.answer(effects.ReadAlarm, events.AlarmRead, True)
@@ -258,9 +256,8 @@ def test_nothing_is_taken_under_an_alarm() -> None:
     assert effects.TakeKey not in reign.asked
 
 
-def test_one_key_is_taken_in_ten_seconds() -> None:
+def test_one_key_is_taken_in_ten_seconds(reign: Reign) -> None:
     """C19: a second refusing controller keeps its key until 10 s after the first taking."""
-    reign = standby()
     reign.step(lambda now_ms: events.PeerLost(now_ms, 4))
     reign.answer(effects.LookAtActive, events.Looked, events.ActiveProbe.REFUSED)
     reign.answer(effects.ReadAlarm, events.AlarmRead, False)
@@ -279,9 +276,8 @@ def test_one_key_is_taken_in_ten_seconds() -> None:
     assert reign.wants(effects.ReadAlarm)
 
 
-def test_a_lost_race_for_a_key_is_no_taking() -> None:
+def test_a_lost_race_for_a_key_is_no_taking(reign: Reign) -> None:
     """C19: one that was too late for a key may take the key of the next controller that refuses, without a pause."""
-    reign = standby()
     reign.step(lambda now_ms: events.PeerLost(now_ms, 4))
     reign.answer(effects.LookAtActive, events.Looked, events.ActiveProbe.REFUSED)
     reign.answer(effects.ReadAlarm, events.AlarmRead, False)
@@ -633,9 +629,8 @@ def test_store_that_cannot_be_trusted_stops(build: Callable[[], Reign]) -> None:
     assert reign.wants(effects.Resign) == (held is not None)
 
 
-def test_linearizable_answer_below_an_earlier_one_stops() -> None:
+def test_linearizable_answer_below_an_earlier_one_stops(reign: Reign) -> None:
     """C40: a linearizable read whose revision is below one seen before it was sent: the store went back in time."""
-    reign = standby()
     reign.pass_ms(1_000)
     reign.reads(7, OTHER, H1)
 
@@ -651,9 +646,8 @@ def test_head_below_what_was_applied_stops() -> None:
     assert reign.state is State.STOPPED
 
 
-def test_event_without_a_row_is_counted() -> None:
+def test_event_without_a_row_is_counted(reign: Reign) -> None:
     """C13: it changes nothing and is counted by state and event."""
-    reign = standby()
     before = reign.core.applied
     reign.step(events.CoreFinished)
 
@@ -661,25 +655,21 @@ def test_event_without_a_row_is_counted() -> None:
     assert reign.core.ignored == {(State.STANDBY, "CoreFinished"): 1}
 
 
-def test_answer_to_nothing_is_an_assertion() -> None:
+def test_answer_to_nothing_is_an_assertion(reign: Reign) -> None:
     """C13: an answer without a question breaks an assertion."""
-    reign = standby()
-
     with pytest.raises(AssertionError, match="answer to nothing"):
         reign.step(lambda now_ms: events.Resigned(now_ms, 777))
 
 
-def test_append_outside_a_reign_is_refused() -> None:
+def test_append_outside_a_reign_is_refused(reign: Reign) -> None:
     """The driver of a reign that is over waits for nothing."""
-    reign = standby()
     reign.step(lambda now_ms: events.AppendAsked(now_ms, MINE))
 
     assert reign.want(effects.AppendSettled) == effects.AppendSettled(MINE, effects.Settled.REFUSED)
 
 
-def test_standby_reads_the_store_every_second() -> None:
+def test_standby_reads_the_store_every_second(reign: Reign) -> None:
     """C17: its lag is known; it is ready while it had the whole log within 5 s."""
-    reign = standby()
     assert reign.core.is_ready(reign.now_ms + 5_000)
     assert not reign.core.is_ready(reign.now_ms + 5_001)
     reads = 0

@@ -37,11 +37,9 @@ def test_without_sampling_only_transitions_are_reported() -> None:
     cluster.fetch(1, by=2)
     cluster.fetch(1, by=3)
     cluster.advance(30_000)
+    found = {NAME_OF[type(e.event)] for e in cluster.wished(1, type(cluster.emitted(1, "EPOCH_START")[0]))}
 
-    assert {NAME_OF[type(e.event)] for e in cluster.wished(1, type(cluster.emitted(1, "EPOCH_START")[0]))} <= {
-        "EPOCH_START",
-        "ALTER_PARTITION",
-    }
+    assert found <= {"EPOCH_START", "ALTER_PARTITION"}
 
 
 def test_a_sample_is_one_row_for_each_replica_of_one_moment() -> None:
@@ -51,13 +49,10 @@ def test_a_sample_is_one_row_for_each_replica_of_one_moment() -> None:
     cluster.fetch(1, by=2)
     cluster.advance(1_100)
     last = rows(cluster, "REPLICA_SAMPLE")[-3:]
+    found = [(one["replica_id"], one["leo"], one["in_isr"], one["expected_state"]) for one in last]
 
     assert len({one["sample_id"] for one in last}) == 1
-    assert [(one["replica_id"], one["leo"], one["in_isr"], one["expected_state"]) for one in last] == [
-        (1, 2, True, "member"),
-        (2, 1, True, "member"),
-        (3, None, True, "member"),
-    ]
+    assert found == [(1, 2, True, "member"), (2, 1, True, "member"), (3, None, True, "member")]
     assert {(one["leader_leo"], one["hw"], one["hw_next_append_ms"], one["interval_ms"]) for one in last} == {
         (2, 0, 0, 10_000)
     }
@@ -90,13 +85,9 @@ def test_an_advance_names_its_cause_and_who_had_held_it_back() -> None:
     cluster.fetch(1, by=2)
     cluster.fetch(1, by=3)
     (advance,) = rows(cluster, "HW_ADVANCE")
+    found = (advance["old_hw"], advance["new_hw"], advance["cause"], advance["blocking_replicas"])
 
-    assert (advance["old_hw"], advance["new_hw"], advance["cause"], advance["blocking_replicas"]) == (
-        0,
-        1,
-        "fetch",
-        (3,),
-    )
+    assert found == (0, 1, "fetch", (3,))
 
 
 def test_the_end_of_a_stall_is_sampled_on_both_sides() -> None:
@@ -139,11 +130,9 @@ def test_a_proposal_is_reported_with_its_attempt_and_its_latency() -> None:
     decision = IsrDecision(TP, None, NodeId(1), LeaderEpoch(5), (NodeId(1), NodeId(2)), PartitionEpoch(2))
     answer = AlterPartitionAnswer(partitions=(decision,))
     cluster.step(1, events.AlterPartitionAnswered(cluster.now, request.request_sequence, answer))
+    found = [(one["phase"], one["request_id"], one["latency_us"]) for one in rows(cluster, "ALTER_PARTITION")]
 
-    assert [(one["phase"], one["request_id"], one["latency_us"]) for one in rows(cluster, "ALTER_PARTITION")] == [
-        ("proposed", 1, None),
-        ("result", 1, 40_000),
-    ]
+    assert found == [("proposed", 1, None), ("result", 1, 40_000)]
     (change,) = rows(cluster, "ISR_CHANGE")
     assert (change["initiator"], change["cause"]) == ("leader", "catch_up")
     assert change["added"] == (Member(NodeId(2), Offset(0), Moment(0), Moment(0)),)
@@ -155,12 +144,9 @@ def test_an_attempt_without_an_answer_is_reported() -> None:
     cluster.fetch(0, by=2)
     cluster.step(1, events.AlterPartitionFailed(cluster.now, 1, "gone"))
     cluster.advance(200)
+    found = [(one["phase"], one["request_id"]) for one in rows(cluster, "ALTER_PARTITION")]
 
-    assert [(one["phase"], one["request_id"]) for one in rows(cluster, "ALTER_PARTITION")] == [
-        ("proposed", 1),
-        ("timeout", 1),
-        ("proposed", 2),
-    ]
+    assert found == [("proposed", 1), ("timeout", 1), ("proposed", 2)]
 
 
 def test_the_acknowledged_offset_is_what_clients_received() -> None:
@@ -293,11 +279,9 @@ def test_of_two_that_are_open_only_the_earlier_one_holds_the_lso() -> None:
     cluster.advance(1_500)
     first.end()
     cluster.advance(1_500)
+    found = [(row["producer_id"], row["held_since_ms"], row["txn_start_ms"]) for row in opened(cluster)]
 
-    assert [(row["producer_id"], row["held_since_ms"], row["txn_start_ms"]) for row in opened(cluster)] == [
-        (7, 0, 0),
-        (8, 2_000, 500),
-    ]
+    assert found == [(7, 0, 0), (8, 2_000, 500)]
 
 
 def test_a_marker_above_the_hw_decides_nothing() -> None:

@@ -40,11 +40,18 @@ CLAIMS: dict[str, RegisterNode | Heartbeat] = {
 """What a node may say that it has seen, and the store does not hold."""
 
 
+@pytest.fixture
+def controller() -> Controller:
+    """One partition, on nodes 1 and 2."""
+    return created(1, 2)
+
+
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 @pytest.mark.parametrize("mac", [None, b"", b"a" * 32], ids=["no proof", "an empty proof", "a wrong proof"])
-def test_a_claim_without_a_proof_stops_nobody_else(claim: RegisterNode | Heartbeat, mac: bytes | None) -> None:
+def test_a_claim_without_a_proof_stops_nobody_else(
+    controller: Controller, claim: RegisterNode | Heartbeat, mac: bytes | None
+) -> None:
     """F5: a number that is too high rejects the node that sends it, is counted, and changes nothing for others."""
-    controller = created(1, 2)
     offset = controller.core.state.header.metadata_offset
     proof = None if mac is None else PositionProof(NodeEpoch(1_000), 9, 1_000, mac)
     refused = controller.ask(replace(claim, position=proof))
@@ -59,9 +66,8 @@ def test_a_claim_without_a_proof_stops_nobody_else(claim: RegisterNode | Heartbe
     assert controller.ask(messages.InitProducerId()).refusal is None
 
 
-def test_a_proof_for_another_node_proves_nothing() -> None:
+def test_a_proof_for_another_node_proves_nothing(controller: Controller) -> None:
     """F5: a proof that the controller sent to one node, or to its process, is not valid from another."""
-    controller = created(1, 2)
     later = proof_of(controller, 2, metadata_offset=1_000)
 
     assert isinstance(controller.heartbeat(1, metadata_offset=1_000, position=later), Refusal)
@@ -80,9 +86,10 @@ def test_a_proof_for_another_node_proves_nothing() -> None:
     ids=["offset", "reign", "controller epoch, no reign", "offset, no reign", "node epoch, no reign"],
 )
 @pytest.mark.parametrize("asks", [registration, heartbeat_of], ids=["a registration", "a heartbeat"])
-def test_a_proven_later_position_ends_all_service(asks: Callable[..., Any], beyond: dict[str, Any]) -> None:
+def test_a_proven_later_position_ends_all_service(
+    controller: Controller, asks: Callable[..., Any], beyond: dict[str, Any]
+) -> None:
     """TR18: the first proof ends all service, watches included; no epoch is assigned twice."""
-    controller = created(1, 2)
     offset = controller.core.state.header.metadata_offset
     claim = asks(1, position=proof_of(controller, 1, **beyond))
     effects = controller.step(events.RequestArrived(controller.now_ms, 77, claim))
@@ -97,9 +104,8 @@ def test_a_proven_later_position_ends_all_service(asks: Callable[..., Any], beyo
     assert isinstance(controller.watch(messages.WatchMetadata()), Refusal)
 
 
-def test_every_image_for_a_node_carries_a_proof_of_its_position() -> None:
+def test_every_image_for_a_node_carries_a_proof_of_its_position(controller: Controller) -> None:
     """F5: snapshots and changes are proven only to the process that they are addressed to."""
-    controller = created(1, 2)
     epoch = controller.epochs[1]
     opened = controller.watch(messages.WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=epoch))
     as_client = controller.watch(messages.WatchMetadata())
@@ -116,9 +122,8 @@ def test_every_image_for_a_node_carries_a_proof_of_its_position() -> None:
     assert change.position_for(None, None) is None
 
 
-def test_recovery_keeps_the_secret_of_a_given_store() -> None:
+def test_recovery_keeps_the_secret_of_a_given_store(controller: Controller) -> None:
     """F5: positions that nodes hold stay proven over a recovery from the old store; without it none is."""
-    controller = created(1, 2)
     image = controller.core.state.snapshot()
     kept = recover([given_node(1, image), given_node(2, image)], stored(controller))
     lost = recover([given_node(1, image), given_node(2, image)])
@@ -127,9 +132,8 @@ def test_recovery_keeps_the_secret_of_a_given_store() -> None:
     assert lost.header.secret == ""
 
 
-def test_equal_epochs_and_deleted_topics_are_no_proof() -> None:
+def test_equal_epochs_and_deleted_topics_are_no_proof(controller: Controller) -> None:
     """A node that was away during a deletion knows a topic that was rightly deleted."""
-    controller = created(1, 2)
     now = controller.partition()
     known = (seen(now.leader_epoch, now.partition_epoch),)
     assert controller.register(1, epochs_seen=known, controller_epoch_seen=1).refusal is None
@@ -139,9 +143,8 @@ def test_equal_epochs_and_deleted_topics_are_no_proof() -> None:
     assert controller.register(2, epochs_seen=(seen(5, 5),), controller_epoch_seen=1).refusal is None
 
 
-def test_restored_backup_is_noticed() -> None:
+def test_restored_backup_is_noticed(controller: Controller) -> None:
     """The backup holds leader epoch 0, the nodes have seen 2: the restored store does not serve."""
-    controller = created(1, 2)
     backup = stored(controller)
     controller.register(1)
     assert controller.propose(1, 2, sender=2) is ErrorCode.NONE
@@ -179,9 +182,8 @@ def test_restored_backup_is_noticed_by_nodes_that_never_stopped() -> None:
         assert isinstance(restored.watch(messages.WatchMetadata()), Refusal)
 
 
-def test_process_whose_registration_was_lost_registers_again() -> None:
+def test_process_whose_registration_was_lost_registers_again(controller: Controller) -> None:
     """It registered after the backup was made and was sent nothing since: a new process can do all that it could."""
-    controller = created(1, 2)
     backup = stored(controller)
     controller.register(1)
     restored = Controller(state=backup)
@@ -196,9 +198,8 @@ def test_process_whose_registration_was_lost_registers_again() -> None:
     assert restored.core.serves
 
 
-def test_store_that_is_not_served_from_is_not_written_to_either() -> None:
+def test_store_that_is_not_served_from_is_not_written_to_either(controller: Controller) -> None:
     """No node is heard any more, so every session would end; fencing them would only advance the old store."""
-    controller = created(1, 2)
     before = controller.core.state
     later = proof_of(controller, 1, metadata_offset=before.header.metadata_offset + 1)
     assert isinstance(controller.heartbeat(1, position=later), Refusal)
@@ -244,9 +245,8 @@ def test_recovery_adopts_the_highest_partition_epoch_and_goes_beyond_it() -> Non
     assert {n: r.directory_id for n, r in state.nodes.items()} == {n: f"directory-{n}" for n in (1, 2, 3)}
 
 
-def test_partition_with_a_node_not_given_stays_without_leader() -> None:
+def test_partition_with_a_node_not_given_stays_without_leader(controller: Controller) -> None:
     """TR18: the absent node may know more; only an unclean election by an operator ends the wait."""
-    controller = created(1, 2)
     recovered = Controller(state=recover([given_node(1, controller.core.state.snapshot())]))
     recovered.epochs = controller.epochs
 
@@ -258,9 +258,8 @@ def test_partition_with_a_node_not_given_stays_without_leader() -> None:
     assert (result.refusal, result.leader) == (None, 1)
 
 
-def test_recovered_controller_accepts_the_nodes_it_was_recovered_from() -> None:
+def test_recovered_controller_accepts_the_nodes_it_was_recovered_from(controller: Controller) -> None:
     """The nodes' epochs are not above the recovered ones, and their directories are known, so nothing is lost."""
-    controller = created(1, 2)
     controller.register(1)
     image = controller.core.state.snapshot()
     partition = controller.partition()
@@ -277,9 +276,8 @@ def test_recovered_controller_accepts_the_nodes_it_was_recovered_from() -> None:
     assert recovered.view() == (2, {1, 2}, set())
 
 
-def test_registration_that_the_store_has_lost_gives_it_away() -> None:
+def test_registration_that_the_store_has_lost_gives_it_away(controller: Controller) -> None:
     """A backup lacks only a registration, and its next reign gives that offset again: the id proves it (C35)."""
-    controller = created(1, 2)
     backup = stored(controller)
     controller.register(1)
     restored = Controller(state=backup)
@@ -293,9 +291,8 @@ def test_registration_that_the_store_has_lost_gives_it_away() -> None:
     assert not restored.core.serves
 
 
-def test_process_that_registered_at_a_lost_reign_must_register_again() -> None:
+def test_process_that_registered_at_a_lost_reign_must_register_again(controller: Controller) -> None:
     """No given image and no older store contains its registration: waiting for a newer store would never end."""
-    controller = created(1, 2)
     backup, image = stored(controller), controller.core.state.snapshot()
     controller.register(1)
     for given in ([given_node(1, image), given_node(2, image)], [given_node(2, replace(image, nodes=()))]):
@@ -326,9 +323,8 @@ def test_recovery_gives_no_producer_id_again() -> None:
     assert again.ask(messages.InitProducerId()).producer_id > later + 10**12
 
 
-def test_recovery_takes_a_missing_topic_for_deleted() -> None:
+def test_recovery_takes_a_missing_topic_for_deleted(controller: Controller) -> None:
     """A topic that the newest image lacks was deleted; an older view does not restore it, and its id stays known."""
-    controller = created(1, 2)
     old = controller.core.state.snapshot()
     controller.ask(messages.DeleteTopics(topics=(messages.TopicRef("t"),)))
     new = controller.core.state.snapshot()
@@ -338,9 +334,8 @@ def test_recovery_takes_a_missing_topic_for_deleted() -> None:
     assert state.deleted_topic_ids == {TOPIC_ID}
 
 
-def test_recovery_uses_an_older_store_for_what_images_lack() -> None:
+def test_recovery_uses_an_older_store_for_what_images_lack(controller: Controller) -> None:
     """Directory ids of nodes that were not given, and topics deleted before, come from the old store."""
-    controller = created(1, 2)
     backup = stored(controller)
     state = recover([given_node(1, controller.core.state.snapshot())], backup)
 

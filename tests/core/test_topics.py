@@ -45,8 +45,7 @@ T = TopicRef("t")
 @pytest.fixture
 def controller() -> Controller:
     """Three nodes, no topic."""
-    controller = started(1, 2, 3)
-    return controller
+    return started(1, 2, 3)
 
 
 def create(controller: Controller, name: str = "t", validate_only: bool = False, **given: Any) -> CreatedTopic:
@@ -84,6 +83,8 @@ NAMES = "is not a topic name; use 1 to 249 of"
 COUNTS = "is not between 1 and 10000; ask for a number of these"
 FACTORS = "is not between 1 and 3, the number of registered nodes"
 VALUES = "the value must be "
+ASSIGNMENT, PARTITIONS = ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.INVALID_PARTITIONS
+FACTOR, CONFIG = ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_CONFIG
 
 
 @pytest.mark.parametrize(
@@ -96,45 +97,29 @@ VALUES = "the value must be "
         ({"name": "a" * 300}, ErrorCode.INVALID_TOPIC_EXCEPTION, NAMES),
         ({"name": "a\n"}, ErrorCode.INVALID_TOPIC_EXCEPTION, NAMES),
         ({"name": "größe"}, ErrorCode.INVALID_TOPIC_EXCEPTION, NAMES),
-        ({"num_partitions": 0}, ErrorCode.INVALID_PARTITIONS, COUNTS),
-        ({"num_partitions": -1}, ErrorCode.INVALID_PARTITIONS, COUNTS),
-        ({"num_partitions": 10_001}, ErrorCode.INVALID_PARTITIONS, COUNTS),
-        ({"replication_factor": 4}, ErrorCode.INVALID_REPLICATION_FACTOR, FACTORS),
-        ({"replication_factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR, FACTORS),
-        (
-            {"assignments": ((0, nodes(1, 1)),)},
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "each replica once, and at least one",
-        ),
-        ({"assignments": ((0, nodes()),)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "each replica once, and at least one"),
-        ({"assignments": ((0, nodes(1, 7)),)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "[7], which are not registered"),
-        ({"assignments": ((1, nodes(1)),)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "once each"),
-        ({"assignments": ((0, nodes(1)), (0, nodes(2)))}, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "once each"),
-        (
-            {"assignments": ((0, nodes(1)), (1, nodes(1, 2)))},
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "the same number of nodes",
-        ),
-        (
-            {"assignments": ((0, nodes(1)),), "num_partitions": 2},
-            ErrorCode.INVALID_PARTITIONS,
-            "2 but 1 assignments; give one",
-        ),
-        (
-            {"assignments": ((0, nodes(1)),), "replication_factor": 2},
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            "2 does not agree with the assignments",
-        ),
-        ({"configs": (("min.insync.replica", "1"),)}, ErrorCode.INVALID_CONFIG, "is not a setting of a topic; known"),
-        ({"configs": (("cleanup.policy", "compact"),)}, ErrorCode.INVALID_CONFIG, VALUES),
-        ({"configs": (("min.insync.replicas", "0"),)}, ErrorCode.INVALID_CONFIG, VALUES),
-        ({"configs": (("retention.ms", "1_000"),)}, ErrorCode.INVALID_CONFIG, VALUES),
-        ({"configs": (("retention.bytes", "-2"),)}, ErrorCode.INVALID_CONFIG, VALUES),
-        ({"configs": (("segment.bytes", "9999999999"),)}, ErrorCode.INVALID_CONFIG, VALUES),
-        ({"configs": (("max.message.bytes", "2000000"),)}, ErrorCode.INVALID_CONFIG, VALUES),
-        ({"configs": (("max.decompressed.bytes", "1048587"),)}, ErrorCode.INVALID_CONFIG, VALUES),
-        ({"configs": (("max.decompressed.bytes", "67108865"),)}, ErrorCode.INVALID_CONFIG, VALUES),
-        ({"configs": (("unclean.leader.election.enable", "yes"),)}, ErrorCode.INVALID_CONFIG, VALUES),
+        ({"num_partitions": 0}, PARTITIONS, COUNTS),
+        ({"num_partitions": -1}, PARTITIONS, COUNTS),
+        ({"num_partitions": 10_001}, PARTITIONS, COUNTS),
+        ({"replication_factor": 4}, FACTOR, FACTORS),
+        ({"replication_factor": 0}, FACTOR, FACTORS),
+        ({"assignments": ((0, nodes(1, 1)),)}, ASSIGNMENT, "each replica once, and at least one"),
+        ({"assignments": ((0, nodes()),)}, ASSIGNMENT, "each replica once, and at least one"),
+        ({"assignments": ((0, nodes(1, 7)),)}, ASSIGNMENT, "[7], which are not registered"),
+        ({"assignments": ((1, nodes(1)),)}, ASSIGNMENT, "once each"),
+        ({"assignments": ((0, nodes(1)), (0, nodes(2)))}, ASSIGNMENT, "once each"),
+        ({"assignments": ((0, nodes(1)), (1, nodes(1, 2)))}, ASSIGNMENT, "the same number of nodes"),
+        ({"assignments": ((0, nodes(1)),), "num_partitions": 2}, PARTITIONS, "2 but 1 assignments; give one"),
+        ({"assignments": ((0, nodes(1)),), "replication_factor": 2}, FACTOR, "2 does not agree with the assignments"),
+        ({"configs": (("min.insync.replica", "1"),)}, CONFIG, "is not a setting of a topic; known"),
+        ({"configs": (("cleanup.policy", "compact"),)}, CONFIG, VALUES),
+        ({"configs": (("min.insync.replicas", "0"),)}, CONFIG, VALUES),
+        ({"configs": (("retention.ms", "1_000"),)}, CONFIG, VALUES),
+        ({"configs": (("retention.bytes", "-2"),)}, CONFIG, VALUES),
+        ({"configs": (("segment.bytes", "9999999999"),)}, CONFIG, VALUES),
+        ({"configs": (("max.message.bytes", "2000000"),)}, CONFIG, VALUES),
+        ({"configs": (("max.decompressed.bytes", "1048587"),)}, CONFIG, VALUES),
+        ({"configs": (("max.decompressed.bytes", "67108865"),)}, CONFIG, VALUES),
+        ({"configs": (("unclean.leader.election.enable", "yes"),)}, CONFIG, VALUES),
     ],
 )
 def test_impossible_topics_are_refused(
@@ -331,9 +316,8 @@ def test_a_change_that_its_reader_found_wrong_changes_nothing(controller: Contro
     """Its refusal is the topic's answer, and the settings beside it stay as they are."""
     create(controller)
     wrong = Refusal(ErrorCode.INVALID_REQUEST, "named twice")
-    (answer,) = controller.ask(
-        AlterTopicConfigs(topics=(ConfigChange(T, (("retention.ms", "1000"),), invalid=wrong),))
-    ).topics
+    change = ConfigChange(T, (("retention.ms", "1000"),), invalid=wrong)
+    (answer,) = controller.ask(AlterTopicConfigs(topics=(change,))).topics
 
     assert answer.refusal == wrong
     assert controller.core.state.topics[TOPIC_ID].configs == ()
@@ -453,6 +437,7 @@ def test_a_limit_that_is_taken_away_no_longer_refuses() -> None:
 # Whether a batch's times are near enough to now (KIP-937, KIP-1030).
 
 
+BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 NOW_MS = 1_795_000_000_000
 HOUR_MS = 3_600_000
 
@@ -471,21 +456,11 @@ def header(first_ms: int, newest_ms: int) -> BatchHeader:
         pytest.param(2**63 - 1, 2**63 - 1, {}, "after.max.ms is 3600000", id="the largest"),
         pytest.param(-1, -1, {}, None, id="no time"),
         pytest.param(0, 0, {}, None, id="1970, by default"),
-        pytest.param(-1, -1, {"message.timestamp.before.max.ms": "0"}, None, id="no time is not old"),
-        pytest.param(
-            NOW_MS - 5,
-            NOW_MS,
-            {"message.timestamp.before.max.ms": "4"},
-            "before.max.ms is 4",
-            id="too old for the topic",
-        ),
-        pytest.param(
-            NOW_MS - 4, NOW_MS, {"message.timestamp.before.max.ms": "4"}, None, id="as old as the topic allows"
-        ),
-        pytest.param(NOW_MS, NOW_MS + 5, {"message.timestamp.after.max.ms": "4"}, "after.max.ms is 4", id="less ahead"),
-        pytest.param(
-            NOW_MS * 1_000, NOW_MS * 1_000, {"message.timestamp.after.max.ms": str(2**63 - 1)}, None, id="any"
-        ),
+        pytest.param(-1, -1, {BEFORE: "0"}, None, id="no time is not old"),
+        pytest.param(NOW_MS - 5, NOW_MS, {BEFORE: "4"}, "before.max.ms is 4", id="too old for the topic"),
+        pytest.param(NOW_MS - 4, NOW_MS, {BEFORE: "4"}, None, id="as old as the topic allows"),
+        pytest.param(NOW_MS, NOW_MS + 5, {AFTER: "4"}, "after.max.ms is 4", id="less ahead"),
+        pytest.param(NOW_MS * 1_000, NOW_MS * 1_000, {AFTER: str(2**63 - 1)}, None, id="any"),
     ],
 )
 def test_times_outside_what_the_topic_takes_are_refused(

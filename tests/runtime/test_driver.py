@@ -91,13 +91,14 @@ def _produce(now_ms: int, request_id: int) -> ProduceArrived:
 
 
 async def test_an_answer_within_the_step_needs_no_waiting() -> None:
-    """A call that the core answers at once is complete when the step returns."""
+    """A call that the core answers at once is complete when the step returns: it is neither parked nor ever gone."""
     core = ScriptedCore({ProduceArrived: lambda event: [AnswerProduce(event.request_id, ("ok",))]})
     driver = driver_with(core, {})
     driver.attach({AnswerProduce: lambda effect: driver.calls.answer(effect.request_id, effect.results)})
 
     assert await driver.ask(_produce, tuple) == ("ok",)
     assert len(driver.calls) == 0
+    assert core.kinds() == ["ProduceArrived"]
 
 
 async def test_a_cancelled_caller_is_forgotten_by_the_core() -> None:
@@ -113,16 +114,6 @@ async def test_a_cancelled_caller_is_forgotten_by_the_core() -> None:
     assert isinstance(arrived, ProduceArrived) and isinstance(gone, CallGone)
     assert arrived.request_id == gone.request_id
     assert len(driver.calls) == 0
-
-
-async def test_an_answered_caller_is_not_reported_gone() -> None:
-    """CallGone is for parked calls only."""
-    core = ScriptedCore({ProduceArrived: lambda event: [AnswerProduce(event.request_id, ())]})
-    driver = driver_with(core, {})
-    driver.attach({AnswerProduce: lambda effect: driver.calls.answer(effect.request_id, effect.results)})
-    await driver.ask(_produce, tuple)
-
-    assert core.kinds() == ["ProduceArrived"]
 
 
 async def test_a_stream_waits_while_the_purgatory_is_full() -> None:

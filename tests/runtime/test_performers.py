@@ -242,34 +242,23 @@ async def test_a_sync_that_waits_when_the_flusher_is_closed_is_not_begun() -> No
     assert ([event.tp for event in events], errors) == ([TP], [])
 
 
-async def test_the_age_of_the_longest_sync_is_known() -> None:
-    """A hanging fsync is detected by its age (M59)."""
-    now = [1_000]
+@pytest.mark.parametrize(
+    ("looks", "longest_ms", "ages"),
+    [([4_000], 2_000, [3_000]), ([1_200, 16_200, 16_500, 17_000], 500, [200, 700, 1_000, 1_500])],
+    ids=["looked at in time", "after SIGSTOP for 15 s"],
+)
+async def test_the_age_of_the_longest_sync_is_known(looks: list[int], longest_ms: int, ages: list[int]) -> None:
+    """A hanging fsync is detected by its age; the time of a pause between two looks is not counted (M59)."""
     token = Token(7)
-    flusher, _, _ = _flusher(Logs(token), now)
+    flusher, _, _ = _flusher(Logs(token), [1_000])
     flusher.flush(TP)
-    now[0] = 4_000
-    age = flusher.oldest_ms(4_000, 2_000)
+    found = [flusher.oldest_ms(at, longest_ms) for at in looks]
     token.let_go.set()
     await asyncio.wait_for(flusher.until_idle(), 5)
     flusher.close()
 
-    assert age == 3_000
-    assert flusher.oldest_ms(5_000, 2_000) == 0
-
-
-async def test_a_pause_of_the_process_is_no_age_of_a_sync() -> None:
-    """After SIGSTOP for 15 s the node does not take its disk for dead: time between checks is not counted (M59)."""
-    now = [1_000]
-    token = Token(7)
-    flusher, _, _ = _flusher(Logs(token), now)
-    flusher.flush(TP)
-    ages = [flusher.oldest_ms(at, 500) for at in (1_200, 16_200, 16_500, 17_000)]
-    token.let_go.set()
-    await asyncio.wait_for(flusher.until_idle(), 5)
-    flusher.close()
-
-    assert ages == [200, 700, 1_000, 1_500]
+    assert found == ages
+    assert flusher.oldest_ms(looks[-1] + 1_000, longest_ms) == 0
 
 
 SAVES = {want.SaveEpochs, want.SaveHighWatermarks, want.SaveReconciledEpochs, want.SaveMetadata}

@@ -156,9 +156,14 @@ def _image(
     )
 
 
-async def test_a_controller_that_is_away_is_waited_for() -> None:
+@pytest.fixture
+def controller() -> FakeController:
+    """A controller that takes what it is sent."""
+    return FakeController()
+
+
+async def test_a_controller_that_is_away_is_waited_for(controller: FakeController) -> None:
     """Registration is retried until it is answered, then the core gets the node's identity."""
-    controller = FakeController()
     busy = NodeRegistered(refusal=Refusal(ErrorCode.DUPLICATE_BROKER_REGISTRATION))
     controller.registrations = [UNREACHABLE, UNREACHABLE, busy, REGISTERED]
     session, core, host = _session(controller)
@@ -168,28 +173,25 @@ async def test_a_controller_that_is_away_is_waited_for() -> None:
     assert (host.node_epoch, host.topics.cluster_id) == (7, "cluster")
 
 
-async def test_a_final_refusal_of_the_registration_ends_the_process() -> None:
-    """Another cluster, other rules, no common feature level: one clear line and a separate exit code."""
-    controller = FakeController()
-    controller.registrations = [NodeRegistered(refusal=Refusal(ErrorCode.UNSUPPORTED_VERSION, "levels 3-4"))]
-    session, _, _ = _session(controller)
+@pytest.mark.parametrize(
+    ("refusal", "timings"),
+    [
+        (Refusal(ErrorCode.UNSUPPORTED_VERSION, "levels 3-4"), SessionTimings()),
+        (Refusal(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "in use"), SessionTimings(duplicate_ms=-1)),
+    ],
+    ids=["final", "in use for longer than a dead process's session could last"],
+)
+async def test_a_refused_registration_ends_the_process(
+    controller: FakeController, refusal: Refusal, timings: SessionTimings
+) -> None:
+    """What no retry helps against, or did not help in time, is one clear line and a separate exit code."""
+    controller.registrations = [NodeRegistered(refusal=refusal)]
+    session, _, _ = _session(controller, timings=timings)
     with pytest.raises(ProcessEnded) as ended:
         await session.register(REQUEST)
 
     assert ended.value.code is ExitCode.REFUSED
-    assert "levels 3-4" in ended.value.line
-
-
-async def test_a_node_id_that_stays_in_use_ends_the_process() -> None:
-    """A live process with another directory is waited for only as long as a dead one's session could last."""
-    controller = FakeController()
-    controller.registrations = [NodeRegistered(refusal=Refusal(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "in use"))]
-    session, _, _ = _session(controller, timings=SessionTimings(duplicate_ms=-1))
-    with pytest.raises(ProcessEnded) as ended:
-        await session.register(REQUEST)
-
-    assert ended.value.code is ExitCode.REFUSED
-    assert "in use" in ended.value.line
+    assert refusal.message in ended.value.line
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["in the answer", "as a status"])
@@ -205,9 +207,8 @@ async def test_a_superseded_process_ends_with_its_own_code(inside: bool) -> None
     assert ended.value.code is ExitCode.FENCED
 
 
-async def test_a_node_keeps_beating_through_failures() -> None:
+async def test_a_node_keeps_beating_through_failures(controller: FakeController) -> None:
     """Heartbeats without an answer are repeated; the interval comes from the answer."""
-    controller = FakeController()
     controller.answers = [UNREACHABLE, UNREACHABLE, HeartbeatAnswer(is_fenced=False, heartbeat_interval_ms=1)]
     session, _, _ = _begun(controller)
     await _run(session.beat_forever(), lambda: len(controller.heartbeats) > 4)
@@ -215,9 +216,8 @@ async def test_a_node_keeps_beating_through_failures() -> None:
     assert not session.is_fenced
 
 
-async def test_a_hanging_fsync_ends_the_process_before_the_next_heartbeat() -> None:
+async def test_a_hanging_fsync_ends_the_process_before_the_next_heartbeat(controller: FakeController) -> None:
     """A node whose disk hangs longer than the session time-out must not keep its session (M59)."""
-    controller = FakeController()
     session, _, _ = _begun(controller, oldest_sync_ms=lambda _now_ms, _longest_look_ms: 9_001)
     with pytest.raises(ProcessEnded) as ended:
         await session.beat_forever()
@@ -226,9 +226,8 @@ async def test_a_hanging_fsync_ends_the_process_before_the_next_heartbeat() -> N
     assert controller.heartbeats == []
 
 
-async def test_the_core_decides_which_metadata_is_believed() -> None:
+async def test_the_core_decides_which_metadata_is_believed(controller: FakeController) -> None:
     """Every image of the watch reaches the core; nothing of it is applied before the core requests that."""
-    controller = FakeController()
     session, core, host = _begun(controller)
     for image in (_image(to_node_epoch=6), None, _image()):
         controller.images.put_nowait(image)
@@ -238,9 +237,8 @@ async def test_the_core_decides_which_metadata_is_believed() -> None:
     assert host.topics.metadata_offset == -1
 
 
-async def test_an_image_reaches_the_core_in_the_turn_in_which_it_comes() -> None:
+async def test_an_image_reaches_the_core_in_the_turn_in_which_it_comes(controller: FakeController) -> None:
     """Nothing can end the watch between an image and its step: it would be lost, though its arrival was noted."""
-    controller = FakeController()
     session, core, _ = _begun(controller)
     controller.images.put_nowait(_image())
     async with _running(session.watch_forever()), asyncio.timeout(10):
@@ -252,9 +250,8 @@ async def test_an_image_reaches_the_core_in_the_turn_in_which_it_comes() -> None
     assert [event.image for event in core.seen if isinstance(event, events.MetadataArrived)] == [_image()]
 
 
-async def test_what_the_core_believed_is_named_by_the_next_heartbeat() -> None:
+async def test_what_the_core_believed_is_named_by_the_next_heartbeat(controller: FakeController) -> None:
     """TR18: the heartbeat shows the controller which position this node has seen."""
-    controller = FakeController()
     session, _, host = _begun(controller)
     session.believe(_image(metadata_offset=9))
     await _run(session.beat_forever(), lambda: bool(controller.heartbeats))
@@ -263,9 +260,8 @@ async def test_what_the_core_believed_is_named_by_the_next_heartbeat() -> None:
     assert controller.heartbeats[0].metadata_offset == 9
 
 
-async def test_a_fenced_node_names_what_it_believed_at_once() -> None:
+async def test_a_fenced_node_names_what_it_believed_at_once(controller: FakeController) -> None:
     """What unfences it is the position in its next heartbeat; later ones keep to the interval."""
-    controller = FakeController()
     slow = HeartbeatAnswer(is_fenced=True, heartbeat_interval_ms=3_600_000)
     controller.answers = [slow, slow, replace(slow, is_fenced=False)]
     session, _, _ = _begun(controller)
@@ -297,9 +293,8 @@ async def test_a_heartbeat_says_how_far_the_clock_is_off_the_controllers() -> No
     assert said == [(None, None), (120_000, 20_001)]
 
 
-async def test_a_heartbeat_says_whether_the_disk_is_nearly_full() -> None:
+async def test_a_heartbeat_says_whether_the_disk_is_nearly_full(controller: FakeController) -> None:
     """Each one says what holds when it is sent, so that leadership can leave a node that refuses appends."""
-    controller = FakeController()
     session, _, host = _begun(controller)
     low = ["9 bytes are free", None]
     host.low_space = lambda _: low.pop(0) if len(low) > 1 else low[0]
@@ -308,9 +303,8 @@ async def test_a_heartbeat_says_whether_the_disk_is_nearly_full() -> None:
     assert [beat.disk_nearly_full for beat in controller.heartbeats[:2]] == [True, False]
 
 
-async def test_the_position_of_the_registration_is_sent_from_then_on() -> None:
+async def test_the_position_of_the_registration_is_sent_from_then_on(controller: FakeController) -> None:
     """C34: the core keeps it, and the watch and every heartbeat carry it until something newer comes."""
-    controller = FakeController()
     position = PositionProof(NodeEpoch(7), 2, 3, b"mac")
     session, core, _ = _session(controller)
     session.begin(replace(REGISTERED, position=position))
@@ -322,9 +316,8 @@ async def test_the_position_of_the_registration_is_sent_from_then_on() -> None:
     assert controller.positions[0] == position
 
 
-async def test_a_refresh_opens_the_watch_anew() -> None:
+async def test_a_refresh_opens_the_watch_anew(controller: FakeController) -> None:
     """RefreshMetadata ends the current watch, and the next one begins."""
-    controller = FakeController()
     session, _, _ = _begun(controller)
     async with _running(session.watch_forever()):
         await controller.opened(1)
@@ -334,9 +327,8 @@ async def test_a_refresh_opens_the_watch_anew() -> None:
     assert controller.watches == 2
 
 
-async def test_a_watch_that_brings_nothing_is_opened_again() -> None:
+async def test_a_watch_that_brings_nothing_is_opened_again(controller: FakeController) -> None:
     """Not even a sign of life for a few session time-outs: its connection hangs, and another one may not."""
-    controller = FakeController()
     session, _, _ = _begun(controller, timings=SessionTimings(session_timeout_ms=1))
     async with _running(session.watch_forever()):
         await controller.opened(2)
@@ -344,9 +336,8 @@ async def test_a_watch_that_brings_nothing_is_opened_again() -> None:
     assert controller.watches >= 2
 
 
-async def test_a_controlled_shutdown_waits_for_the_controllers_word() -> None:
+async def test_a_controlled_shutdown_waits_for_the_controllers_word(controller: FakeController) -> None:
     """want_shut_down is sent until should_shut_down arrives."""
-    controller = FakeController()
     fine = HeartbeatAnswer(is_fenced=False, heartbeat_interval_ms=1)
     controller.answers = [fine, fine, HeartbeatAnswer(is_fenced=False, should_shut_down=True, heartbeat_interval_ms=1)]
     session, _, _ = _begun(controller)
@@ -357,9 +348,8 @@ async def test_a_controlled_shutdown_waits_for_the_controllers_word() -> None:
     assert any(heartbeat.want_shut_down for heartbeat in controller.heartbeats)
 
 
-async def test_a_shutdown_without_a_controller_gives_up_after_three_tries() -> None:
+async def test_a_shutdown_without_a_controller_gives_up_after_three_tries(controller: FakeController) -> None:
     """A node must be able to stop when no other node can take its leaders over."""
-    controller = FakeController()
     controller.answers = [UNREACHABLE]
     beat = controller.heartbeat
 
@@ -390,9 +380,8 @@ async def test_a_shutdown_without_a_controller_gives_up_after_three_tries() -> N
     ],
     ids=["answered", "refused as a whole", "no answer"],
 )
-async def test_a_proposal_ends_in_exactly_one_event(decision: Any, event: Any) -> None:
+async def test_a_proposal_ends_in_exactly_one_event(controller: FakeController, decision: Any, event: Any) -> None:
     """A proposal ends in one event: an answer, a whole-request error, or no answer."""
-    controller = FakeController()
     controller.decision = decision
     session, core, _ = _begun(controller)
     request = AlterPartitionRequest(
@@ -417,9 +406,10 @@ _REFUSED = Refusal(ErrorCode.NOT_CONTROLLER, "another one")
     [(ReplicaLogsReported(), None), (ReplicaLogsReported(refusal=_REFUSED), _REFUSED), (UNREACHABLE, UNREACHABLE)],
     ids=["taken", "refused as a whole", "no answer"],
 )
-async def test_a_report_of_logs_ends_in_exactly_one_event(reported: Any, refusal: Refusal | None) -> None:
+async def test_a_report_of_logs_ends_in_exactly_one_event(
+    controller: FakeController, reported: Any, refusal: Refusal | None
+) -> None:
     """Accepted, rejected or unanswered, the core gets it once, with the number of its report (M65)."""
-    controller = FakeController()
     controller.reported = reported
     session, core, _ = _begun(controller)
     request = ReportReplicaLogs(cluster_id="cluster", node_id=NodeId(1), node_epoch=NodeEpoch(7), logs=())

@@ -86,12 +86,20 @@ def test_a_rule_between_settings_is_said_as_it_is() -> None:
     assert str(raised.value) == "low is above high; exchange them"
 
 
-def test_an_unknown_name_in_the_file_is_refused(tmp_path: Path) -> None:
-    """A misspelt setting is never silently ignored."""
-    file = tmp_path / "settings.yaml"
-    file.write_text("sise: 2\n")
+UNREADABLE = r"settings file .*settings\.yaml cannot be read: "
 
-    with pytest.raises(settings.SettingsWrong, match="sise"):
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("sise: 2\n", "sise"), *((text, UNREADABLE) for text in ("[" * 20_000, "{a: " * 5_000, "a: [", "\x00"))],
+    ids=["unknown name", "lists", "maps", "cut", "zero"],
+)
+def test_a_settings_file_that_is_wrong_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    """A misspelt setting is never silently ignored, and what cannot be read is one sentence that names the file."""
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+
+    with pytest.raises(settings.SettingsWrong, match=words):
         settings.load_settings(Sample, flags={}, variables={}, file=file)
 
 
@@ -108,16 +116,6 @@ def test_wrong_usage_exits_with_2() -> None:
         settings.parse_flags(Sample, "sample", ["--nosuch"])
 
     assert ended.value.code == 2
-
-
-@pytest.mark.parametrize("text", ["[" * 20_000, "{a: " * 5_000, "a: [", "\x00"], ids=["lists", "maps", "cut", "zero"])
-def test_a_settings_file_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
-    """However deeply it is nested, the error is one sentence that names the file."""
-    file = tmp_path / "settings.yaml"
-    file.write_text(text)
-
-    with pytest.raises(settings.SettingsWrong, match=r"settings file .*settings\.yaml cannot be read: "):
-        settings.load_settings(Sample, flags={}, variables={}, file=file)
 
 
 REQUIRED = {"node_id": "1", "data_dir": "/d", "controllers": "127.0.0.1:1"}

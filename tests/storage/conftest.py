@@ -85,6 +85,12 @@ def build(tmp_path: Path) -> Iterator[Builder]:
 
 
 @pytest.fixture
+def log(build: Builder) -> Log:
+    """A log without records."""
+    return build.log()
+
+
+@pytest.fixture
 def fill() -> Fill:
     """Appends like a leader; record values differ by offset, timestamps grow with it."""
     return _fill

@@ -7,12 +7,11 @@ import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
-from log_builder import Builder, Fill
+from log_builder import Builder, Fill, open_files
 
 from strandline.core.log.replica_log import DurablePoint
 from strandline.core.types import LeaderEpoch, Offset
@@ -109,9 +108,8 @@ def test_what_counts_as_durable_survives_a_power_loss(power, tmp_path_factory, s
     power.forget()
 
 
-def test_token_covers_rolled_segments_and_their_entries(power, build, fill) -> None:
+def test_token_covers_rolled_segments_and_their_entries(power, log, build, fill) -> None:
     """One sync makes all segments of a long append durable, not only the active one."""
-    log = build.log()
     fill(log, 60)
     token = log.issue_flush()
     token.sync()
@@ -123,9 +121,8 @@ def test_token_covers_rolled_segments_and_their_entries(power, build, fill) -> N
     assert set(power.folders[build.path.stat().st_ino]) >= {segment.path.name for segment in log.segments}
 
 
-def test_finished_sync_leaves_no_work(build, fill) -> None:
+def test_finished_sync_leaves_no_work(log, fill) -> None:
     """Data that a finished sync covered needs no second sync."""
-    log = build.log()
     fill(log, 60)
     log.issue_flush().sync()
     idle = log.issue_flush()
@@ -136,9 +133,8 @@ def test_finished_sync_leaves_no_work(build, fill) -> None:
     busy.abandon()
 
 
-def test_unfinished_sync_counts_for_nothing(build, fill) -> None:
+def test_unfinished_sync_counts_for_nothing(log, fill) -> None:
     """A second commit covers again what the first has not finished."""
-    log = build.log()
     fill(log, 60)
     first = log.issue_flush()
     second = log.issue_flush()
@@ -148,9 +144,8 @@ def test_unfinished_sync_counts_for_nothing(build, fill) -> None:
     first.sync()
 
 
-def test_append_during_a_sync_needs_another(build, fill) -> None:
+def test_append_during_a_sync_needs_another(log, fill) -> None:
     """Bytes written between issue and completion do not count as durable."""
-    log = build.log()
     fill(log, 1)
     token = log.issue_flush()
     fill(log, 1)
@@ -162,9 +157,8 @@ def test_append_during_a_sync_needs_another(build, fill) -> None:
     next_token.abandon()
 
 
-def test_segments_may_vanish_while_a_worker_syncs(build, fill) -> None:
+def test_segments_may_vanish_while_a_worker_syncs(log, fill) -> None:
     """Truncation and deletion on the event-loop thread do not disturb a sync that was issued before."""
-    log = build.log()
     fill(log, 100)
     token = log.issue_flush()
     log.truncate_fully_and_start_at(Offset(300))
@@ -174,30 +168,19 @@ def test_segments_may_vanish_while_a_worker_syncs(build, fill) -> None:
     assert token.done
 
 
-def _open_files(directory: Path) -> int:
-    """How many descriptors of this process are of files in ``directory``; others come and go with earlier tests."""
-    found = 0
-    for entry in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            found += os.readlink(entry).startswith(str(directory))
-    return found
-
-
-def test_descriptors_are_given_back(build, fill) -> None:
+def test_descriptors_are_given_back(log, fill) -> None:
     """Neither a finished nor an abandoned token keeps files open."""
-    log = build.log()
     fill(log, 100)
-    before = _open_files(log.directory)
+    before = open_files(log.directory)
     log.issue_flush().abandon()
     log.issue_flush().sync()
 
-    assert _open_files(log.directory) == before
+    assert open_files(log.directory) == before
 
 
-def test_workers_sync_while_the_log_changes(build, fill, content) -> None:
+def test_workers_sync_while_the_log_changes(log, build, fill, content) -> None:
     """Real threads sync while batches are appended, rolled, truncated and expired; nothing fails, nothing leaks."""
-    log = build.log()
-    before = _open_files(log.directory)
+    before = open_files(log.directory)
     with ThreadPoolExecutor(2) as pool:
         running = []
         for turn in range(150):
@@ -212,27 +195,25 @@ def test_workers_sync_while_the_log_changes(build, fill, content) -> None:
     log.issue_flush().sync()
 
     assert not log.issue_flush().has_work
-    assert _open_files(log.directory) == before + len(log.segments) - 1
+    assert open_files(log.directory) == before + len(log.segments) - 1
     assert content(build.log()) == content(log)
 
 
-def test_removed_segments_are_closed_by_the_worker(build, fill) -> None:
+def test_removed_segments_are_closed_by_the_worker(log, fill) -> None:
     """Freeing a removed segment's blocks is slow, so the next token takes its descriptor and closes it."""
-    log = build.log()
     fill(log, 60)
     log.issue_flush().sync()
-    before = _open_files(log.directory)
+    before = open_files(log.directory)
     count = len(log.segments)
     log.advance_log_start(log.active_segment.base_offset)
-    held = _open_files(log.directory)
+    held = open_files(log.directory)
     log.issue_flush().sync()
 
-    assert (held, _open_files(log.directory)) == (before, before - count + 1)
+    assert (held, open_files(log.directory)) == (before, before - count + 1)
 
 
-def test_failed_sync_is_reported_and_not_retried(build, fill, monkeypatch) -> None:
+def test_failed_sync_is_reported_and_not_retried(log, fill, monkeypatch) -> None:
     """EIO from fdatasync becomes StorageFailed with operation, path and errno; the token is not done."""
-    log = build.log()
     fill(log, 1)
     calls = []
 
@@ -250,9 +231,8 @@ def test_failed_sync_is_reported_and_not_retried(build, fill, monkeypatch) -> No
     assert (failed.value.errno, len(calls), token.done) == (errno.EIO, 1, False)
 
 
-def test_a_log_may_be_set_aside_while_a_worker_syncs(build, fill) -> None:
+def test_a_log_may_be_set_aside_while_a_worker_syncs(log, build, fill) -> None:
     """A commit does not fail because the directory of its log has another name by then."""
-    log = build.log()
     fill(log, 60)
     token = log.issue_flush()
     log.close(clean=False)
@@ -262,9 +242,8 @@ def test_a_log_may_be_set_aside_while_a_worker_syncs(build, fill) -> None:
     assert token.done
 
 
-def test_failed_sync_of_a_directory_is_reported(build, fill, monkeypatch) -> None:
+def test_failed_sync_of_a_directory_is_reported(log, fill, monkeypatch) -> None:
     """A directory that is there and cannot be synced fails the commit."""
-    log = build.log()
     fill(log, 60)
     token = log.issue_flush()
 
@@ -276,9 +255,8 @@ def test_failed_sync_of_a_directory_is_reported(build, fill, monkeypatch) -> Non
         token.sync()
 
 
-def test_failed_write_is_reported(build, fill, monkeypatch) -> None:
+def test_failed_write_is_reported(log, fill, monkeypatch) -> None:
     """ENOSPC from an append becomes StorageFailed."""
-    log = build.log()
 
     def fail(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -289,9 +267,8 @@ def test_failed_write_is_reported(build, fill, monkeypatch) -> None:
         fill(log, 1)
 
 
-def test_short_write_is_completed(build, fill, content, monkeypatch) -> None:
+def test_short_write_is_completed(log, fill, content, monkeypatch) -> None:
     """A partial write is continued, not lost."""
-    log = build.log()
     real = os.pwritev
 
     def short(fd: int, buffers: list[bytes], position: int) -> int:

@@ -31,9 +31,8 @@ def save_high_watermark(path, offset: int) -> None:
     checkpoints.high_watermarks.save()
 
 
-def test_dump_shows_every_batch(build, fill) -> None:
+def test_dump_shows_every_batch(log, build, fill) -> None:
     """Offsets, epochs, CRC state and positions, across segments, while the log is open."""
-    log = build.log()
     fill(log, 30, epoch=6)
     rows = list(dump_log(build.path))
 
@@ -43,9 +42,8 @@ def test_dump_shows_every_batch(build, fill) -> None:
     assert next(row.header.base_offset for row in dump_log(build.path, 31)) == 30
 
 
-def test_dump_tells_damage_instead_of_failing(build, fill) -> None:
+def test_dump_tells_damage_instead_of_failing(log, build, fill) -> None:
     """A wrong CRC is one row; a torn end is the last row of its file."""
-    log = build.log()
     fill(log, 5)
     path = log.segments[0].path
     with open(path, "r+b") as file:
@@ -59,9 +57,8 @@ def test_dump_tells_damage_instead_of_failing(build, fill) -> None:
     assert rows[-1].header is None
 
 
-def test_bounds_come_from_headers_and_checkpoints(build, fill) -> None:
+def test_bounds_come_from_headers_and_checkpoints(log, build, fill) -> None:
     """Log start, end and HW are read without opening the log."""
-    log = build.log()
     fill(log, 30)
     log.advance_log_start(Offset(9))
     log.checkpoints.settle()

@@ -158,25 +158,16 @@ def test_damage_makes_the_node_unclean_once(tmp_path) -> None:
     third.close(clean=False)
 
 
-def test_a_torn_end_does_not(tmp_path) -> None:
-    """Half of the last frame is what a loss of power leaves."""
-    saved(tmp_path)
+@pytest.mark.parametrize("clean", [False, True], ids=["loss of power", "clean stop"])
+def test_a_torn_end_is_a_loss_after_a_clean_stop_alone(tmp_path, clean: bool) -> None:
+    """Half of the last frame is what a loss of power leaves; the mark of a clean stop names the frame."""
+    saved(tmp_path, clean=clean)
     path = tmp_path / JOURNAL_NAMES[0]
     path.write_bytes(path.read_bytes()[:-3])
     again = start(tmp_path)
 
-    assert (again.is_unclean, again.checkpoints.reconciled_epochs.get(("t", 0))) == (False, 2)
-    again.close(clean=False)
-
-
-def test_after_a_clean_stop_the_last_frame_is_known_to_be_there(tmp_path) -> None:
-    """The mark of a clean stop names it, so its loss is one, too."""
-    saved(tmp_path, clean=True)
-    path = tmp_path / JOURNAL_NAMES[0]
-    path.write_bytes(path.read_bytes()[:-3])
-    again = start(tmp_path)
-
-    assert again.is_unclean
+    assert again.is_unclean is clean
+    assert clean or again.checkpoints.reconciled_epochs.get(("t", 0)) == 2
     again.close(clean=False)
 
 

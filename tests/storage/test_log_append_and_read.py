@@ -5,10 +5,9 @@ from __future__ import annotations
 import gc
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
+from log_builder import open_files
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import LeaderEpoch, Offset
@@ -28,18 +27,16 @@ def test_new_log_is_empty(build) -> None:
     assert (recovery.bytes_cut, recovery.epochs, recovery.lost_durable_records) == (0, (), False)
 
 
-def test_leader_append_stamps_offset_and_epoch(build, fill) -> None:
+def test_leader_append_stamps_offset_and_epoch(log, fill) -> None:
     """Batches get consecutive base offsets and the leader's epoch, and stay valid."""
-    log = build.log()
     fill(log, 2, records=3, epoch=7)
     headers = [header for header, _ in split_batches(log.read(Offset(0), 10_000, log.leo).payload)]
 
     assert [(header.base_offset, header.leader_epoch) for header in headers] == [(0, 7), (3, 7)]
 
 
-def test_several_batches_of_one_payload_lie_one_behind_the_other(build) -> None:
+def test_several_batches_of_one_payload_lie_one_behind_the_other(log) -> None:
     """One append of a payload with several batches gives dense offsets."""
-    log = build.log()
     payload = b"".join(encode_batch([NewRecord(None, b"v", 1)] * count) for count in (1, 2, 3))
     log.append(split_batches(payload), Offset(0), LeaderEpoch(1))
     leo = log.leo
@@ -65,9 +62,8 @@ def test_follower_keeps_the_very_bytes(build, fill, tmp_path) -> None:
     assert len(copy.segments) > len(leader.segments) > 1
 
 
-def test_follower_refuses_what_does_not_continue_its_log(build, fill) -> None:
+def test_follower_refuses_what_does_not_continue_its_log(log, fill) -> None:
     """Bytes for another offset change nothing."""
-    log = build.log()
     fill(log, 2)
     first = log.read(Offset(0), 1, log.leo).payload
     with pytest.raises(Refused) as refused:
@@ -77,9 +73,8 @@ def test_follower_refuses_what_does_not_continue_its_log(build, fill) -> None:
     assert log.leo == 4
 
 
-def test_read_gives_every_record_once_in_order(build, fill) -> None:
+def test_read_gives_every_record_once_in_order(log, fill) -> None:
     """Reading on from the end of each answer returns every record, for any sizes of log and answers."""
-    log = build.log()
     fill(log, 100)
     offsets = []
     offset = log.log_start_offset
@@ -93,25 +88,17 @@ def test_read_gives_every_record_once_in_order(build, fill) -> None:
     assert offsets == list(range(200))
 
 
-def test_read_inside_a_batch_gives_the_whole_batch(build, fill) -> None:
+def test_read_inside_a_batch_gives_the_whole_batch(log, fill) -> None:
     """An offset inside a batch is answered with that batch from its start, as in Kafka."""
-    log = build.log()
     fill(log, 50, records=5)
 
     assert [
         parse_header(log.read(Offset(offset), 10, log.leo).payload).base_offset for offset in (0, 4, 5, 123, 249)
-    ] == [
-        0,
-        0,
-        5,
-        120,
-        245,
-    ]
+    ] == [0, 0, 5, 120, 245]
 
 
-def test_read_never_gives_a_batch_beyond_the_end(build, fill) -> None:
+def test_read_never_gives_a_batch_beyond_the_end(log, fill) -> None:
     """A batch that crosses the exclusive end is not returned, even as the first one."""
-    log = build.log()
     fill(log, 3, records=4)
 
     assert log.read(Offset(0), 10_000, Offset(3)).payload == b""
@@ -119,18 +106,16 @@ def test_read_never_gives_a_batch_beyond_the_end(build, fill) -> None:
     assert [h.next_offset for h, _ in split_batches(log.read(Offset(0), 10_000, Offset(11)).payload)] == [4, 8]
 
 
-def test_first_batch_is_given_whatever_its_size(build, fill) -> None:
+def test_first_batch_is_given_whatever_its_size(log, fill) -> None:
     """A fetch always makes progress (KIP-74), unless another partition already did."""
-    log = build.log()
     fill(log, 2, size_bytes=1_000)
 
     assert len(split_batches(log.read(Offset(0), 1, log.leo).payload)) == 1
     assert log.read(Offset(0), 1, log.leo, at_least_one=False).payload == b""
 
 
-def test_a_read_says_where_its_last_batch_ends(build, fill) -> None:
+def test_a_read_says_where_its_last_batch_ends(log, fill) -> None:
     """A read returns its last batch's end, so that a follower never counts as holding more than it was sent (M70)."""
-    log = build.log()
     fill(log, 12, records=3)
 
     for max_bytes in (1, 333, 100_000):
@@ -140,18 +125,16 @@ def test_a_read_says_where_its_last_batch_ends(build, fill) -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [0, 1, 61, 200, 500, 4_000])
-def test_answers_respect_their_size(build, fill, max_bytes) -> None:
+def test_answers_respect_their_size(log, fill, max_bytes) -> None:
     """Beyond the first batch no answer is larger than requested."""
-    log = build.log()
     fill(log, 20)
     answer = log.read(Offset(6), max_bytes, log.leo).payload
 
     assert len(answer) <= max_bytes or len(split_batches(answer)) == 1
 
 
-def test_offsets_outside_the_log_are_refused(build, fill) -> None:
+def test_offsets_outside_the_log_are_refused(log, fill) -> None:
     """Below the log start and above the LEO there is nothing to read."""
-    log = build.log()
     fill(log, 4)
     log.advance_log_start(Offset(3))
     codes = []
@@ -191,9 +174,8 @@ def test_an_append_says_whether_a_segment_began(build, tmp_path) -> None:
     assert began.count(True) == len(led.segments) - 1 > 0
 
 
-def test_byte_distance_is_exact_at_batch_borders(build, fill) -> None:
+def test_byte_distance_is_exact_at_batch_borders(log, fill) -> None:
     """Lag in bytes is what a follower still has to fetch, across segments."""
-    log = build.log()
     fill(log, 60)
     total = log.size_bytes
 
@@ -203,9 +185,8 @@ def test_byte_distance_is_exact_at_batch_borders(build, fill) -> None:
     assert log.bytes_between(log.leo, Offset(500)) == 0
 
 
-def test_headers_are_listed_from_any_offset(build, fill) -> None:
+def test_headers_are_listed_from_any_offset(log, fill) -> None:
     """Dump and recovery walk headers from the batch that holds an offset."""
-    log = build.log()
     fill(log, 40, records=3)
 
     assert [found.header.base_offset for found in log.batches()] == list(range(0, 120, 3))
@@ -214,9 +195,8 @@ def test_headers_are_listed_from_any_offset(build, fill) -> None:
 
 
 @pytest.mark.parametrize("reopened", [False, True])
-def test_time_finds_the_first_batch_that_reaches_it(build, fill, reopened) -> None:
+def test_time_finds_the_first_batch_that_reaches_it(log, build, fill, reopened) -> None:
     """Seeking by time finds the first batch with a record at or after it, below the given end."""
-    log = build.log()
     fill(log, 60)
     if reopened:
         log.close()
@@ -232,9 +212,8 @@ def test_time_finds_the_first_batch_that_reaches_it(build, fill, reopened) -> No
     assert base_at(0) == 30
 
 
-def test_time_never_finds_a_record_below_the_log_start(build, fill) -> None:
+def test_time_never_finds_a_record_below_the_log_start(log, fill) -> None:
     """A log that starts within a batch answers none of the batch's deleted records, whatever time is asked for."""
-    log = build.log()
     fill(log, 2, records=4)
     log.advance_log_start(Offset(2))
     found = [log.search_time(ms, log.leo).first_record() for ms in (0, 1_001, 1_002, 1_003, 1_004)]
@@ -289,9 +268,8 @@ def test_the_largest_time_below_an_end_is_found_without_reading_the_segment(buil
     assert sum(reads) < 20_000 < log.size_bytes
 
 
-def test_a_search_by_time_outlives_its_segments(build, fill) -> None:
+def test_a_search_by_time_outlives_its_segments(log, fill) -> None:
     """Batches that existed at its creation are found in another thread, though the log has been deleted meanwhile."""
-    log = build.log()
     fill(log, 60)
     search = log.search_time(1_077, log.leo)
     log.forget()
@@ -316,28 +294,18 @@ def test_a_search_by_time_in_a_log_that_was_cut_is_an_error(build, fill) -> None
     search.close()
 
 
-def test_a_search_that_nobody_runs_keeps_no_descriptor(build, fill) -> None:
+def test_a_search_that_nobody_runs_keeps_no_descriptor(log, fill) -> None:
     """A search keeps its file open when the log is closed; a caller that goes away leaves no file open."""
-    log = build.log()
     fill(log, 60)
     searches = [log.search_time(1_077, log.leo) for _ in range(10)]
     log.close()
-    during = _open_files(log.directory)
+    during = open_files(log.directory)
     found = searches[0].first()
     del searches, found
     gc.collect()
 
     assert during >= 1
-    assert _open_files(log.directory) == 0
-
-
-def _open_files(directory: Path) -> int:
-    """How many open descriptors of this process belong to files in ``directory``."""
-    found = 0
-    for entry in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            found += os.readlink(entry).startswith(str(directory))
-    return found
+    assert open_files(log.directory) == 0
 
 
 def test_time_may_go_back(build, fill) -> None:

@@ -21,9 +21,8 @@ HOUR_MS = 3_600_000
 
 
 @pytest.mark.parametrize("cut", [0, 2, 30, 50, 98, 100, 200])
-def test_truncation_keeps_exactly_the_prefix(build, fill, content, cut) -> None:
+def test_truncation_keeps_exactly_the_prefix(log, fill, content, cut) -> None:
     """Everything below the truncation point is unchanged; appending continues from there."""
-    log = build.log()
     fill(log, 50)
     before = content(log)
     leo = log.truncate_to(Offset(cut))
@@ -35,17 +34,15 @@ def test_truncation_keeps_exactly_the_prefix(build, fill, content, cut) -> None:
     assert log.leo == min(cut, 100) + 6
 
 
-def test_cut_inside_a_batch_takes_the_batch(build, fill) -> None:
+def test_cut_inside_a_batch_takes_the_batch(log, fill) -> None:
     """Half a batch cannot stay: the log ends before it, and returns that end."""
-    log = build.log()
     fill(log, 4, records=5)
 
     assert log.truncate_to(Offset(13)) == 10
 
 
-def test_truncation_survives_reopening(build, fill, content) -> None:
+def test_truncation_survives_reopening(log, build, fill, content) -> None:
     """No index of the longer log affects the shorter one after it grew again."""
-    log = build.log()
     fill(log, 40)
     log.close()
     log = build.recover(clean=True)[0]
@@ -75,9 +72,8 @@ def test_truncation_brings_high_watermark_and_recovery_point_down(build, fill) -
     assert not build.recover()[1].lost_durable_records
 
 
-def test_truncation_drops_producer_snapshots_of_what_is_gone(build, fill) -> None:
+def test_truncation_drops_producer_snapshots_of_what_is_gone(log, build, fill) -> None:
     """A snapshot above the truncation point describes records that no longer exist (M61)."""
-    log = build.log()
     fill(log, 10)
     row = ProducerBatch(5, 0, 0, 1, Offset(8), Offset(9), 1)
     log.save_producers(Offset(10), [row])
@@ -87,9 +83,8 @@ def test_truncation_drops_producer_snapshots_of_what_is_gone(build, fill) -> Non
     assert [path.name for path in build.path.glob("*.snapshot")] == [f"{10:020}.snapshot"]
 
 
-def test_restart_at_a_higher_log_start(build, fill) -> None:
+def test_restart_at_a_higher_log_start(log, build, fill) -> None:
     """A follower that fell behind the leader's log start restarts its log there, also after a crash (M30)."""
-    log = build.log()
     fill(log, 30)
     log.truncate_fully_and_start_at(Offset(500))
     again = build.log()
@@ -102,9 +97,8 @@ def test_restart_at_a_higher_log_start(build, fill) -> None:
 ROW = ProducerBatch(5, 0, 0, 1, Offset(498), Offset(499), 1)
 
 
-def test_a_restart_keeps_the_producer_state_below_it(build, fill) -> None:
+def test_a_restart_keeps_the_producer_state_below_it(log, build, fill) -> None:
     """C43: also after a crash, and nothing of what was remembered of the records that are gone."""
-    log = build.log()
     fill(log, 30)
     log.save_producers(Offset(60), [ROW._replace(producer_id=6, first_offset=Offset(0), last_offset=Offset(1))])
     log.truncate_fully_and_start_at(Offset(500), [ROW])
@@ -113,9 +107,8 @@ def test_a_restart_keeps_the_producer_state_below_it(build, fill) -> None:
     assert build.log().producers().rows() == (ROW,)
 
 
-def test_producer_state_of_a_start_that_was_not_kept_is_not_believed(build, fill) -> None:
+def test_producer_state_of_a_start_that_was_not_kept_is_not_believed(log, build, fill) -> None:
     """C43: the process died between the two: the log is as it was, and the state says nothing of it."""
-    log = build.log()
     fill(log, 30)
     begin_with_snapshot(build.path, Offset(500), [ROW], durable=True)
     again = build.log()
@@ -123,9 +116,8 @@ def test_producer_state_of_a_start_that_was_not_kept_is_not_believed(build, fill
     assert (again.leo, again.producers().rows()) == (60, ())
 
 
-def test_cut_below_the_log_start_begins_anew(build, fill) -> None:
+def test_cut_below_the_log_start_begins_anew(log, fill) -> None:
     """A leader that lost more than this log keeps leaves nothing of it."""
-    log = build.log()
     fill(log, 50)
     log.advance_log_start(Offset(80))
     log.truncate_to(Offset(20))
@@ -133,9 +125,8 @@ def test_cut_below_the_log_start_begins_anew(build, fill) -> None:
     assert (log.log_start_offset, log.leo) == (20, 20)
 
 
-def test_log_start_removes_whole_segments_below_it(build, fill) -> None:
+def test_log_start_removes_whole_segments_below_it(log, build, fill) -> None:
     """Segments are deleted only when no readable record is left in them; the start itself survives a crash."""
-    log = build.log()
     fill(log, 60)
     borders = [segment.base_offset for segment in log.segments]
     log.advance_log_start(Offset(borders[2] + 4))
@@ -144,9 +135,8 @@ def test_log_start_removes_whole_segments_below_it(build, fill) -> None:
     assert build.log().log_start_offset == borders[2] + 4
 
 
-def test_log_start_at_the_end_keeps_the_active_segment(build, fill) -> None:
+def test_log_start_at_the_end_keeps_the_active_segment(log, build, fill) -> None:
     """Even an empty log has a segment to append to, and keeps its LEO."""
-    log = build.log()
     fill(log, 60)
     log.advance_log_start(log.leo)
     again = build.log()
@@ -154,9 +144,8 @@ def test_log_start_at_the_end_keeps_the_active_segment(build, fill) -> None:
     assert (len(log.segments), again.log_start_offset, again.leo) == (1, 120, 120)
 
 
-def test_log_start_never_passes_the_end(build, fill) -> None:
+def test_log_start_never_passes_the_end(log, fill) -> None:
     """A log start above the LEO is a broken invariant, not a bad request."""
-    log = build.log()
     fill(log, 1)
 
     with pytest.raises(AssertionError):

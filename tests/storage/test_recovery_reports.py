@@ -56,9 +56,8 @@ def test_unclean_stop_checks_from_the_recovery_point(build, fill) -> None:
     assert (recovery.leo, recovery.was_clean, recovery.bytes_cut) == (160, False, 0)
 
 
-def test_torn_tail_is_cut_and_counted(build, fill, content) -> None:
+def test_torn_tail_is_cut_and_counted(log, build, fill, content) -> None:
     """Half a batch at the end is removed; the report has its position and how many bytes."""
-    log = build.log()
     fill(log, 50)
     before = content(log)
     path = last_segment(build)
@@ -91,9 +90,8 @@ def test_loss_below_the_durable_point_is_reported(build, fill) -> None:
     assert second.lost_durable_records
 
 
-def test_damage_in_the_middle_takes_everything_behind_it(build, fill, content) -> None:
+def test_damage_in_the_middle_takes_everything_behind_it(log, build, fill, content) -> None:
     """Records after a damaged batch cannot be kept: offsets must stay dense."""
-    log = build.log()
     fill(log, 60)
     before = content(log)
     middle = log.segments[1]
@@ -109,9 +107,8 @@ def test_damage_in_the_middle_takes_everything_behind_it(build, fill, content) -
     assert [path.name for path in sorted(build.path.glob("*.log"))] == [s.path.name for s in again.segments]
 
 
-def test_recovered_tail_is_made_durable(build, fill, monkeypatch) -> None:
+def test_recovered_tail_is_made_durable(log, build, fill, monkeypatch) -> None:
     """Data that a crash left in the page cache is synced before any other node can see it (TR17)."""
-    log = build.log()
     fill(log, 40)
     synced = []
     real = os.fdatasync
@@ -126,9 +123,8 @@ def test_recovered_tail_is_made_durable(build, fill, monkeypatch) -> None:
     assert set(synced) >= {str(segment.path) for segment in log.segments}
 
 
-def test_missing_indexes_are_rebuilt(build, fill, content) -> None:
+def test_missing_indexes_are_rebuilt(log, build, fill, content) -> None:
     """Without index files the log is the same, and the report has how many were rebuilt."""
-    log = build.log()
     fill(log, 60)
     before = content(log)
     log.close()
@@ -140,9 +136,8 @@ def test_missing_indexes_are_rebuilt(build, fill, content) -> None:
     assert recovery.segments_rebuilt == len(again.segments) - (again.active_segment.size_bytes <= 256)
 
 
-def test_batches_win_over_the_epoch_file(build, fill) -> None:
+def test_batches_win_over_the_epoch_file(log, build, fill) -> None:
     """A file that lacks the last epochs, or has an epoch without a batch, is corrected."""
-    log = build.log()
     for epoch in (1, 4, 5):
         fill(log, 10, epoch=epoch)
     log.save_epochs([EpochEntry(1, Offset(0)), EpochEntry(4, Offset(20)), EpochEntry(9, Offset(60))])
@@ -185,9 +180,8 @@ def test_epochs_of_segments_that_need_no_reading_stay(build, fill, batches: int)
     assert build.recover(segment_bytes=2_000, index_interval_bytes=300)[1].epochs == truth
 
 
-def test_epoch_entries_at_the_end_go(build, fill) -> None:
+def test_epoch_entries_at_the_end_go(log, build, fill) -> None:
     """A leader's entry without a batch does not survive recovery, clean or not (M55)."""
-    log = build.log()
     fill(log, 10, epoch=1)
     log.save_epochs([EpochEntry(1, Offset(0)), EpochEntry(2, Offset(20))])
     log.checkpoints.settle()
@@ -197,9 +191,8 @@ def test_epoch_entries_at_the_end_go(build, fill) -> None:
     assert build.recover()[1].epochs == (EpochEntry(1, Offset(0)),)
 
 
-def test_epochs_cut_by_recovery_go(build, fill) -> None:
+def test_epochs_cut_by_recovery_go(log, build, fill) -> None:
     """Epochs whose batches were lost are dropped."""
-    log = build.log()
     fill(log, 3, epoch=1)
     fill(log, 1, epoch=2)
     log.save_epochs([EpochEntry(1, Offset(0)), EpochEntry(2, Offset(6))])
@@ -227,9 +220,8 @@ def test_old_epochs_come_from_the_file(build, fill) -> None:
     assert Checkpoints.load(build.data).epochs_of(("t", 0)) == tuple(entries)
 
 
-def test_flipped_bit_is_found_when_read(build, fill) -> None:
+def test_flipped_bit_is_found_when_read(log, fill) -> None:
     """A batch that changed on disk is never returned; the exception names the file and the position."""
-    log = build.log()
     fill(log, 30)
     segment = log.segments[0]
     with open(segment.path, "r+b") as file:
@@ -261,9 +253,8 @@ def test_damage_below_the_recovery_point_is_found_when_everything_is_checked(bui
     assert (thorough.leo, thorough.lost_durable_records) == (0, True)
 
 
-def test_leftovers_of_a_crash_are_removed(build, fill) -> None:
+def test_leftovers_of_a_crash_are_removed(log, build, fill) -> None:
     """Half-written files and indexes without a log are removed."""
-    log = build.log()
     fill(log, 3)
     for name in ("leader-epoch-checkpoint.tmp", f"{99:020}.index", f"{99:020}.timeindex"):
         (build.path / name).write_bytes(b"x")
@@ -272,9 +263,8 @@ def test_leftovers_of_a_crash_are_removed(build, fill) -> None:
     assert sorted(path.name for path in build.path.iterdir()) == [f"{0:020}.log"]
 
 
-def test_producer_state_is_read_from_the_log(build) -> None:
+def test_producer_state_is_read_from_the_log(log, build) -> None:
     """Without a snapshot, or from an old one, the last five batches of each producer come from the headers (M61)."""
-    log = build.log()
     for sequence in range(0, 16, 2):
         batch = encode_batch([NewRecord(None, b"v", 1)] * 2, producer_id=7, producer_epoch=0, base_sequence=sequence)
         log.append(split_batches(batch), log.leo, LeaderEpoch(1))

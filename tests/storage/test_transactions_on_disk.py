@@ -49,9 +49,8 @@ def aborted(log: Log) -> list[tuple[int, ...]]:
     return [tuple(t) for t in log.producers().transactions.state().aborted]
 
 
-def test_transactions_are_read_from_the_log(build) -> None:
+def test_transactions_are_read_from_the_log(log, build) -> None:
     """X12: without a snapshot every header is folded, and of control batches the record."""
-    log = build.log()
     fill(log)
     again = build.log()
 
@@ -60,9 +59,8 @@ def test_transactions_are_read_from_the_log(build) -> None:
     assert [m.coordinator_epoch for m in again.producers().transactions.state().markers] == [1, 1]
 
 
-def test_a_snapshot_within_a_transaction_gives_the_same(build) -> None:
+def test_a_snapshot_within_a_transaction_gives_the_same(log, build) -> None:
     """X12: state at any batch's end, and the batches behind it, make what the whole log makes."""
-    log = build.log()
     fill(log)
     for batch in (data(8, 1, 0), end(8, 2, commit=False)):
         producers = log.producers()
@@ -75,9 +73,8 @@ def test_a_snapshot_within_a_transaction_gives_the_same(build) -> None:
     assert aborted(log) == [(7, 0, 2, 1), (8, 5, 6, 4)]
 
 
-def test_a_torn_tail_takes_its_marker_with_it(build) -> None:
+def test_a_torn_tail_takes_its_marker_with_it(log, build) -> None:
     """X13: after an unclean stop a snapshot above what is durable is not believed, nor the markers that are gone."""
-    log = build.log()
     fill(log)
     log.note_durable(Offset(2))
     log.checkpoints.recovery_points.save()
@@ -92,9 +89,8 @@ def test_a_torn_tail_takes_its_marker_with_it(build) -> None:
     assert [tuple(t) for t in again.producers().transactions.state().open] == [(7, 0), (8, 1)]
 
 
-def test_a_cut_opens_what_it_took_the_marker_of(build) -> None:
+def test_a_cut_opens_what_it_took_the_marker_of(log) -> None:
     """X13: also where the newest snapshot lies above the cut."""
-    log = build.log()
     fill(log)
     producers = log.producers()
     log.save_producers(log.leo, producers.rows(), producers.transactions.state())
@@ -103,9 +99,8 @@ def test_a_cut_opens_what_it_took_the_marker_of(build) -> None:
     assert [tuple(t) for t in log.producers().transactions.state().open] == [(7, 0), (8, 1)]
 
 
-def test_a_log_begins_again_with_the_transactions_below_it(build) -> None:
+def test_a_log_begins_again_with_the_transactions_below_it(log, build) -> None:
     """C43: the state is durable with the new start, also where no batch is remembered beside it."""
-    log = build.log()
     fill(log)
     state = log.producers().transactions.state_below(Offset(5))
     log.truncate_fully_and_start_at(Offset(500), (), state)
@@ -114,9 +109,8 @@ def test_a_log_begins_again_with_the_transactions_below_it(build) -> None:
     assert [tuple(t) for t in state.open] == [(7, 4)]
 
 
-def test_a_control_batch_that_is_no_marker_is_damage(build) -> None:
+def test_a_control_batch_that_is_no_marker_is_damage(log) -> None:
     """Its CRC may be right: what cannot be folded cannot be served."""
-    log = build.log()
     changed = bytearray(end(7, 1, commit=True).view)
     changed[69] = 9
     changed[17:21] = crc32c.crc32c(bytes(changed[21:])).to_bytes(4, "big")
@@ -159,15 +153,27 @@ def test_newest_two_are_kept(tmp_path) -> None:
     assert [int(path.stem) for path in producer_snapshot.snapshot_paths(tmp_path)] == [9, 11]
 
 
-@pytest.mark.parametrize("damage", [lambda c: c[:-1], lambda c: c[:10], lambda c: b"", lambda c: c[:-1] + b"\x7f"])
-def test_damaged_snapshot_gives_way_to_the_one_before(tmp_path, damage) -> None:
-    """A snapshot with a wrong CRC counts as missing, and the one before it is used."""
-    producer_snapshot.save_snapshot(tmp_path, Offset(5), ROWS[:1])
-    producer_snapshot.save_snapshot(tmp_path, Offset(11), ROWS)
+@pytest.mark.parametrize("state", [NO_TRANSACTIONS, STATE], ids=["of producers", "of transactions"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda c: b"",
+        lambda c: c[:10],
+        lambda c: c[:-20],
+        lambda c: c[:-1],
+        lambda c: c[:-1] + b"\x7f",
+        lambda c: c + b"\0",
+        lambda c: c[:20] + c[62:],
+    ],
+)
+def test_damaged_snapshot_gives_way_to_the_one_before(tmp_path, damage, state) -> None:
+    """X12: a snapshot with a wrong CRC counts as missing: a state that may be wrong would show aborted records."""
+    producer_snapshot.save_snapshot(tmp_path, Offset(5), ROWS[:1], state)
+    producer_snapshot.save_snapshot(tmp_path, Offset(11), ROWS, state)
     newest = producer_snapshot.snapshot_paths(tmp_path)[-1]
     newest.write_bytes(damage(newest.read_bytes()))
 
-    assert producer_snapshot.newest_snapshot(tmp_path, Offset(99)) == (5, ROWS[:1], NO_TRANSACTIONS)
+    assert producer_snapshot.newest_snapshot(tmp_path, Offset(99)) == (5, ROWS[:1], state)
 
 
 def test_renamed_snapshot_is_not_believed(tmp_path) -> None:
@@ -202,16 +208,3 @@ def test_a_log_without_transactions_is_written_for_an_earlier_release(tmp_path) 
     plain, of_transactions = (path.read_bytes() for path in producer_snapshot.snapshot_paths(tmp_path))
     assert (plain[:4], len(plain)) == (b"SLP1", 20 + 2 * 42)
     assert of_transactions[:4] == b"SLP2"
-
-
-@pytest.mark.parametrize(
-    "damage", [lambda c: c[:-1], lambda c: c[:-20], lambda c: c + b"\0", lambda c: c[:20] + c[62:]]
-)
-def test_a_damaged_snapshot_of_transactions_gives_way(tmp_path, damage) -> None:
-    """X12: a state that may be wrong would show aborted records, so it is not believed."""
-    producer_snapshot.save_snapshot(tmp_path, Offset(5), ROWS[:1], STATE)
-    producer_snapshot.save_snapshot(tmp_path, Offset(11), ROWS, STATE)
-    newest = producer_snapshot.snapshot_paths(tmp_path)[-1]
-    newest.write_bytes(damage(newest.read_bytes()))
-
-    assert producer_snapshot.newest_snapshot(tmp_path, Offset(99)) == (5, ROWS[:1], STATE)

@@ -34,9 +34,14 @@ from strandline.core.types import LeaderEpoch, Offset
 from strandline_sim.world.record_codec import IdentityCodec
 
 
-def test_a_write_is_answered_when_the_hw_has_passed_it() -> None:
+@pytest.fixture
+def cluster() -> Cluster:
+    """Node 1 coordinates, node 2 follows."""
+    return coordinating()
+
+
+def test_a_write_is_answered_when_the_hw_has_passed_it(cluster: Cluster) -> None:
     """What was put is answered only after the follower has it, and not at the append."""
-    cluster = coordinating()
     request = cluster.ask_coordinator(put(a=1))
 
     assert request not in cluster.answered, "I30: a write was answered that may be undone"
@@ -44,9 +49,8 @@ def test_a_write_is_answered_when_the_hw_has_passed_it() -> None:
     assert cluster.answered[request] == "put"
 
 
-def test_a_read_waits_for_the_write_that_it_shows() -> None:
+def test_a_read_waits_for_the_write_that_it_shows(cluster: Cluster) -> None:
     """A read of a scope with an open write is answered with it, after it."""
-    cluster = coordinating()
     wrote = cluster.ask_coordinator(put(a=1))
     read = cluster.ask_coordinator(Get("g"))
 
@@ -56,18 +60,16 @@ def test_a_read_waits_for_the_write_that_it_shows() -> None:
     assert cluster.answered[read] == {"a": 1}
 
 
-def test_a_scope_without_open_writes_is_answered_at_once() -> None:
+def test_a_scope_without_open_writes_is_answered_at_once(cluster: Cluster) -> None:
     """The open write of one scope holds no other back."""
-    cluster = coordinating()
     cluster.ask_coordinator(put("g", a=1))
     read = cluster.ask_coordinator(Get("other"))
 
     assert cluster.answered[read] == {}
 
 
-def test_an_answer_for_the_whole_shard_waits_for_all_its_writes() -> None:
+def test_an_answer_for_the_whole_shard_waits_for_all_its_writes(cluster: Cluster) -> None:
     """A read without a scope waits for the newest write of any."""
-    cluster = coordinating()
     cluster.ask_coordinator(put("g", a=1))
     cluster.ask_coordinator(put("h", b=2))
     read = cluster.ask_coordinator(Get(None))
@@ -78,9 +80,8 @@ def test_an_answer_for_the_whole_shard_waits_for_all_its_writes() -> None:
     assert cluster.answered[cluster.ask_coordinator(Get(None))] == {"a": 1, "b": 2}
 
 
-def test_a_caller_that_waits_when_leadership_is_lost_hears_so() -> None:
+def test_a_caller_that_waits_when_leadership_is_lost_hears_so(cluster: Cluster) -> None:
     """The caller gets NOT_COORDINATOR, with MAY_APPEAR for what was appended and NOT_APPENDED for what was not."""
-    cluster = coordinating()
     wrote = cluster.ask_coordinator(put(a=1))
     read = cluster.ask_coordinator(Get("g"))
     cluster.push(L, partition_image(leader=2, epoch=1, version=2, isr=(1, 2), min_isr=2))
@@ -89,9 +90,8 @@ def test_a_caller_that_waits_when_leadership_is_lost_hears_so() -> None:
     assert [a.outcome for a in answers if isinstance(a, Refusal)] == [Outcome.MAY_APPEAR, Outcome.NOT_APPENDED]
 
 
-def test_what_is_not_committed_in_time_is_refused_at_the_deadline() -> None:
+def test_what_is_not_committed_in_time_is_refused_at_the_deadline(cluster: Cluster) -> None:
     """REQUEST_TIMED_OUT and MAY_APPEAR; a later answer of the same scope still leaves when its own write commits."""
-    cluster = coordinating()
     first = cluster.ask_coordinator(put(a=1), timeout=500)
     second = cluster.ask_coordinator(put(a=2), timeout=60_000)
     cluster.advance(600)
@@ -103,9 +103,8 @@ def test_what_is_not_committed_in_time_is_refused_at_the_deadline() -> None:
     assert cluster.answered[second] == "put"
 
 
-def test_a_caller_that_left_holds_no_other_back() -> None:
+def test_a_caller_that_left_holds_no_other_back(cluster: Cluster) -> None:
     """Its answer is dropped, and the one behind it in the same scope leaves as soon as it may."""
-    cluster = coordinating()
     gone = cluster.ask_coordinator(put(a=1))
     stays = cluster.ask_coordinator(put(a=2))
     cluster.step(L, CallGone(cluster.now, gone))
@@ -115,9 +114,8 @@ def test_a_caller_that_left_holds_no_other_back() -> None:
     assert cluster.answered[stays] == "put"
 
 
-def test_below_min_isr_nothing_is_written() -> None:
+def test_below_min_isr_nothing_is_written(cluster: Cluster) -> None:
     """A request that needs a write is refused and leaves no record; a plain read is answered."""
-    cluster = coordinating()
     cluster.push(L, partition_image(replicas=(1, 2), isr=(1,), elr=(2,), min_isr=2, version=2))
     leo = cluster.log(L).leo
     wrote = cluster.ask_coordinator(put(a=1))
@@ -146,9 +144,8 @@ def test_a_shard_that_always_waits_for_its_last_write_is_not_stalled() -> None:
     assert cells_of(cluster, L, TP).of("g") == {"a": 9, "due": 1}
 
 
-def test_time_below_min_isr_does_not_count() -> None:
+def test_time_below_min_isr_does_not_count(cluster: Cluster) -> None:
     """When the shard can write again, the machine gives every member its full time."""
-    cluster = coordinating()
     cluster.push(L, partition_image(replicas=(1, 2), isr=(1,), elr=(2,), min_isr=2, version=2))
     cluster.advance(300)
     excused = len(cells_of(cluster, L, TP).excused)
@@ -160,9 +157,8 @@ def test_time_below_min_isr_does_not_count() -> None:
     assert len(cells_of(cluster, L, TP).excused) == excused + 1
 
 
-def test_a_machine_does_not_act_while_nothing_is_committed() -> None:
+def test_a_machine_does_not_act_while_nothing_is_committed(cluster: Cluster) -> None:
     """An open write that stays open stops the ticks of the machine, which begin again once it is committed."""
-    cluster = coordinating()
     cells = cells_of(cluster, L, TP)
     cluster.ask_coordinator(put(a=1), timeout=60_000)
     cluster.advance(3_000)
@@ -176,9 +172,8 @@ def test_a_machine_does_not_act_while_nothing_is_committed() -> None:
     assert cells.of("g") == {"a": 1, "b": 7}
 
 
-def test_a_new_leader_serves_when_the_hw_has_reached_its_epoch() -> None:
+def test_a_new_leader_serves_when_the_hw_has_reached_its_epoch(cluster: Cluster) -> None:
     """Until then COORDINATOR_LOAD_IN_PROGRESS: what it folded may not be committed (G6)."""
-    cluster = coordinating()
     cluster.ask_coordinator(put(a=1))
     cluster.settle()
     # Node 2 has a record that no HW covers yet when it is elected.
@@ -196,18 +191,16 @@ def test_a_new_leader_serves_when_the_hw_has_reached_its_epoch() -> None:
     assert cluster.answered[late] == {"a": 2}
 
 
-def test_a_node_that_does_not_lead_says_who_does() -> None:
+def test_a_node_that_does_not_lead_says_who_does(cluster: Cluster) -> None:
     """The refusal is NOT_COORDINATOR, and nothing is appended."""
-    cluster = coordinating()
     answer = cluster.answered[cluster.ask_coordinator(put(a=1), node=F)]
 
     assert isinstance(answer, Refusal)
     assert (code(answer), answer.outcome) == ("NOT_COORDINATOR", Outcome.NOT_APPENDED)
 
 
-def test_what_is_written_carries_the_wall_clock() -> None:
+def test_what_is_written_carries_the_wall_clock(cluster: Cluster) -> None:
     """The context of a decision has the wall clock of the last tick, and the time since."""
-    cluster = coordinating()
     cluster.now += 30
     cluster.ask_coordinator(put(a=1))
 
@@ -235,9 +228,8 @@ def test_writes_without_a_request_are_parted_into_batches_that_fit() -> None:
     assert [record.value for batch in written for record in batch] == list(range(7))
 
 
-def test_notes_of_a_decision_are_given_when_taken_and_when_answered() -> None:
+def test_notes_of_a_decision_are_given_when_taken_and_when_answered(cluster: Cluster) -> None:
     """``taken`` at the append, ``answered`` when the answer leaves; a refused decision leaves neither."""
-    cluster = coordinating()
     cells = cells_of(cluster, L, TP)
     cluster.ask_coordinator(put(a=1))
     assert (len(cells.takes), len(cells.answers)) == (1, 0)
@@ -256,9 +248,8 @@ def test_so_many_wait_and_no_more() -> None:
     assert len(cells_of(cluster, L, TP).takes) == 2
 
 
-def test_a_long_computation_is_done_elsewhere_and_its_result_written() -> None:
+def test_a_long_computation_is_done_elsewhere_and_its_result_written(cluster: Cluster) -> None:
     """A decision's work leaves as an effect; its result is given to the machine and what it decides is appended."""
-    cluster = coordinating()
     cells = cells_of(cluster, L, TP)
     wanted = Decision(batches=(batch_of("g", ("late", 5)),), scope="g")
     cells.due = [Decision(scope="g", work=lambda: wanted)]
@@ -269,18 +260,16 @@ def test_a_long_computation_is_done_elsewhere_and_its_result_written() -> None:
     assert cells.of("g") == {"late": 5}
 
 
-def test_the_result_for_an_earlier_reign_is_dropped() -> None:
+def test_the_result_for_an_earlier_reign_is_dropped(cluster: Cluster) -> None:
     """What was computed for a shard that is gone says nothing to the next one."""
-    cluster = coordinating()
     wanted = Decision(batches=(batch_of("g", ("late", 5)),), scope="g")
     cluster.step(L, Computed(cluster.now, TP, LeaderEpoch(7), wanted))
 
     assert cells_of(cluster, L, TP).of("g") == {}
 
 
-def test_others_hear_of_a_decision_when_it_is_committed() -> None:
+def test_others_hear_of_a_decision_when_it_is_committed(cluster: Cluster) -> None:
     """What a decision leads to at others leaves when the HW has passed its records, once, not at the append (X8)."""
-    cluster = coordinating()
     cluster.ask_coordinator(put(a=1, shown=True))
 
     assert not cluster.wished(L, SendTxnMarkers)
@@ -291,18 +280,16 @@ def test_others_hear_of_a_decision_when_it_is_committed() -> None:
     assert cluster.wished(L, SendTxnMarkers) == [ASKED_OF_OTHERS]
 
 
-def test_what_a_decision_wants_of_others_at_once_leaves_with_it() -> None:
+def test_what_a_decision_wants_of_others_at_once_leaves_with_it(cluster: Cluster) -> None:
     """`Decision.effects` leave in the step of the decision, behind its records."""
-    cluster = coordinating()
     cells_of(cluster, L, TP).due = [Decision(effects=(ASKED_OF_OTHERS,))]
     cluster.advance(100)
 
     assert cluster.wished(L, SendTxnMarkers) == [ASKED_OF_OTHERS]
 
 
-def test_an_answer_of_others_is_heard_in_its_reign_alone() -> None:
+def test_an_answer_of_others_is_heard_in_its_reign_alone(cluster: Cluster) -> None:
     """The machine hears an answer for its own leader epoch and writes what that leads to; another's is dropped."""
-    cluster = coordinating()
     cells = cells_of(cluster, L, TP)
     answer = TxnMarkerAnswer(TxnMarker("i", ProducerIdentity(1, 1), True, TP))
     epoch = shard_of(cluster, L, TP).leader.image.leader_epoch

@@ -39,6 +39,12 @@ def _cluster(*, hold_reads: bool = False, **limits: int) -> Cluster:
     return cluster
 
 
+@pytest.fixture
+def cluster() -> Cluster:
+    """It reads its log at once, under the default limits."""
+    return _cluster()
+
+
 def _stage(cluster: Cluster, offset: int = 7, *, epoch: int = 0, timeout: int = 5_000) -> int:
     request = messages.TxnOffsetCommit(
         transactional_id="t",
@@ -69,10 +75,9 @@ def _asked(cluster: Cluster) -> list[want.SendAddPartitions]:
     return cluster.wished(L, want.SendAddPartitions)
 
 
-def test_the_first_request_of_a_transaction_waits_for_its_coordinator() -> None:
+def test_the_first_request_of_a_transaction_waits_for_its_coordinator(cluster: Cluster) -> None:
     """Its own partition of the group's topic is added; nothing is written before the answer, and later requests of
     the producer wait behind it."""
-    cluster = _cluster()
     end = cluster.log(L).leo
     first, second = _stage(cluster), _stage(cluster, 8)
 
@@ -86,9 +91,8 @@ def test_the_first_request_of_a_transaction_waits_for_its_coordinator() -> None:
     assert len(_asked(cluster)) == 1
 
 
-def test_a_refusal_answers_all_that_waited() -> None:
+def test_a_refusal_answers_all_that_waited(cluster: Cluster) -> None:
     """Each waiting request is answered NOT_APPENDED."""
-    cluster = _cluster()
     waiting = [_stage(cluster), _stage(cluster, 8)]
     cluster.coordinator_says(NO)
     answers = [cluster.answered[request] for request in waiting]
@@ -96,24 +100,22 @@ def test_a_refusal_answers_all_that_waited() -> None:
     assert all(isinstance(answer, Refusal) and answer.outcome is Outcome.NOT_APPENDED for answer in answers)
 
 
+@pytest.mark.parametrize("gone", [False, True], ids=["caller waits", "caller gone"])
 @pytest.mark.parametrize("refusal", [None, NO])
-def test_a_later_transaction_is_asked_about_for_itself(refusal: Refusal | None) -> None:
+def test_a_later_transaction_is_asked_about_for_itself(cluster: Cluster, gone: bool, refusal: Refusal | None) -> None:
     """What was answered is about the first one's epoch alone, also if its caller has gone meanwhile."""
-    for gone in (False, True):
-        cluster = _cluster()
-        first = _stage(cluster)
-        second = _stage(cluster, 8, epoch=1)
-        if gone:
-            cluster.step(L, events.CallGone(cluster.now, first))
-        cluster.coordinator_says(refusal)
+    first = _stage(cluster)
+    second = _stage(cluster, 8, epoch=1)
+    if gone:
+        cluster.step(L, events.CallGone(cluster.now, first))
+    cluster.coordinator_says(refusal)
 
-        assert [ask.producer_epoch for ask in _asked(cluster)] == [0, 1], f"gone: {gone}"
-        assert second not in cluster.answered
+    assert [ask.producer_epoch for ask in _asked(cluster)] == [0, 1]
+    assert second not in cluster.answered
 
 
-def test_a_marker_that_came_in_between_refuses_the_request() -> None:
+def test_a_marker_that_came_in_between_refuses_the_request(cluster: Cluster) -> None:
     """X10: the consent is late, and the transaction over."""
-    cluster = _cluster()
     late = _stage(cluster)
     cluster.produce(marker(9, 1))
     cluster.settle()
@@ -124,9 +126,8 @@ def test_a_marker_that_came_in_between_refuses_the_request() -> None:
     assert _committed(cluster) is None
 
 
-def test_without_an_answer_the_request_is_refused_at_its_deadline() -> None:
+def test_without_an_answer_the_request_is_refused_at_its_deadline(cluster: Cluster) -> None:
     """The answer is REQUEST_TIMED_OUT, and a consent that comes later changes nothing."""
-    cluster = _cluster()
     request = _stage(cluster, timeout=1_000)
     end = cluster.log(L).leo
     cluster.advance(1_000, settle=True)
@@ -138,9 +139,8 @@ def test_without_an_answer_the_request_is_refused_at_its_deadline() -> None:
     assert cluster.log(L).leo == end
 
 
-def test_what_waits_is_refused_when_leadership_is_lost() -> None:
+def test_what_waits_is_refused_when_leadership_is_lost(cluster: Cluster) -> None:
     """The answer is NOT_COORDINATOR: the next coordinator asks for itself."""
-    cluster = _cluster()
     request = _stage(cluster)
     moved = partition_image(leader=2, epoch=1, version=2, replicas=(1, 2), isr=(1, 2), min_isr=2)
     cluster.push(L, moved, name=GROUP_STATE)
@@ -157,9 +157,8 @@ def test_no_more_than_the_bound_wait() -> None:
     assert code(cluster.answered[_stage(cluster)]) == "THROTTLING_QUOTA_EXCEEDED"
 
 
-def test_a_marker_is_the_shards_and_no_batch_of_the_log() -> None:
+def test_a_marker_is_the_shards_and_no_batch_of_the_log(cluster: Cluster) -> None:
     """It becomes records of the coordinator, is answered when these are committed, and moves the group's offset."""
-    cluster = _cluster()
     _stage(cluster)
     cluster.coordinator_says()
     cluster.settle()
@@ -172,9 +171,8 @@ def test_a_marker_is_the_shards_and_no_batch_of_the_log() -> None:
     assert _committed(cluster) == 7
 
 
-def test_a_repeated_marker_waits_for_what_the_first_one_wrote() -> None:
+def test_a_repeated_marker_waits_for_what_the_first_one_wrote(cluster: Cluster) -> None:
     """R86 for groups: the first copy may still be lost with this leader."""
-    cluster = _cluster()
     first = cluster.produce(marker(9, 1))
     second = cluster.produce(marker(9, 1))
 
@@ -184,9 +182,8 @@ def test_a_repeated_marker_waits_for_what_the_first_one_wrote() -> None:
     assert _refused(cluster, cluster.produce(marker(9, 1))) == ""
 
 
-def test_an_old_marker_ends_nothing() -> None:
+def test_an_old_marker_ends_nothing(cluster: Cluster) -> None:
     """With the numbers of X11: behind a later marker it is done, from an older coordinator refused."""
-    cluster = _cluster()
     cluster.produce(marker(9, 5, coordinator=2))
     cluster.settle()
     end = cluster.log(L).leo
@@ -198,9 +195,8 @@ def test_an_old_marker_ends_nothing() -> None:
     assert cluster.log(L).leo == end
 
 
-def test_a_marker_below_min_isr_writes_nothing() -> None:
+def test_a_marker_below_min_isr_writes_nothing(cluster: Cluster) -> None:
     """The marker's sender asks again until replicas are back."""
-    cluster = _cluster()
     cluster.push(L, partition_image(version=2, replicas=(1, 2), isr=(1,), min_isr=2), name=GROUP_STATE)
 
     assert _refused(cluster, cluster.produce(marker(9, 1))) == "COORDINATOR_NOT_AVAILABLE"

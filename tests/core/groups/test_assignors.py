@@ -115,12 +115,9 @@ def test_unequal_subscriptions_end_where_no_move_helps(
 def test_range_is_contiguous_and_co_partitioned() -> None:
     """Members get contiguous partitions of a topic; equal counts and subscribers give partition p to one member."""
     target = assign_range(_members("k", "l", "m"), _topics({"a": 7, "b": 7}), {})
+    found = [sorted(tp.partition for tp in target[m] if tp.topic_id == "a") for m in "klm"]
 
-    assert [sorted(tp.partition for tp in target[m] if tp.topic_id == "a") for m in "klm"] == [
-        [0, 1, 2],
-        [3, 4],
-        [5, 6],
-    ]
+    assert found == [[0, 1, 2], [3, 4], [5, 6]]
     for mine in target.values():
         assert {p for t, p in mine if t == "a"} == {p for t, p in mine if t == "b"}
 
@@ -185,14 +182,10 @@ def test_t74_free_partitions_come_at_once() -> None:
     """T74: free partitions of two topics come at once, each with the epoch in which it came."""
     more = {"t1": [1, 2, 3, 4], "t2": [4, 5, 6, 7]}
     reached = _next(_at(10, HAS), 11, more)
+    found = {each.tp.partition: each.epoch for each in reached.assigned if each.tp.topic_id == "t1-id"}
 
     assert _shown(reached) == (11, "STABLE", more, {})
-    assert {each.tp.partition: each.epoch for each in reached.assigned if each.tp.topic_id == "t1-id"} == {
-        1: 10,
-        2: 10,
-        3: 10,
-        4: 11,
-    }
+    assert found == {1: 10, 2: 10, 3: 10, 4: 11}
 
 
 def test_t74_partitions_of_others_are_waited_for() -> None:
@@ -222,13 +215,9 @@ def test_t74_nothing_changes_before_all_is_given_up(owned: Parts | None) -> None
 def test_t74_the_newer_target_counts_once_all_is_given_up() -> None:
     """T74: {2,3;5,6} is a report that gives up {1;4}: the member goes on, towards the newest target."""
     asked = _next(_at(10, HAS), 11, {"t1": [2, 3, 4], "t2": [5, 6, 7]})
+    found = _shown(_next(asked, 12, {"t1": [2, 3, 5], "t2": [5, 6]}, {"t1": [2, 3], "t2": [5, 6]}))
 
-    assert _shown(_next(asked, 12, {"t1": [2, 3, 5], "t2": [5, 6]}, {"t1": [2, 3], "t2": [5, 6]})) == (
-        12,
-        "STABLE",
-        {"t1": [2, 3, 5], "t2": [5, 6]},
-        {},
-    )
+    assert found == (12, "STABLE", {"t1": [2, 3, 5], "t2": [5, 6]}, {})
 
 
 def test_t75_nothing_to_revoke_is_held() -> None:

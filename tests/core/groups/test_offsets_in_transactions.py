@@ -17,9 +17,14 @@ def _alone(**settings: int) -> GroupsAlone:
     return GroupsAlone(Topics(foo=6, bar=3), GroupSettings(assignment_interval_ms=0, **settings))
 
 
-def test_a_staged_offset_counts_from_the_marker_on() -> None:
+@pytest.fixture
+def alone() -> GroupsAlone:
+    """Groups without a log, under the default retention."""
+    return _alone()
+
+
+def test_a_staged_offset_counts_from_the_marker_on(alone: GroupsAlone) -> None:
     """No request returns what is staged; the marker of a commit makes it the group's."""
-    alone = _alone()
     alone.commit(3)
     assert codes(alone.stage(7)) == ["OK"]
     assert alone.offsets() == [3]
@@ -28,9 +33,8 @@ def test_a_staged_offset_counts_from_the_marker_on() -> None:
     assert alone.group.staged == {}
 
 
-def test_an_abort_drops_what_was_staged() -> None:
+def test_an_abort_drops_what_was_staged(alone: GroupsAlone) -> None:
     """The group is where it was before, and the next transaction stages as if there had been none."""
-    alone = _alone()
     alone.commit(3)
     alone.stage(7)
     alone.mark(1, commit=False)
@@ -42,9 +46,8 @@ def test_an_abort_drops_what_was_staged() -> None:
     assert alone.offsets() == [8]
 
 
-def test_one_marker_ends_a_transaction_over_several_groups_in_one_batch() -> None:
+def test_one_marker_ends_a_transaction_over_several_groups_in_one_batch(alone: GroupsAlone) -> None:
     """A shard has many groups, and a marker names none: what it writes is atomic, with its fence last."""
-    alone = _alone()
     for group_id in ("readers", "others"):
         alone.stage(7, group_id=group_id, of={"foo": [0, 1]})
     before = len(alone.log)
@@ -55,9 +58,8 @@ def test_one_marker_ends_a_transaction_over_several_groups_in_one_batch() -> Non
     assert all(len(alone.machine.group(group_id).offsets["foo-id"]) == 2 for group_id in ("readers", "others"))
 
 
-def test_a_plain_commit_that_came_later_stays() -> None:
+def test_a_plain_commit_that_came_later_stays(alone: GroupsAlone) -> None:
     """R58: the order of the requests decides, not that the marker came last."""
-    alone = _alone()
     alone.stage(7)
     alone.commit(9)
     alone.mark(1)
@@ -66,20 +68,19 @@ def test_a_plain_commit_that_came_later_stays() -> None:
     assert alone.group.staged == {}
 
 
-def test_of_two_transactions_the_one_that_staged_last_counts() -> None:
+@pytest.mark.parametrize("markers", [(1, 2), (2, 1)], ids=str)
+def test_of_two_transactions_the_one_that_staged_last_counts(alone: GroupsAlone, markers: tuple[int, int]) -> None:
     """R58: the order of their markers makes no difference."""
-    for producers in ((1, 2), (2, 1)):
-        alone = _alone()
-        alone.stage(5, producer=1)
-        alone.stage(6, producer=2)
-        for producer in producers:
-            alone.mark(1, producer=producer)
-        assert alone.offsets() == [6], f"markers in the order {producers}"
+    alone.stage(5, producer=1)
+    alone.stage(6, producer=2)
+    for producer in markers:
+        alone.mark(1, producer=producer)
+
+    assert alone.offsets() == [6]
 
 
-def test_a_later_request_of_the_same_transaction_replaces_an_earlier() -> None:
+def test_a_later_request_of_the_same_transaction_replaces_an_earlier(alone: GroupsAlone) -> None:
     """The partition takes part in the transaction already, so the coordinator is not asked about it."""
-    alone = _alone()
     alone.stage(7)
     alone.stage(8)
     alone.mark(1)
@@ -88,9 +89,8 @@ def test_a_later_request_of_the_same_transaction_replaces_an_earlier() -> None:
     assert alone.verified == [VerifyTransaction("t", 9, 0)]
 
 
-def test_each_transaction_is_asked_about() -> None:
+def test_each_transaction_is_asked_about(alone: GroupsAlone) -> None:
     """The epoch of the next one has staged nothing yet."""
-    alone = _alone()
     alone.stage(7)
     alone.mark(1)
     alone.stage(8, producer_epoch=1)
@@ -98,17 +98,14 @@ def test_each_transaction_is_asked_about() -> None:
     assert [each.producer_epoch for each in alone.verified] == [0, 1]
 
 
-def test_nothing_is_asked_where_nothing_is_staged() -> None:
+def test_nothing_is_asked_where_nothing_is_staged(alone: GroupsAlone) -> None:
     """A partition that takes part in a transaction needs its marker, so one without offsets is not added."""
-    alone = _alone()
-
     assert codes(alone.stage(-1)) == ["INVALID_REQUEST"]
     assert alone.verified == []
 
 
-def test_a_marker_fences_the_epochs_below_its_own() -> None:
+def test_a_marker_fences_the_epochs_below_its_own(alone: GroupsAlone) -> None:
     """Also where its producer never staged anything, and also after the verification of a late request."""
-    alone = _alone()
     alone.mark(4)
 
     assert code(alone.stage(7, producer_epoch=3)) == "INVALID_PRODUCER_EPOCH"
@@ -120,17 +117,15 @@ def test_a_marker_fences_the_epochs_below_its_own() -> None:
     assert codes(alone.stage(7, producer_epoch=4)) == ["OK"]
 
 
-def test_a_newer_transaction_fences_an_older_before_any_marker() -> None:
+def test_a_newer_transaction_fences_an_older_before_any_marker(alone: GroupsAlone) -> None:
     """What was staged in an epoch says that those below it are over."""
-    alone = _alone()
     alone.stage(7, producer_epoch=3)
 
     assert code(alone.stage(6, producer_epoch=2)) == "INVALID_PRODUCER_EPOCH"
 
 
-def test_a_late_copy_of_a_marker_does_not_end_the_next_transaction() -> None:
+def test_a_late_copy_of_a_marker_does_not_end_the_next_transaction(alone: GroupsAlone) -> None:
     """X11 for groups: the next transaction has the epoch of that marker, and the copy would commit it half-way."""
-    alone = _alone()
     alone.stage(7)
     alone.mark(1)
     alone.stage(8, producer_epoch=1)
@@ -141,9 +136,8 @@ def test_a_late_copy_of_a_marker_does_not_end_the_next_transaction() -> None:
     assert code(alone.mark(0)) == "INVALID_PRODUCER_EPOCH"
 
 
-def test_a_repeated_marker_writes_nothing() -> None:
+def test_a_repeated_marker_writes_nothing(alone: GroupsAlone) -> None:
     """It is done already; only a newer coordinator's is written, so that the older one stays fenced."""
-    alone = _alone()
     alone.stage(7)
     alone.mark(1)
     before = len(alone.log)
@@ -155,9 +149,8 @@ def test_a_repeated_marker_writes_nothing() -> None:
     assert code(alone.mark(2, coordinator=1)) == "TRANSACTION_COORDINATOR_FENCED"
 
 
-def test_only_a_member_that_owns_the_partition_stages_for_it() -> None:
+def test_only_a_member_that_owns_the_partition_stages_for_it(alone: GroupsAlone) -> None:
     """X18: the epoch of a zombie's member fences it, whatever its transactional id is."""
-    alone = _alone()
     seed(alone, 10, {"m1": {"foo": [0]}, "m2": {"foo": [1]}}, ("foo",))
     of = {"foo": [0, 1]}
     assert codes(alone.stage(7, of=of, member_id="m1", member_epoch=10)) == ["OK", "STALE_MEMBER_EPOCH"]
@@ -169,17 +162,14 @@ def test_only_a_member_that_owns_the_partition_stages_for_it() -> None:
 @pytest.mark.parametrize(
     ("named", "error"), [({"group_id": " "}, "INVALID_GROUP_ID"), ({"transactional_id": ""}, "INVALID_REQUEST")]
 )
-def test_a_request_without_a_name_is_refused(named: dict[str, str], error: str) -> None:
+def test_a_request_without_a_name_is_refused(alone: GroupsAlone, named: dict[str, str], error: str) -> None:
     """The request is refused before anything is asked or written."""
-    alone = _alone()
-
     assert code(alone.stage(7, **named)) == error
     assert alone.log == []
 
 
-def test_offsets_that_are_not_stable_are_not_shown_to_who_needs_them() -> None:
+def test_offsets_that_are_not_stable_are_not_shown_to_who_needs_them(alone: GroupsAlone) -> None:
     """X17: also where nothing was committed before; without require_stable the committed one is shown."""
-    alone = _alone()
     alone.commit(3)
     alone.stage(7, of={"foo": [0, 1]})
     both = {"foo": [0, 1, 2]}
@@ -206,9 +196,8 @@ def test_neither_offsets_nor_groups_expire_under_an_open_transaction() -> None:
     assert alone.machine.groups == {}
 
 
-def test_deletions_take_what_is_staged_with_them() -> None:
+def test_deletions_take_what_is_staged_with_them(alone: GroupsAlone) -> None:
     """G30: of one partition, of a deleted topic, of a group; the marker then finds nothing and fences all the same."""
-    alone = _alone()
     alone.commit(1, of={"bar": [0]})
     alone.stage(7, of={"foo": [0, 1], "bar": [0]})
     alone.tick()
@@ -224,17 +213,15 @@ def test_deletions_take_what_is_staged_with_them() -> None:
     assert alone.machine.producers.fences[9].producer_epoch == 1
 
 
-def test_a_group_of_nothing_but_staged_offsets_is_empty() -> None:
+def test_a_group_of_nothing_but_staged_offsets_is_empty(alone: GroupsAlone) -> None:
     """It is listed as Kafka lists it, and gone with an abort once its retention has passed."""
-    alone = _alone()
     alone.stage(7)
 
     assert alone.group.state == "Empty"
 
 
-def test_an_aborted_order_is_not_given_again() -> None:
+def test_an_aborted_order_is_not_given_again(alone: GroupsAlone) -> None:
     """G26: a group's orders rise, also over a sweep that leaves out what was dropped."""
-    alone = _alone()
     alone.stage(7)
     alone.mark(1, commit=False)
 
