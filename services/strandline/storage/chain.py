@@ -138,11 +138,7 @@ class UnsyncedFiles:
         return token
 
     def sync_now(self) -> None:
-        """Make everything durable, in this thread.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Make everything durable, in this thread. Raises `StorageFailed`."""
         self.issue(Offset(0)).sync()
         self._settle()
 
@@ -195,21 +191,13 @@ class SegmentChain:
         return self._segments[-1].next_offset
 
     def add(self, base_offset: Offset) -> None:
-        """Begin a new active segment.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Begin a new active segment. Raises `StorageFailed`."""
         segment = Segment.create(self._directory, base_offset, self._index_interval_bytes, self._files)
         self._segments.append(segment)
         self.unsynced.created(segment)
 
     def drop_above(self, segment: Segment) -> None:
-        """Remove the segments behind ``segment``, last first, so that a crash leaves no gap.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Remove the segments behind ``segment``, last first, so that a crash leaves no gap. Raises `StorageFailed`."""
         while self._segments[-1] is not segment:
             self._remove(self._segments.pop())
 
@@ -227,11 +215,7 @@ class SegmentChain:
         return len(self._segments) > 1 and self._segments[0].next_offset <= offset
 
     def restart(self, offset: Offset) -> None:
-        """Remove every segment and start again, empty, at ``offset``.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Remove every segment and start again, empty, at ``offset``. Raises `StorageFailed`."""
         # Last first, as in `drop_above`: a crash leaves no gap.
         while self._segments:
             self._remove(self._segments.pop())

@@ -276,11 +276,7 @@ def read_epochs(directory: Path) -> list[EpochEntry] | None:
 
 
 def write_topic_id(directory: Path, topic_id: str, *, durable: bool = True) -> None:
-    """Write ``partition.metadata``: the log belongs to this topic id (M63).
-
-    Raises:
-        StorageFailed: the disk failed.
-    """
+    """Write ``partition.metadata``: the log belongs to this topic id (M63). Raises `StorageFailed`."""
     replace_file(directory / METADATA_NAME, topic_id_content(topic_id), durable=durable)
 
 
@@ -346,20 +342,12 @@ class OffsetCheckpoint:
         self.changed.discard(name)
 
     def save(self, *, durable: bool = True) -> None:
-        """Replace the file.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Replace the file. Raises `StorageFailed`."""
         write_offsets(self.path, self.offsets, durable=durable)
 
 
 def write_offsets(path: Path, offsets: Mapping[LogName, Offset], *, durable: bool = True) -> None:
-    """Replace a file of offsets.
-
-    Raises:
-        StorageFailed: the disk failed.
-    """
+    """Replace a file of offsets. Raises `StorageFailed`."""
     rows = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
     _write_rows(path, rows, durable=durable)
 

@@ -272,19 +272,11 @@ class Checkpoints:
         return self.fault is not None or self.journal.begins_again
 
     def open(self) -> None:
-        """Open the journal for writing.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Open the journal for writing. Raises `StorageFailed`."""
         self.journal.open(again=self.begins_again)
 
     def complete(self) -> None:
-        """Write the files now, durably; for a start that begins another journal.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Write the files now, durably; for a start that begins another journal. Raises `StorageFailed`."""
         completion = self._round()
         completion.write(durable=True)
         self.journal.complete = completion.sequence

@@ -274,10 +274,7 @@ class DataDirectory:
 
     def settle(self) -> None:
         """Make all changes since the last call durable: with one sync of the journal, and one of this directory if logs
-        were created or deleted.
-
-        Raises:
-            StorageFailed: the disk failed.
+        were created or deleted. Raises `StorageFailed`.
         """
         # The journal first: a new log of the name must not inherit what was saved for the one that is gone.
         self.checkpoints.settle()

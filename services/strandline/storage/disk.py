@@ -65,10 +65,7 @@ def write_again(fd: int, path: Path, position: int, end: int) -> None:
     """Read the bytes between two positions and write them again, so that the next sync really writes them.
 
     After a failed fsync the kernel marks pages as clean that never reached the disk; a later sync succeeds without
-    writing them, and a power failure loses them (Rebello et al., ATC 2020).
-
-    Raises:
-        StorageFailed: the disk failed.
+    writing them, and a power failure loses them (Rebello et al., ATC 2020). Raises `StorageFailed`.
     """
     while position < end:
         try:
@@ -82,11 +79,7 @@ def write_again(fd: int, path: Path, position: int, end: int) -> None:
 
 
 def truncate_file(fd: int, path: Path, size_bytes: int) -> None:
-    """Cut a file.
-
-    Raises:
-        StorageFailed: the disk failed.
-    """
+    """Cut a file. Raises `StorageFailed`."""
     try:
         os.ftruncate(fd, size_bytes)
     except OSError as error:
@@ -94,11 +87,7 @@ def truncate_file(fd: int, path: Path, size_bytes: int) -> None:
 
 
 def sync_data(fd: int, path: Path) -> None:
-    """Make a file's bytes and size durable.
-
-    Raises:
-        StorageFailed: the disk failed.
-    """
+    """Make a file's bytes and size durable. Raises `StorageFailed`."""
     try:
         # It leaves out the times of the file, but not its size, without which recovery would not find the bytes.
         os.fdatasync(fd)
@@ -107,11 +96,7 @@ def sync_data(fd: int, path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make created, renamed and removed entries of a directory durable.
-
-    Raises:
-        StorageFailed: the disk failed.
-    """
+    """Make created, renamed and removed entries of a directory durable. Raises `StorageFailed`."""
     try:
         # The sync of a file does not cover its name, so a power failure could undo a creation, rename or removal.
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -169,11 +154,7 @@ def write_file(path: Path, content: bytes, *, durable: bool) -> None:
 
 
 def rename_file(path: Path, target: Path) -> None:
-    """Rename a file, and replace one that has the name already.
-
-    Raises:
-        StorageFailed: the disk failed.
-    """
+    """Rename a file, and replace one that has the name already. Raises `StorageFailed`."""
     try:
         os.replace(path, target)
     except OSError as error:

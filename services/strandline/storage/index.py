@@ -60,11 +60,7 @@ class OffsetIndex:
         del self._offsets[keep:], self._positions[keep:]
 
     def save(self, path: Path) -> None:
-        """Write the file, not durably: a lost index is rebuilt.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Write the file, not durably: a lost index is rebuilt. Raises `StorageFailed`."""
         rows = array("I", bytes(_INDEX_BYTES * len(self._offsets)))
         rows[0::2], rows[1::2] = self._offsets, self._positions
         if sys.byteorder == "little":
@@ -136,11 +132,7 @@ class TimeIndex:
         del self._offsets[keep:], self._times_ms[keep:]
 
     def save(self, path: Path) -> None:
-        """Write the file, not durably: a lost index is rebuilt.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Write the file, not durably: a lost index is rebuilt. Raises `StorageFailed`."""
         rows = zip(self._times_ms, self._offsets, strict=True)
         replace_file(path, b"".join(_TIME_ENTRY.pack(*row) for row in rows), durable=False)
 

@@ -285,11 +285,7 @@ class Journal:
         self.append(b"", durable=True)
 
     def append(self, payload: bytes, *, durable: bool) -> None:
-        """Write one frame; with ``durable`` make it and all before it durable.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Write one frame; with ``durable`` make it and all before it durable. Raises `StorageFailed`."""
         if not self._fds:
             self.open()
         if self._size_bytes >= self.limit_bytes and self._stated >= self._last_of[1 - self._active]:

@@ -59,11 +59,7 @@ def has_offset_name(path: Path) -> bool:
 
 
 def remove_segment_files(path: Path) -> None:
-    """Remove a segment's log and indexes.
-
-    Raises:
-        StorageFailed: the disk failed.
-    """
+    """Remove a segment's log and indexes. Raises `StorageFailed`."""
     for suffix in SEGMENT_SUFFIXES:
         remove(path.with_suffix(suffix))
 
@@ -86,11 +82,7 @@ def make_directory(directory: Path, *, durable: bool = True) -> bool:
 
 
 def rename_directory(directory: Path, target: Path) -> None:
-    """Rename a log's directory, durably.
-
-    Raises:
-        StorageFailed: the disk failed.
-    """
+    """Rename a log's directory, durably. Raises `StorageFailed`."""
     _rename(directory, target)
     sync_directory(target.parent)
 
@@ -99,10 +91,7 @@ def retire_directories(directories: Sequence[Path]) -> list[Path]:
     """Rename logs so that they are no longer recognized as logs, durably and with one sync.
 
     The returned directories are for `remove_tree`, which may run in a worker thread, because it takes 0.2 s per GiB.
-    After a crash the next start removes them.
-
-    Raises:
-        StorageFailed: the disk failed.
+    After a crash the next start removes them. Raises `StorageFailed`.
     """
     retired = [path.with_name(name_with_suffix(path.name, DELETED_SUFFIX)) for path in directories]
     for directory, target in zip(directories, retired, strict=True):
@@ -126,11 +115,7 @@ def _rename(directory: Path, target: Path) -> None:
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a log's directory and its files (it has no folders).
-
-    Raises:
-        StorageFailed: the disk failed.
-    """
+    """Remove a log's directory and its files (it has no folders). Raises `StorageFailed`."""
     for path in directory.iterdir():
         remove(path)
     try:
@@ -169,11 +154,7 @@ def begin(directory: Path, incarnation_id: str) -> tuple[str, ...]:
 
 
 def confirm(directory: Path, incarnation_id: str) -> None:
-    """Forget earlier processes, because the controller has registered this one.
-
-    Raises:
-        StorageFailed: the disk failed.
-    """
+    """Forget earlier processes, because the controller has registered this one. Raises `StorageFailed`."""
     _write(directory, [incarnation_id])
 
 

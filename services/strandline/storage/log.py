@@ -102,10 +102,7 @@ class Log:
         (by default read from there, and none). ``clean`` means that the last stop was clean, so no CRC is checked;
         otherwise CRCs are checked from the recovery point on, or with ``check_all`` everywhere. Everything is durable
         on return (TR17), except the entry of a new directory if ``syncs_entry`` is False. The caller lowers checkpoints
-        that are above the LEO.
-
-        Raises:
-            StorageFailed: the disk failed.
+        that are above the LEO. Raises `StorageFailed`.
         """
         settings = settings or LogSettings()
         checkpoints = checkpoints or Checkpoints.load(directory.parent)
@@ -327,10 +324,7 @@ class Log:
         """Truncate the log to ``offset``, or to the start of the batch that holds it. Return the LEO.
 
         With ``durable`` (default: as the settings say) file, directory and checkpoints are durable on return, and thus
-        before the next append (M55). HW and recovery point are lowered with it (M41).
-
-        Raises:
-            StorageFailed: the disk failed.
+        before the next append (M55). HW and recovery point are lowered with it (M41). Raises `StorageFailed`.
         """
         durable = self.settings.durable if durable is None else durable
         if offset >= self.leo:

@@ -112,11 +112,7 @@ def drop_snapshots_above(directory: Path, offset: Offset) -> None:
 
 
 def drop_snapshots_except(directory: Path, offset: Offset | None) -> None:
-    """Remove the snapshots of a log that began again, except the one that it began with.
-
-    Raises:
-        StorageFailed: the disk failed.
-    """
+    """Remove the snapshots of a log that began again, except the one that it began with. Raises `StorageFailed`."""
     for path in snapshot_paths(directory):
         if offset is None or int(path.stem) != offset:
             remove(path)

@@ -77,11 +77,7 @@ class SegmentLoader:
     rebuilt: int = 0
 
     def load(self) -> None:
-        """Fill ``segments``; what cannot be trusted is cut off or removed, durably.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Fill ``segments``; what cannot be trusted is cut off or removed, durably. Raises `StorageFailed`."""
         _remove_leftovers(self.directory)
         for path in self._drop_below_start(segment_paths(self.directory)):
             expected = self.segments[-1].next_offset if self.segments else segment_base(path)

@@ -62,21 +62,13 @@ class Segment:
 
     @classmethod
     def create(cls, directory: Path, base_offset: Offset, index_interval_bytes: int, files: OpenFiles) -> Segment:
-        """Make an empty segment.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Make an empty segment. Raises `StorageFailed`."""
         path = segment_path(directory, base_offset)
         return cls(FileOf(files, path, os.O_CREAT | os.O_TRUNC), index_interval_bytes)
 
     @classmethod
     def open(cls, path: Path, index_interval_bytes: int, files: OpenFiles) -> Segment:
-        """Open a segment whose batches are not known yet: call `resume` and `replay` next.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Open a segment whose batches are not known yet: call `resume` and `replay` next. Raises `StorageFailed`."""
         return cls(FileOf(files, path), index_interval_bytes)
 
     def __repr__(self) -> str:
@@ -117,21 +109,13 @@ class Segment:
         assert self.next_offset == next_offset, f"{self.path}, cut at {position}, ends at {self.next_offset}"
 
     def save_indexes(self) -> None:
-        """Write both index files; they are rebuilt if a crash loses them.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Write both index files; they are rebuilt if a crash loses them. Raises `StorageFailed`."""
         self._times.maybe_append(self.max_timestamp_ms, self._max_timestamp_offset)
         self._index.save(self.path.with_suffix(".index"))
         self._times.save(self.path.with_suffix(".timeindex"))
 
     def remove(self) -> None:
-        """Unlink the segment and its indexes; the file stays open if it was.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Unlink the segment and its indexes; the file stays open if it was. Raises `StorageFailed`."""
         self.remove_indexes()
         remove(self.path)
 

@@ -22,11 +22,7 @@ class Strays:
         self._waiting = list(directory.glob(f"*{MOVED_SUFFIX}"))
 
     def set_aside(self, log: Path, target: Path) -> None:
-        """Rename a closed log durably, and set its modification time to now.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
+        """Rename a closed log durably, and set its modification time to now. Raises `StorageFailed`."""
         # The time to keep it counts from now, not from its last append, which may be days ago.
         os.utime(log)
         rename_directory(log, target)
