@@ -8,6 +8,7 @@ on. Stored types have the same oracle in the targets `small-files` and `store`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -145,14 +146,11 @@ def check_apart(data: bytes) -> None:
 def agree(kind: Any, content: bytes) -> None:
     """Both readers find the same."""
     reader: RecordsApart[Any] = READERS[kind]
-    try:
+    expected = found = None
+    with suppress(DecodeError):
         expected = reader.of(kind.FromString(content))
-    except DecodeError:
-        expected = None
-    try:
+    with suppress(DecodeError):
         found = reader.read(content)
-    except DecodeError:
-        found = None
     assert _plain(found) == _plain(expected), f"the readers disagree about {content.hex()}"
 
 

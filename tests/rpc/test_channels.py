@@ -283,8 +283,7 @@ async def test_calls_that_fail_together_turn_once() -> None:
 
     beat = Heartbeat(cluster_id="c", node_id=NodeId(1), node_epoch=NodeEpoch(1), metadata_offset=0)
     async with _served(Names(), B) as (link, _):
-        calls = (link.heartbeat(beat, _CALL_MS), link.heartbeat(beat, _CALL_MS))
-        refused = await asyncio.gather(*calls, return_exceptions=True)
+        refused = await asyncio.gather(*(link.heartbeat(beat, _CALL_MS) for _ in "ab"), return_exceptions=True)
 
     assert [type(one) for one in refused] == [Refused, Refused]
     assert link.endpoint == ACTIVE

@@ -26,6 +26,7 @@ from strandline.rpc.convert.metadata import write_image
 from strandline.rpc.convert.produce import STREAM_REQUESTS
 from strandline.rpc.convert.records import MOST_BYTES, Decoded, FetchedBatches, decode_records
 from strandline.rpc.convert.subscription import ImageWriter, image_from_bytes
+from strandline.rpc.wire_fields import grouped
 from strandline.v1 import controller_service_pb2, leader_service_pb2 as pb, partition_pb2
 
 OFFSETS = st.integers(0, 2**62).map(Offset)
@@ -221,8 +222,7 @@ def test_a_topic_that_stayed_is_not_encoded_again(monkeypatch: pytest.MonkeyPatc
 
 # ---- records that are read apart from their message
 
-SIZES = (100_000, 0, 2_100_000)
-"""Lengths of three and of four bytes, and a row without records."""
+SIZES = (100_000, 0, 2_100_000)  # lengths of three and of four bytes, and a row without records
 
 
 def _request() -> bytes:
@@ -255,6 +255,14 @@ def test_records_are_views_of_what_arrived(reader: Any, content: bytes) -> None:
     assert all(one.obj is content for one in found.records)
     assert (found.size_bytes, found.message.ByteSize() < 1_000) == (len(content), True)
     agree(type(found.message), content)
+
+
+def test_small_parts_are_joined_and_none_is_empty() -> None:
+    """A large part is not copied, and an empty one is not given to the socket (CPython 155888)."""
+    large = bytes(5_000)
+
+    assert grouped([b"", b"a", b"b", large, large, b"", b"c", b""]) == [b"ab", large, large, b"c"]
+    assert grouped([large])[0] is large
 
 
 def test_many_small_rows_are_left_to_protobuf() -> None:

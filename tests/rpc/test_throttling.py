@@ -13,6 +13,7 @@ from strandline.rpc import throttling
 from strandline.rpc.permissions import parse_identity
 from strandline.rpc.permitted import IDENTITY, principal_of_call
 from strandline.rpc.throttling import METERED, Metered, Throttle
+from strandline.rpc.wire_fields import WithRecords
 from strandline.v1 import leader_service_pb2 as pb
 
 REQUESTS = (QuotaKey.REQUEST_RATE,)
@@ -50,17 +51,18 @@ async def test_who_waits_for_the_same_goes_on_one_by_one() -> None:
     assert made.waiting_bytes == 0
 
 
-async def test_what_waits_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("message", [MESSAGE, WithRecords(MESSAGE, (), MESSAGE.ByteSize())], ids=["call", "stream"])
+async def test_what_waits_is_bounded_in_bytes(message: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all callers together; one that gives up makes room, and the refusal says when to ask again."""
     monkeypatch.setattr(throttling, "MOST_WAITING_BYTES", MESSAGE.ByteSize())
     made = throttle(1, 1_000)
     metered = Metered(made, "client/x", REQUESTS)
     for _ in range(9):
         metered.take(QuotaKey.REQUEST_RATE, 1)
-    waiting = asyncio.ensure_future(metered.admit(MESSAGE))
+    waiting = asyncio.ensure_future(metered.admit(message))
     await asyncio.sleep(0)
     with pytest.raises(Refused) as refused:
-        await metered.admit(MESSAGE)
+        await metered.admit(message)
     waiting.cancel()
     await asyncio.wait([waiting])
 

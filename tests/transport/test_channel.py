@@ -196,8 +196,7 @@ async def test_a_connection_that_ends_as_it_begins_is_dialled_again() -> None:
         peer.writer.close()
 
     says = setting() + frame(GOAWAY, struct.pack(">II", 0, 0))
-    options = (("grpc.initial_reconnect_backoff_ms", 10),)
-    async with scripted(ends, _answer, settings=says, after=setting(), options=options) as dialled:
+    async with scripted(ends, _answer, settings=says, after=setting()) as dialled:
         method = dialled.unary_unary("/it/Echo")
         code = await method(b"a", timeout=10).code()
         answer = await method(b"b", timeout=10, wait_for_ready=True)

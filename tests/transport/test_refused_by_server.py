@@ -152,6 +152,13 @@ async def test_another_protocol_is_refused_by_name(hello: bytes, code: int) -> N
     assert said == code
 
 
+async def test_a_refused_header_block_shows_no_address() -> None:
+    """The peer reads why its connection ends, and nothing about this process's memory."""
+    endless = frame(HEADERS, b"\xff\xe0" + b"\xff" * 20, END_HEADERS, 1)
+    async with served() as port, connected(port, endless) as peer:
+        assert (await peer.until(GOAWAY)).payload[8:] == b"a header block is not HPACK"
+
+
 STREAM: dict[str, tuple[bytes, int]] = {
     "a name in upper case": (call(1, (b"X-Name", b"x"), flags=WHOLE), PROTOCOL),
     "a value with a line end": (call(1, (b"x", b"a\r\nb"), flags=WHOLE), PROTOCOL),

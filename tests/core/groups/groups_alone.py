@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.core.coordinator.shard_cells import code as code
+
 from strandline.core.coordinator.machine import Context, Decision, Record, TopicEntry, VerifyTransaction
 from strandline.core.errors import Refusal
 from strandline.core.groups import messages
@@ -254,11 +256,6 @@ def answered_with(answer: messages.HeartbeatAnswered) -> tuple[int, dict[str, li
     """The epoch and the partitions in an answer; None: it says nothing about partitions."""
     assert isinstance(answer, messages.HeartbeatAnswered), answer
     return answer.member_epoch, None if answer.assignment is None else parts(*answer.assignment)
-
-
-def code(answer: object) -> str:
-    """The name of a refusal's code, or the answer itself."""
-    return answer.code.name if isinstance(answer, Refusal) else repr(answer)
 
 
 def codes(results: Iterable[messages.CommittedPartition]) -> list[str]:

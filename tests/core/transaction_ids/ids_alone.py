@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.core.coordinator.shard_cells import code as code
+
 from strandline.core.coordinator.machine import Context, Decision, Record, Reports, TopicEntry
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.effects import Effect, SendTxnMarkers
@@ -205,8 +207,3 @@ class IdsAlone:
         self.log.append(Record(TransactionalIdKey(ID), value))
         self.machine = self.loaded()
         return tuple(identity)
-
-
-def code(answer: object) -> str:
-    """The name of a refusal's code, or the answer itself."""
-    return answer.code.name if isinstance(answer, Refusal) else repr(answer)
