@@ -342,7 +342,7 @@ class Producer(Generic[K, V]):
             record = self._outgoing.prepare(OutgoingRecord(topic, value, key, partition, timestamp_ms, headers))
             topic, value, key, partition, timestamp_ms, headers = record
         route = self._routes.by_name.get(topic)
-        if route is None or self._memory.is_full:
+        if route is None or self._memory.free_bytes <= 0:
             route = await self._wait_until_ready(topic)
         closed_before = self._batches_closed
         delivery = self._take(route, value, key, partition, timestamp_ms, headers, on_done, tag)
@@ -401,7 +401,7 @@ class Producer(Generic[K, V]):
             record = self._outgoing.prepare(OutgoingRecord(topic, value, key, partition, timestamp_ms, headers))
             topic, value, key, partition, timestamp_ms, headers = record
         route = self._routes.by_name.get(topic) or self._route_now(topic)
-        if self._memory.is_full:
+        if self._memory.free_bytes <= 0:
             raise errors.BufferFull("the producer's buffer is full; await send() instead")
         return self._take(route, value, key, partition, timestamp_ms, headers, on_done, tag)
 
@@ -462,7 +462,7 @@ class Producer(Generic[K, V]):
         outgoing = self._new_batch(topic, buffer.tp)
         outgoing.payload, outgoing.record_count, outgoing.has_crc = bytes(batch), header.record_count, True
         outgoing.reserved_bytes = len(batch)
-        self._memory.used_bytes += len(batch)
+        self._memory.free_bytes -= len(batch)
         self._running().add(outgoing)
         return Delivery(outgoing, 0, header.base_timestamp_ms)
 

@@ -28,7 +28,7 @@ class ProducerStats:
     batches_acknowledged: int
     batches_failed: int
     bytes_acknowledged: int
-    """Keys, values and headers of what was acknowledged, before compression, with 24 bytes per record."""
+    """Size of the acknowledged batches before compression."""
     retries: int
     """Attempts beyond the first one of each batch that has ended."""
     delivery_ms_sum: float

@@ -53,7 +53,17 @@ _VALUE_LENGTHS = _Varints(b"\x01")
 class BatchBuilder:
     """Collects records until the batch is full."""
 
-    __slots__ = ("_base_ms", "_compression", "_max_bytes", "_max_ms", "_pieces", "count", "size_bytes")
+    __slots__ = (
+        "_base_ms",
+        "_compression",
+        "_last_delta",
+        "_last_ms",
+        "_max_bytes",
+        "_max_ms",
+        "_pieces",
+        "count",
+        "size_bytes",
+    )
 
     def __init__(
         self, *, compression: Compression = Compression.NONE, max_bytes: int = records_batch.MAX_BATCH_BYTES
@@ -62,26 +72,31 @@ class BatchBuilder:
         self._compression = compression
         self._max_bytes = max_bytes
         self._base_ms = self._max_ms = 0
+        # Many records in a row have the same timestamp.
+        self._last_ms: int | None = None
+        self._last_delta = b""
         self._pieces: list[bytes] = []
         self.count = 0
         """Records so far."""
         self.size_bytes = records_batch.HEADER_BYTES
         """Size of the batch so far, uncompressed."""
 
-    def try_append(self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers = ()) -> bool:
-        """Add a record; ``False`` if the batch has records and no room for this one.
+    def try_append(self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers = ()) -> int:
+        """Add a record; returns its size in bytes, 0 if the batch has records and no room for this one.
 
         Raises:
             Refused: MESSAGE_TOO_LARGE, it fits into no batch; INVALID_TIMESTAMP, it is negative or above 2^63 - 1.
             TypeError: key, value or the content of a header is not bytes, or the name of a header is not text.
         """
-        if type(timestamp_ms) is not int:
-            # `time.time() * 1000`, for example.
-            timestamp_ms = int(timestamp_ms)
-        if not 0 <= timestamp_ms <= _LAST_MS:
-            raise Refused(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp_ms} ms must be 0 to {_LAST_MS}")
         count = self.count
-        base_ms = self._base_ms if count else timestamp_ms
+        if timestamp_ms != self._last_ms:
+            # `time.time() * 1000` is a float, for example.
+            timestamp_ms = int(timestamp_ms)
+            if not 0 <= timestamp_ms <= _LAST_MS:
+                raise Refused(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp_ms} ms must be 0 to {_LAST_MS}")
+            if not count:
+                self._base_ms = timestamp_ms
+            self._last_ms, self._last_delta = timestamp_ms, _TIME_DELTAS[timestamp_ms - self._base_ms]
         if value is None:
             length, value = -1, b""
         else:
@@ -89,20 +104,20 @@ class BatchBuilder:
                 value = bytes(memoryview(value))
             length = len(value)
         lengths = _VALUE_LENGTHS[length] if key is None else _with_length(key) + _VARINTS[length]
-        head = _TIME_DELTAS[timestamp_ms - base_ms] + _VARINTS[count] + lengths
+        head = self._last_delta + _VARINTS[count] + lengths
         tail = _encoded_headers(headers) if headers else b"\x00"
         record_bytes = len(head) + len(value) + len(tail)
         prefix = _VARINTS[record_bytes]
-        size_bytes = self.size_bytes + len(prefix) + record_bytes
+        record_bytes += len(prefix)
+        size_bytes = self.size_bytes + record_bytes
         if size_bytes > self._max_bytes:
             if count:
-                return False
+                return 0
             raise Refused(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"record needs a batch of {size_bytes} bytes, the limit is {self._max_bytes}",
             )
         self.size_bytes = size_bytes
-        self._base_ms = base_ms
         if timestamp_ms > self._max_ms:
             self._max_ms = timestamp_ms
         if length < _SMALL_BYTES:
@@ -110,7 +125,7 @@ class BatchBuilder:
         else:
             self._pieces += (prefix, head, value, tail)
         self.count = count + 1
-        return True
+        return record_bytes
 
     def build(self) -> bytes:
         """The batch, not yet stamped (base offset 0, leader epoch -1), without a producer, and without a CRC:

@@ -129,7 +129,7 @@ class OutgoingBatch:
         """No more records: build the bytes."""
         assert self.builder is not None
         self.payload = self.builder.build()
-        self.record_count = self.builder.count
+        self.record_count, self.reserved_bytes = self.builder.count, self.builder.size_bytes
         self.builder = None
 
     def as_sent(self, *, transactional: bool = False) -> tuple[Buffer, Buffer]:

@@ -28,32 +28,30 @@ from strandline.records.compression import Compression
 # Invariant: records of a partition leave in the order they came; what the buffers and everything on its way hold
 # together never exceeds ``buffer_bytes`` by more than one record.
 
-_PER_RECORD_BYTES = 24
-"""What a record takes beside key, value and headers, rounded up."""
-
 
 class BufferMemory:
     """How many bytes are buffered or on their way, and who waits for room."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.used_bytes = 0
+        self._limit_bytes = limit_bytes
+        self.free_bytes = limit_bytes
+        """The next record has to wait unless it is above 0; below 0 by at most one record."""
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
-    def is_full(self) -> bool:
-        """Whether the next record has to wait."""
-        return self.used_bytes >= self.limit_bytes
+    def used_bytes(self) -> int:
+        """How many bytes are not free."""
+        return self._limit_bytes - self.free_bytes
 
     def release(self, size_bytes: int) -> None:
         """A batch has ended."""
-        self.used_bytes -= size_bytes
-        assert self.used_bytes >= 0, "more was released than reserved"
+        self.free_bytes += size_bytes
+        assert self.free_bytes <= self._limit_bytes, "more was released than reserved"
         self.wake_next()
 
     async def wait_for_room(self) -> None:
         """Wait until there is room; the caller sets the deadline. First come, first served."""
-        while self.is_full:
+        while self.free_bytes <= 0:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
             try:
@@ -65,7 +63,7 @@ class BufferMemory:
 
     def wake_next(self) -> None:
         """Pass the turn on: one release may have made room for several."""
-        while self._waiting and not self.is_full:
+        while self._waiting and self.free_bytes > 0:
             waiter = self._waiting.popleft()
             if not waiter.done():
                 waiter.set_result(None)
@@ -113,20 +111,14 @@ class PartitionBuffer:
         """
         batch = self.open_batch
         builder = None if batch is None else batch.builder
-        if batch is None or builder is None or not builder.try_append(key, value, timestamp_ms, headers):
+        record_bytes = 0 if builder is None else builder.try_append(key, value, timestamp_ms, headers)
+        if batch is None or builder is None or not record_bytes:
             self.close_batch()
             batch, builder = self._begin(key, value, timestamp_ms, headers)
-        size = _PER_RECORD_BYTES
-        if value:
-            size += len(value)
-        if key:
-            size += len(key)
-        if headers:
-            size += sum(len(name) + len(content or b"") for name, content in headers)
-        batch.reserved_bytes += size
-        self._memory.used_bytes += size
+            record_bytes = builder.size_bytes
+        self._memory.free_bytes -= record_bytes
         index = builder.count - 1
-        if builder.size_bytes + size > self._batch_bytes:
+        if builder.size_bytes + record_bytes > self._batch_bytes:
             # Another like this would not fit; closing now lets keyless records move on to another partition.
             self.close_batch()
         return batch, index
