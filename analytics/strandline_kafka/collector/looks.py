@@ -51,17 +51,17 @@ class Sample(NamedTuple):
     ext: dict[str, str]
 
 
-class HwBounds(NamedTuple):
-    """The accuracy of the HW: looks at one partition, exact ones among them, and the widths in records."""
+class Bounds(NamedTuple):
+    """The accuracy of offsets between two bounds: looks at one, exact ones among them, and the widths in records."""
 
     looks: int = 0
     exact: int = 0
     width_sum: int = 0
     widest: int = 0
 
-    def with_width(self, width: int) -> HwBounds:
+    def with_width(self, width: int) -> Bounds:
         """The sum with one more look."""
-        return HwBounds(self.looks + 1, self.exact + (width == 0), self.width_sum + width, max(self.widest, width))
+        return Bounds(self.looks + 1, self.exact + (width == 0), self.width_sum + width, max(self.widest, width))
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class Looks:
     def __init__(self) -> None:
         self._ends: dict[tuple[TopicPartition, NodeId], _Seen] = {}
         self._count = 0
-        self.bounds = HwBounds()
+        self.bounds = Bounds()
 
     def take(self, answers: Answers, interval_ms: int) -> Look:
         """The rows of one look.

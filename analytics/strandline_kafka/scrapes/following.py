@@ -22,7 +22,7 @@ from strandline.export.destination import Destination
 from strandline.export.rows import Row
 from strandline.export.schema import OBSERVER
 from strandline_kafka.collector.files import HEARTBEAT_US, Files, Rows
-from strandline_kafka.collector.looks import NOT_GIVEN, Sample
+from strandline_kafka.collector.looks import NOT_GIVEN, Bounds, Sample
 from strandline_kafka.metadata.state import ClusterState, Partition
 from strandline_kafka.metadata.wire import Unreadable
 from strandline_kafka.scrapes.series import Scrapes, Series
@@ -60,19 +60,6 @@ class _Term(NamedTuple):
     over_ms: int
 
 
-class LeoBounds(NamedTuple):
-    """The accuracy of followers' ends: samples, exact ones among them, and the widths in records."""
-
-    looks: int = 0
-    exact: int = 0
-    width_sum: int = 0
-    widest: int = 0
-
-    def with_width(self, width: int) -> LeoBounds:
-        """The sum with one more sample."""
-        return LeoBounds(self.looks + 1, self.exact + (width == 0), self.width_sum + width, max(self.widest, width))
-
-
 class Before(NamedTuple):
     """The scrapes that a continued export already has; none of them is written twice."""
 
@@ -83,14 +70,14 @@ class Before(NamedTuple):
     misplaced: int
     late: int
     voided: Counter[str]
-    bounds: LeoBounds
+    bounds: Bounds
 
     def has(self, node: int, at_ms: int) -> bool:
         """Whether a scrape is within the time that the export has."""
         return at_ms <= self.until_ms.get(node, max(self.until_ms.values(), default=-1))
 
 
-NOTHING = Before({}, 0, 0, 0, 0, Counter(), LeoBounds())
+NOTHING = Before({}, 0, 0, 0, 0, Counter(), Bounds())
 """The value for a new export."""
 
 
@@ -109,7 +96,7 @@ def read_before(said: Mapping[str, Any]) -> Before:
             misplaced=int(own["misplaced"]),
             late=int(own["late"]),
             voided=Counter({str(why): int(count) for why, count in own["voided"].items()}),
-            bounds=LeoBounds(**{name: int(own["leo_bounds"][name]) for name in LeoBounds._fields}),
+            bounds=Bounds(**{name: int(own["leo_bounds"][name]) for name in Bounds._fields}),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Unreadable("the export does not say up to where it has scrapes; import into a new place") from error
