@@ -263,6 +263,30 @@ async def test_cancelled_calls_leak_no_window() -> None:
     assert flow.of_loop().process.held == 0
 
 
+async def test_what_arrives_after_the_end_of_a_stream_is_not_counted() -> None:
+    """A call may end inside a frame of DATA: what is left of the frame has no reader, and holds nothing."""
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def end(_: Any, context: Any) -> None:
+        begun.set()
+        await goes_on.wait()
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT)
+
+    whole = frame(DATA, message(bytes(60_000)), 0, 1)
+    ending = grpc.stream_stream_rpc_method_handler(end)
+    async with served(End=ending) as port, connected(port, frame(PING, bytes(8))) as peer:
+        await peer.until(PING)
+        peer.send(call(path=b"/it/End"), whole[:1_000])
+        await asyncio.wait_for(begun.wait(), 10)
+        goes_on.set()
+        await peer.until(RST)
+        peer.send(whole[1_000:], frame(PING, bytes(8)))
+        await peer.until(PING)
+        held = flow.of_loop().process.held
+
+    assert held == 0
+
+
 async def test_the_process_ends_who_holds_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """When what waits for readers is above the process's limit, the largest holder goes and the others stay."""
     monkeypatch.setattr(flow.of_loop().process, "limit", 150_000)

@@ -326,7 +326,8 @@ class Stream:
 
     def close(self) -> None:
         """End the stream for both sides; drop what waits to be sent, and free what was reserved."""
-        self.is_closed = True
+        # Deaf, because the rest of a frame of DATA may still arrive, and nothing would free what is kept of it.
+        self.is_closed = self.is_deaf = True
         self.connection.outgoing.forget(self)
         self.ending = b""
         self.drained()
