@@ -33,7 +33,8 @@ _PATIENCE_S = 5.0
 _FULL_S = 0.05
 """How long a full port pauses before it accepts again."""
 _SIGNED_AT_ONCE = 32
-"""Concurrent TLS handshakes; each signs for some milliseconds in one turn of the event loop."""
+"""TLS handshakes that begin within `_SIGNING_S`; each signs for some milliseconds in one turn of the event loop."""
+_SIGNING_S = 0.1
 _ACCEPTED_AT_ONCE = 16
 """Connections accepted in one turn of the event loop, because their handshakes take time."""
 _DRAIN_S = 1.0
@@ -331,10 +332,12 @@ class Port:
             else:
                 async with asyncio.timeout(self.options.handshake_s):
                     await _readable(accepted)
-                    async with self._signing:
-                        secured: dict[str, Any] = {"ssl": self.security.context()}
-                        secured["ssl_handshake_timeout"] = self.options.handshake_s
-                        await loop.connect_accepted_socket(lambda: connection, accepted, **secured)
+                    await self._signing.acquire()
+                    # Not at the end of the handshake: peers that begin one and say no more would hold up all others.
+                    loop.call_later(_SIGNING_S, self._signing.release)
+                    secured: dict[str, Any] = {"ssl": self.security.context()}
+                    secured["ssl_handshake_timeout"] = self.options.handshake_s
+                    await loop.connect_accepted_socket(lambda: connection, accepted, **secured)
             if connection in self.unfinished:
                 self.unfinished[connection] = loop.time(), partial(connection.fail, Code.NO_ERROR, "handshake timeout")
         except (OSError, asyncio.CancelledError):
