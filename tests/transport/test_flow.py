@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import random
 import socket
@@ -38,6 +39,7 @@ from strandline.rpc.channels import MAX_MESSAGE_BYTES
 from strandline.transport import flow, headers, serving, stream
 from strandline.transport.options import options_of
 from strandline.transport.outgoing import Outgoing
+from strandline.transport.server_call import ServerStream
 
 CANCEL = struct.pack(">I", 8)
 CALM = 11
@@ -81,6 +83,58 @@ async def test_an_answer_leaves_in_frames_and_windows_of_the_peer(path: bytes) -
     assert [len(one.payload) for one in (first, second, third)] == [7, 20_000, 20_000]
     assert max(sizes) == 20_000
     assert first.payload + second.payload + third.payload + rest == message(content)
+
+
+def _echoed(size: int, stream: int = 1) -> bytes:
+    """A call that is answered with a message of this size."""
+    whole = message(bytes(size))
+    starts = range(0, len(whole), 16_000)
+    return call(stream) + b"".join(
+        frame(DATA, whole[at : at + 16_000], END_STREAM * (at == starts[-1]), stream) for at in starts
+    )
+
+
+async def test_a_window_below_zero_stops_its_stream_and_nothing_else() -> None:
+    """SETTINGS may lower the window of an answer that waits for the connection's (RFC 9113, 6.9.2)."""
+    async with served() as port, connected(port, _echoed(80_000), settings=setting(s4=90_000)) as peer:
+        sent_bytes = 0
+        while sent_bytes < 65_535:
+            sent_bytes += len((await peer.until(DATA)).payload)
+        peer.send(setting(s4=1_000), frame(WINDOW, struct.pack(">I", 1 << 20)), frame(PING, bytes(8)))
+        stopped = await peer.until(DATA, PING)
+        peer.send(frame(WINDOW, struct.pack(">I", 1 << 20), 0, 1))
+        rest = await peer.answer(1)
+
+    assert stopped.kind == PING
+    assert sent_bytes + len(rest) == 80_005
+
+
+async def test_streams_that_are_reset_wait_for_no_turn() -> None:
+    """While the connection's window is used up, answers of calls that were cancelled are not kept in its line: of their
+    streams only the one is left whose DATA came last."""
+    async with served() as port, connected(port, _echoed(65_530)) as peer:
+        await peer.answer(1)
+        for number in range(3, 43, 2):
+            peer.send(_echoed(1_000, number))
+            await peer.until(HEADERS, stream=number)
+            peer.send(frame(RST, CANCEL, 0, number))
+        peer.send(frame(PING, bytes(8)))
+        await peer.until(PING)
+        gc.collect()
+        kept = [one for one in gc.get_objects() if isinstance(one, ServerStream)]
+
+    assert len(kept) <= 1
+
+
+async def test_padding_takes_nothing_from_a_window() -> None:
+    """It counts in both windows (RFC 9113, 6.1), and no reader gives it back: a stream with nothing else goes on."""
+    padding = frame(DATA, b"\xff" + bytes(255), PADDED, 1) * 600
+    async with served() as port, connected(port, call(path=b"/it/Each"), frame(PING, bytes(8))) as peer:
+        await peer.until(PING)
+        peer.send(padding, frame(DATA, message(b"on"), END_STREAM, 1))
+        answer = await peer.answer(1)
+
+    assert answer == message(b"on")
 
 
 async def test_streams_take_turns_frame_by_frame() -> None:

@@ -290,6 +290,9 @@ class Connection(asyncio.BufferedProtocol):
             if stream.window < 0 and not stream.is_deaf:
                 self.reset_for(number, Code.FLOW_CONTROL_ERROR, "more DATA than the window allows")
                 stream = None
+            elif pad:
+                # No reader gives it back.
+                stream.grant(pad)
         self._skip = max(0, pad - 1)
         self._data_left = size - pad
         self._data = stream, flags & frames.END_STREAM

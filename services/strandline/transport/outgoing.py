@@ -168,9 +168,12 @@ class Outgoing:
         self._leaving.held -= size
 
     def forget(self, stream: Sender) -> None:
-        """Drop the waiting messages of a stream."""
+        """Drop the waiting messages of a stream, and its place in the line."""
         self._release(sum(map(len, stream.outbox)))
         stream.outbox.clear()
+        if stream.in_line:
+            stream.in_line = False
+            self._turns.remove(stream)
 
     def over_budget(self, held: int) -> None:
         """See `flow.Holder`."""
@@ -192,12 +195,12 @@ class Outgoing:
         turns = self._turns
         while turns and not self.paused and self.window > 0:
             stream = turns.popleft()
-            if stream.outbox:
+            stream.in_line = False
+            # SETTINGS may have lowered it since the stream lined up.
+            if stream.send_window > 0:
                 self._frame(stream)
-            if stream.outbox and stream.send_window > 0:
-                turns.append(stream)
-            else:
-                stream.in_line = False
+                if stream.outbox:
+                    self._line_up(stream)
 
     def _frame(self, stream: Sender) -> None:
         """Send one frame of the stream's first message."""

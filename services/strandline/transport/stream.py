@@ -263,7 +263,7 @@ class Stream:
         if not self.messages and self._target < flow.MOST_AHEAD and arriving.ahead(self._target):
             self._ahead += self._target
             self._target *= 2
-        self._grant(self._target - self._unread - self.window)
+        self.grant(self._target - self._unread - self.window)
         return True
 
     def _credit_again(self) -> bool:
@@ -286,11 +286,12 @@ class Stream:
             if not self.connection.arriving.for_message(beyond):
                 return False
             self._lent += beyond
-            self._grant(beyond)
+            self.grant(beyond)
         self._asks = False
         return True
 
-    def _grant(self, size: int) -> None:
+    def grant(self, size: int) -> None:
+        """Let the peer send so many bytes more."""
         if size > 0 and not self.is_deaf:
             self.window += size
             self.connection.outgoing.control(frames.window_update(self.number, size))
