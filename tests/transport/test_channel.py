@@ -20,6 +20,7 @@ from raw_frames import (
     GOAWAY,
     HEADERS,
     PING,
+    PREFACE,
     PUSH,
     RST,
     Peer,
@@ -149,6 +150,10 @@ async def _refuse(peer: Peer) -> None:
     peer.send(frame(RST, struct.pack(">I", 7), 0, found.stream))
 
 
+async def _say_nothing(_: Peer) -> None:
+    return
+
+
 async def _answer(peer: Peer) -> None:
     found = await peer.until(DATA)
     peer.send(answered(found.stream, b"done"))
@@ -220,6 +225,55 @@ async def test_calls_beyond_the_servers_streams_wait() -> None:
 
     assert answers == [b"1", b"3", b"5"]
     assert order == [1, 3, 5]
+
+
+async def test_calls_that_wait_begin_when_the_server_allows_more_streams() -> None:
+    """SETTINGS may raise MAX_CONCURRENT_STREAMS at any time, and no stream need end for it."""
+
+    async def later(peer: Peer) -> None:
+        await peer.until(PING)
+        peer.send(setting(s3=1))
+        await _answer(peer)
+
+    async with scripted(later, settings=setting(s3=0)) as dialled:
+        await dialled.channel_ready()
+        calling = asyncio.ensure_future(dialled.unary_unary("/it/Echo")(b"x", timeout=10))
+        await asyncio.sleep(0)
+        dialled._connection.ping(b"waiting!", lambda: None)
+        answer = await calling
+
+    assert answer == b"done"
+
+
+async def test_calls_that_wait_in_vain_are_forgotten() -> None:
+    """A call whose time is over before the server has a stream for it leaves nothing behind."""
+    async with scripted(_say_nothing, settings=setting(s3=0)) as dialled:
+        await dialled.channel_ready()
+        calls = [dialled.unary_unary("/it/Echo")(b"x", timeout=0.01) for _ in range(20)]
+        codes = {await one.code() for one in calls}
+        waiting = len(dialled._waiting)
+
+    assert codes == {CODE.DEADLINE_EXCEEDED}
+    assert waiting == 0
+
+
+async def test_answers_to_calls_that_were_cancelled_long_ago_do_no_harm() -> None:
+    """A server may answer before it hears of a cancellation, also calls that are too many to be remembered."""
+
+    async def late(peer: Peer) -> None:
+        while (await peer.until(RST)).stream < 599:
+            pass
+        peer.send(answered(1, b"late"))
+        await _answer(peer)
+
+    async with scripted(late) as dialled:
+        method = dialled.unary_unary("/it/Echo")
+        await dialled.channel_ready()
+        for _ in range(300):
+            method(b"x").cancel()
+        answer = await method(b"x", timeout=10)
+
+    assert answer == b"done"
 
 
 async def test_a_connection_out_of_stream_ids_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,6 +393,29 @@ async def test_a_busy_loop_gives_up_no_dial_and_no_peer() -> None:
 
     assert answers == [b"a", b"b"]
     assert is_alive
+
+
+async def test_a_channel_that_closes_as_it_dials_stays_closed() -> None:
+    """A dial that ends within the grace of `close` makes no channel of it again."""
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(len(PREFACE))
+        closing.set()
+        writer.write(setting())
+        await reader.read()
+        writer.close()
+
+    closing = asyncio.Event()
+    listening = await asyncio.start_server(slow, "127.0.0.1", 0)
+    async with listening:
+        dialled = transport.insecure_channel(f"127.0.0.1:{listening.sockets[0].getsockname()[1]}")
+        call = dialled.unary_unary("/it/Echo")(b"x")
+        await asyncio.sleep(0)
+        await dialled.close(grace=0.2)
+
+        with pytest.raises(grpc.aio.UsageError, match="closed"):
+            dialled.unary_unary("/it/Echo")(b"x")
+    assert (dialled.get_state(), await call.code()) == (grpc.ChannelConnectivity.SHUTDOWN, CODE.CANCELLED)
 
 
 async def test_a_call_that_is_dropped_is_cancelled() -> None:

@@ -187,6 +187,8 @@ class Call(grpc.aio.Call):
             self._timer.cancel()
         if self._sending is not None:
             self._sending.cancel()
+        if self._stream is None:
+            self.channel.leave(self)
         self._change()
         for callback in self._callbacks:
             self._loop.call_soon(callback, self)

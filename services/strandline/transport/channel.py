@@ -12,6 +12,7 @@ import socket
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partialmethod
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ import grpc
 from strandline.transport import frames, headers
 from strandline.transport.call import AnswerCall, Call, ClientStream, StreamCall
 from strandline.transport.connection import Connection
-from strandline.transport.frames import Code
+from strandline.transport.frames import Code, Setting
 from strandline.transport.headers import Field
 from strandline.transport.options import Argument, Options, Security, options_of, status_of_reset
 from strandline.transport.stream import Ended, Stream
@@ -53,11 +54,12 @@ class ClientConnection(Connection):
         self.ready: asyncio.Future[str] = self.loop.create_future()
         """Its result is empty once calls may begin, or the reason why they never will."""
         self.takes_calls = True
+        self._most_streams = frames.LAST_STREAM
 
     @property
     def has_room(self) -> bool:
         """Whether one more stream may be opened now."""
-        return len(self.streams) < self.peer_streams
+        return len(self.streams) < self._most_streams
 
     def open(self, call: Call) -> None:
         """Begin a call."""
@@ -83,6 +85,19 @@ class ClientConnection(Connection):
         if not self.ready.done():
             self.ready.set_result("")
         self.keep_alive()
+
+    def _set(self, key: int, value: int) -> None:
+        if key == Setting.MAX_CONCURRENT_STREAMS:
+            self._most_streams = value
+            self._room()
+        else:
+            super()._set(key, value)
+
+    def _room(self) -> None:
+        """Begin waiting calls, because a stream may be free."""
+        channel = self._channel()
+        if channel is not None:
+            channel.room()
 
     def ended(self) -> None:
         """Note that no call can begin on this connection any more."""
@@ -115,9 +130,7 @@ class ClientConnection(Connection):
     def forget(self, stream: Stream, *, by_peer: bool) -> None:
         """Forget a stream that is over; another call may begin."""
         super().forget(stream, by_peer=by_peer)
-        channel = self._channel()
-        if channel is not None:
-            channel.room()
+        self._room()
         if not self.takes_calls and not self.streams and not self.is_ending:
             self.close("the server went away")
 
@@ -263,6 +276,11 @@ class Channel(grpc.aio.Channel):
         if connection is None:
             self._dial_when_due()
 
+    def leave(self, call: Call) -> None:
+        """Forget a call that may be waiting, because it is over."""
+        with suppress(ValueError):
+            self._waiting.remove(weakref.ref(call))
+
     def room(self) -> None:
         """Begin waiting calls, as many as the server allows."""
         while self._waiting:
@@ -385,15 +403,14 @@ class Channel(grpc.aio.Channel):
             connection.lost.add_done_callback(lambda _: self._old.discard(connection))
         if connection is self._connection:
             self._connection = None
-            if self._state is not State.SHUTDOWN:
-                self._set(State.IDLE)
-                if self._waiting:
-                    self._dial_when_due()
+            self._set(State.IDLE)
+            if self._waiting:
+                self._dial_when_due()
 
     # ---- states
 
     def _set(self, state: State) -> None:
-        if state is not self._state:
+        if self._state not in (state, State.SHUTDOWN):
             self._state = state
             watching, self._watching = self._watching, []
             for one in watching:

@@ -57,7 +57,6 @@ class Connection(asyncio.BufferedProtocol):
         self.is_ending = False
         """Whether the connection is ending, so that no more frames are handled."""
         self.why = "the peer closed the connection"
-        self.peer_streams = frames.LAST_STREAM
         self.peer_header_bytes = 16 << 10
         self.last_peer_stream = 0
         self.heard_s = self.loop.time()
@@ -436,8 +435,6 @@ class Connection(asyncio.BufferedProtocol):
     def _set(self, key: int, value: int) -> None:
         if key == Setting.MAX_FRAME_SIZE:
             self.outgoing.take_frames(value)
-        elif key == Setting.MAX_CONCURRENT_STREAMS:
-            self.peer_streams = value
         elif key == Setting.MAX_HEADER_LIST_SIZE:
             self.peer_header_bytes = min(value, headers.MAX_BLOCK_BYTES)
         elif key == Setting.HEADER_TABLE_SIZE:
@@ -504,7 +501,7 @@ class Connection(asyncio.BufferedProtocol):
     def _late(self, number: int, what: str) -> None:
         """Process DATA or HEADERS on a stream that is over: harmless if we ended it and the peer may not know yet."""
         by_peer = self._over.get(number)
-        if by_peer is None and what == "HEADERS":
+        if by_peer is None and what == "HEADERS" and not self.is_client:
             raise ConnectionFailed(Code.PROTOCOL_ERROR, f"stream {number} is opened after a later one")
         if by_peer is None:
             self.calm.count(f"{what} frames on streams that are over")
