@@ -71,6 +71,7 @@ OUTCOMES: dict[str, tuple[bytes, grpc.StatusCode, str]] = {
         "näh %zz",
     ),
     "a number that is no status": (_head((b"grpc-status", b"77"), flags=WHOLE), CODE.UNKNOWN, ""),
+    "more digits than int() reads": (_head((b"grpc-status", b"7" * 5_000), flags=WHOLE), CODE.UNKNOWN, ""),
     "no status": (_head(flags=WHOLE), CODE.INTERNAL, "without a status"),
     "DATA that ends the stream": (_head() + frame(DATA, bytes(5), END_STREAM, 1), CODE.INTERNAL, "without a status"),
     "OK and no message": (_head((b"grpc-status", b"0"), flags=WHOLE), CODE.OK, ""),
@@ -177,6 +178,16 @@ async def test_a_refused_stream_is_tried_once_more() -> None:
 
     assert answer == b"done"
     assert (code, details) == (CODE.UNAVAILABLE, "the server refused the stream")
+
+
+async def test_a_call_without_requests_is_ended_again_or_not_at_all() -> None:
+    """A call whose stream was refused after its end was sent is not sent again without that end."""
+    async with scripted(_refuse) as dialled:
+        call = dialled.stream_stream("/it/Each")(timeout=10)
+        await call.done_writing()
+        code = await call.code()
+
+    assert code is CODE.UNAVAILABLE
 
 
 async def test_a_call_above_the_last_stream_is_sent_to_the_next_connection() -> None:

@@ -102,7 +102,7 @@ class ClientStream(Stream):
     def _trailers(self, fields: list[Field]) -> None:
         given = dict(fields)
         text = given.get(b"grpc-status", b"")
-        code = STATUSES.get(int(text), grpc.StatusCode.UNKNOWN) if text.isdigit() else grpc.StatusCode.UNKNOWN
+        code = STATUSES.get(text, grpc.StatusCode.UNKNOWN)
         details = headers.read_message(given.get(b"grpc-message", b""))
         if not text:
             code, details = grpc.StatusCode.INTERNAL, "the server ended the call without a status"
@@ -120,7 +120,7 @@ class Call(grpc.aio.Call):
         self.request: Encoded | None = None
         """The request of a call that has exactly one."""
         self.wrote = self.was_retried = False
-        """Whether a request was sent that cannot be sent again; whether the call was already retried."""
+        """Whether something was sent that cannot be sent again; whether the call was already retried."""
         self._block: bytes = channel.block_of(method.path) + headers.metadata_block(metadata or ())
         self._encode, self._decode = method.encode, method.decode
         self._loop = channel.loop
@@ -352,6 +352,7 @@ class Call(grpc.aio.Call):
             await self.wait_for_connection()
             stream = self._stream
             if stream is not None and not stream.is_closed:
+                self.wrote = True
                 stream.connection.outgoing.end(stream, frames.data_head(0, frames.END_STREAM, stream.number))
 
     async def _send_all(self, requests: Any) -> None:

@@ -403,7 +403,11 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionFailed(Code.PROTOCOL_ERROR, f"RST_STREAM on stream {number}, which is idle")
         stream = self.streams.get(number)
         if stream is None:
-            self.calm.count("RST_STREAM frames")
+            if self._over.get(number) is False:
+                # It may cross the end of the stream that we sent, once.
+                self._over[number] = True
+            else:
+                self.calm.count("RST_STREAM frames")
             return
         self.forget(stream, by_peer=True)
         self.was_reset(stream, frames.U32.unpack(payload)[0])
