@@ -574,6 +574,43 @@ async def test_a_status_before_the_end_of_the_requests_is_followed_by_a_reset() 
     assert (status, reset.stream, reset.code) == (12, 1, 0)
 
 
+@pytest.mark.parametrize("wrong", [("Upper", "x"), ("text", "ä")])
+async def test_trailing_metadata_that_cannot_be_sent_is_refused_where_it_is_set(wrong: tuple[str, str]) -> None:
+    """So the call ends with a status; once it is over, nothing else would give it one."""
+
+    async def set_it(request: bytes, context: Any) -> bytes:
+        context.set_trailing_metadata([wrong])
+        return request
+
+    async def abort(request: bytes, context: Any) -> bytes:
+        await context.abort(grpc.StatusCode.NOT_FOUND, trailing_metadata=[wrong])
+        return request
+
+    handler = grpc.unary_unary_rpc_method_handler
+    sent = [
+        call(n, path=path) + frame(DATA, message(b""), END_STREAM, n)
+        for n, path in ((1, b"/it/Set"), (3, b"/it/Abort"))
+    ]
+    async with served(Set=handler(set_it), Abort=handler(abort)) as port, connected(port, *sent) as peer:
+        statuses = [await peer.status(1), await peer.status(3)]
+
+    assert statuses == [2, 2]
+
+
+async def test_a_reset_that_crosses_a_status_is_not_useless() -> None:
+    """Who ends a stream before its peer did gets the peer's reset: however many come, the connection goes on."""
+    calls = (call(n, path=b"/it/None", flags=END_HEADERS) for n in range(1, 3_001, 2))
+    async with served() as port, connected(port) as peer:
+        for number, sent in enumerate(calls):
+            peer.send(sent)
+            await peer.until(RST)
+            peer.send(frame(RST, CANCEL, 0, 2 * number + 1))
+        peer.send(call(3_001), frame(DATA, message(b"on"), END_STREAM, 3_001))
+        answer = await peer.answer(3_001)
+
+    assert answer == message(b"on")
+
+
 async def test_a_reset_cancels_the_handler() -> None:
     """RST_STREAM reaches the handler as a cancellation, and its callbacks see a call that was given up."""
     seen: asyncio.Queue[Any] = asyncio.Queue()

@@ -323,14 +323,20 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         if code is grpc.StatusCode.OK:
             raise grpc.aio.UsageError("abort() called with StatusCode.OK")
         if trailing_metadata:
-            self._trailing = tuple(trailing_metadata)
+            self.set_trailing_metadata(trailing_metadata)
         self._abort = grpc.aio.AbortError("Locally aborted.")
         self.finish(code, details)
         raise self._abort
 
     def set_trailing_metadata(self, trailing_metadata: Any) -> None:
-        """Set the metadata that is sent with the status."""
-        self._trailing = tuple(trailing_metadata)
+        """Set the metadata that is sent with the status.
+
+        Raises:
+            ValueError: gRPC does not allow a key or a value in it. Later it would take the place of the status.
+        """
+        given = tuple(trailing_metadata)
+        headers.metadata_block(given)
+        self._trailing = given
 
     def trailing_metadata(self) -> Any:
         """The trailing metadata that was set."""

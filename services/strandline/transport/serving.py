@@ -233,8 +233,9 @@ def _length_of(given: Mapping[bytes, bytes]) -> int | None:
     length = given.get(b"content-length")
     if length is None:
         return None
-    if not length.isdigit():
-        raise BadHeaders("content-length is not a number")
+    # int() reads at most some thousand digits.
+    if not length.isdigit() or len(length) > 20:
+        raise BadHeaders("content-length is not a number of at most 20 digits")
     return int(length)
 
 

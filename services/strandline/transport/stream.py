@@ -376,6 +376,6 @@ def _unpacked(message: bytes, most: int) -> bytes:
         raise Ended(grpc.StatusCode.INTERNAL, f"the message is not gzip: {error}") from error
     if len(content) > most:
         raise Ended(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the message expands to more than max ({most})")
-    if not expander.eof:
-        raise Ended(grpc.StatusCode.INTERNAL, "the message ends inside its compressed bytes")
+    if not expander.eof or expander.unused_data:
+        raise Ended(grpc.StatusCode.INTERNAL, "the message and its compressed bytes do not end together")
     return content
