@@ -26,10 +26,13 @@ from raw_frames import (
     RST,
     SETTINGS,
     WINDOW,
+    Peer,
     call,
     connected,
     frame,
+    literal,
     message,
+    scripted,
     served,
     setting,
 )
@@ -360,6 +363,32 @@ async def test_the_process_ends_who_holds_most(monkeypatch: pytest.MonkeyPatch) 
 
     assert said.code == CALM
     assert answer == message(b"on")
+
+
+async def test_a_connection_that_ends_is_not_ended_again_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its calls have still to read is counted, but not as room that its end will give."""
+    process = flow.of_loop().process
+    monkeypatch.setattr(process, "limit", 150_000)
+    head = literal(b":status", b"200") + literal(b"content-type", b"application/grpc")
+
+    def parts(content: bytes) -> bytes:
+        starts = range(0, len(content), 16_000)
+        return b"".join(frame(DATA, content[at : at + 16_000], 0, 1) for at in starts)
+
+    async def answers_and_breaks_a_rule(peer: Peer) -> None:
+        await peer.until(DATA)
+        peer.send(frame(HEADERS, head, END_HEADERS, 1), parts(message(bytes(99_000))), frame(PING, b"short"))
+
+    async with scripted(answers_and_breaks_a_rule) as dialled, served() as port:
+        asked = dialled.unary_stream("/it/X")(b"", timeout=10)
+        await asked.code()
+        async with connected(port, call(path=b"/it/Unread"), parts(message(bytes(60_000)))) as greedy:
+            said = await greedy.until(GOAWAY)
+        held, ending = process.held, process.ending
+        await asked.read()
+
+    assert said.code == CALM
+    assert (held, ending, process.held) == (99_069, 0, 0)
 
 
 async def test_the_process_ends_who_reads_least(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,9 +165,6 @@ class Connection(asyncio.BufferedProtocol):
             timer.cancel()
         if self._buffer is not None:
             self._buffers.lost(self._buffer)
-        process = self.arriving.process
-        process.holders.discard(self)
-        process.starves.pop(self.arriving, None)
         if not self.is_ending:
             self.is_ending = True
             self._end_streams()
@@ -184,7 +181,11 @@ class Connection(asyncio.BufferedProtocol):
         streams, self.streams = self.streams, {}
         for stream in streams.values():
             self.stream_lost(stream)
-        self.arriving.process.ending -= self._shed
+        # A holder that ends twice would be counted as ending for ever.
+        process = self.arriving.process
+        process.holders.discard(self)
+        process.starves.pop(self.arriving, None)
+        process.ending -= self._shed
         self._shed = 0
         self.outgoing.gone()
         self.ended()
