@@ -33,7 +33,7 @@ from raw_frames import (
 )
 
 from strandline import transport
-from strandline.transport import channel, frames
+from strandline.transport import channel, flow, frames
 from strandline.transport.options import options_of
 
 WHOLE = END_HEADERS | END_STREAM
@@ -203,6 +203,20 @@ async def test_a_call_above_the_last_stream_is_sent_to_the_next_connection() -> 
         answers = await asyncio.gather(method(b"a", timeout=10), method(b"b", timeout=10))
 
     assert answers == [b"old", b"done"]
+
+
+async def test_what_a_server_sent_for_a_call_that_it_did_not_process_is_not_counted() -> None:
+    """It contradicts itself; the call is sent to the next connection, and nothing is kept of what arrived."""
+
+    async def contradicts(peer: Peer) -> None:
+        await peer.until(DATA)
+        peer.send(_head(), frame(DATA, bytes(5), 0, 1), frame(GOAWAY, struct.pack(">II", 0, 0)))
+
+    async with scripted(contradicts, _answer) as dialled:
+        answer = await dialled.unary_unary("/it/Echo")(b"x", timeout=10)
+        held = flow.of_loop().process.held
+
+    assert (answer, held) == (b"done", 0)
 
 
 async def test_a_connection_that_ends_as_it_begins_is_dialled_again() -> None:

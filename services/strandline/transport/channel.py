@@ -137,9 +137,8 @@ class ClientConnection(Connection):
     def was_reset(self, stream: Any, code: int) -> None:
         """End the call of a stream that the server reset, or on which it broke a rule."""
         call = stream.call()
-        if code == Code.REFUSED_STREAM and call is not None and not stream.has_headers:
-            stream.close()
-            call.not_processed("the server refused the stream")
+        if code == Code.REFUSED_STREAM and not stream.has_headers:
+            self._not_processed(stream, "the server refused the stream")
             return
         name = Code(code).name if code in Code._value2member_map_ else str(code)
         status = status_of_reset(code)
@@ -147,6 +146,14 @@ class ClientConnection(Connection):
             # The server applies the same deadline, and its timer may fire first.
             status = grpc.StatusCode.DEADLINE_EXCEEDED
         stream.over((status, f"the stream was reset: {name}", ()))
+
+    def _not_processed(self, stream: Any, why: str) -> None:
+        """End a stream whose call the server says it has not processed, even if it has sent something."""
+        stream.close()
+        stream.forget_messages()
+        call = stream.call()
+        if call is not None:
+            call.not_processed(why)
 
     def stream_lost(self, stream: Any) -> None:
         """End the call of a stream whose connection is over."""
@@ -159,11 +166,7 @@ class ClientConnection(Connection):
             self.why = f"the server ended the connection: {why or name} ({name})"
         self._takes_no_more()
         for number in [number for number in self.streams if number > last]:
-            stream: Any = self.streams.pop(number)
-            stream.close()
-            call = stream.call()
-            if call is not None:
-                call.not_processed("the server went away before it looked at the call")
+            self._not_processed(self.streams.pop(number), "the server went away before it looked at the call")
         if not self.streams and not self.is_ending:
             self.close(self.why)
 
