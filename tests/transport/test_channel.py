@@ -6,6 +6,7 @@ import asyncio
 import gc
 import socket
 import struct
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -365,6 +366,28 @@ async def _unanswered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     with suppress(ConnectionError):
         await reader.read()
     writer.close()
+
+
+async def test_a_name_that_does_not_resolve_occupies_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lookup cannot be interrupted: the next dials wait for it, and none of the loop's own threads does."""
+    asked, goes_on = [], threading.Event()
+
+    def resolve(*_: object, flags: int = 0, **__: object) -> list[Any]:
+        if flags:
+            raise socket.gaierror
+        asked.append(threading.current_thread().name)
+        goes_on.wait(10)
+        raise socket.gaierror("no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(channel, "_NAME_S", 0.02)
+    backoff = [("grpc.initial_reconnect_backoff_ms", 1), ("grpc.max_reconnect_backoff_ms", 1)]
+    async with transport.insecure_channel("node.example:1", backoff) as dialled:
+        codes = {await dialled.unary_unary("/it/Echo")(b"", timeout=10).code() for _ in range(5)}
+    goes_on.set()
+
+    assert codes == {CODE.UNAVAILABLE}
+    assert [name.split("_")[0] for name in asked] == ["names"]
 
 
 async def test_what_accepts_and_says_nothing_is_no_connection() -> None:

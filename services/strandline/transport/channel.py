@@ -12,8 +12,9 @@ import socket
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partialmethod
+from functools import partial, partialmethod
 from typing import Any, TypeVar
 
 import grpc
@@ -29,6 +30,8 @@ from strandline.transport.stream import Ended, Stream
 _CLOSE_S = 1.0
 _NAME_S = 5.0
 """Time limit for resolving a name."""
+_NAMES = ThreadPoolExecutor(32, "names")
+"""Apart from the loop's own threads: a lookup cannot be interrupted, and takes half a minute if no one answers."""
 _GROWTH, _JITTER = 1.6, 0.2
 """Growth and jitter of the waits between dials (gRPC, connection-backoff)."""
 _SLACK_STREAMS = 1_000
@@ -233,6 +236,7 @@ class Channel(grpc.aio.Channel):
         self._failure = ""
         self._addresses: list[Any] = []
         self._asked_s = float("-inf")
+        self._asking: asyncio.Future[list[Any]] | None = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -396,7 +400,12 @@ class Channel(grpc.aio.Channel):
         now_s = self.loop.time()
         if not self._addresses or now_s - self._asked_s >= self.options.ask_name_s:
             self._asked_s = now_s
-            self._addresses = list(dict.fromkeys(await _addresses(self.loop, self._host, self._port)))
+            # One at a time: the next dial waits for the lookup that the last one has given up.
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.ensure_future(_addresses(self.loop, self._host, self._port))
+                # Retrieve its exception even if no dial waits for it any more.
+                self._asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
+            self._addresses = list(dict.fromkeys(await asyncio.shield(self._asking)))
         return self._addresses
 
     def connection_over(self, connection: ClientConnection) -> None:
@@ -524,7 +533,7 @@ async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> l
     except socket.gaierror:
         pass
     try:
-        return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return await loop.run_in_executor(_NAMES, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
     except RuntimeError:
         # The interpreter is ending and starts no more threads; block, so that the last calls are still sent.
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
