@@ -384,11 +384,11 @@ async def test_a_connection_that_ends_is_not_ended_again_for_room(monkeypatch: p
         await asked.code()
         async with connected(port, call(path=b"/it/Unread"), parts(message(bytes(60_000)))) as greedy:
             said = await greedy.until(GOAWAY)
-        held, ending = process.held, process.ending
+        held, ending = process.held, dict(process.ending)
         await asked.read()
 
     assert said.code == CALM
-    assert (held, ending, process.held) == (99_069, 0, 0)
+    assert (held, ending, process.held) == (99_069, {}, 0)
 
 
 async def test_the_process_ends_who_reads_least(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,7 +413,7 @@ async def test_the_process_ends_who_reads_least(monkeypatch: pytest.MonkeyPatch)
     assert said.code == CALM
     assert answer == message(bytes(40_000))
     leaving = flow.of_loop().leaving
-    assert (leaving.held, leaving.ending, list(leaving.holders)) == (0, 0, [])
+    assert (leaving.held, leaving.ending, leaving.holders) == (0, {}, set())
 
 
 async def test_paused_readers_stop_no_others(monkeypatch: pytest.MonkeyPatch) -> None:

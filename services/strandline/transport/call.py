@@ -19,7 +19,7 @@ from strandline.transport.frames import Code
 from strandline.transport.headers import BadHeaders, Field
 from strandline.transport.options import STATUSES, status_of_http
 from strandline.transport.outgoing import Encoded
-from strandline.transport.stream import Stream, encoded
+from strandline.transport.stream import Stream, encoded, wait_with, wake_all
 
 _log = logging.getLogger("strandline.transport")
 
@@ -160,12 +160,12 @@ class Call(grpc.aio.Call):
     def begun(self, stream: ClientStream) -> None:
         """Note the stream on which the call was begun."""
         self._stream = stream
-        self._change()
+        wake_all(self._changed)
 
     def answered(self, metadata: headers.Metadata) -> None:
         """Note the metadata in the headers of the answer."""
         self._initial = metadata
-        self._change()
+        wake_all(self._changed)
 
     def not_processed(self, why: str) -> None:
         """Begin the call again, once and if possible, because the server has not processed it; else end it."""
@@ -189,25 +189,13 @@ class Call(grpc.aio.Call):
             self._sending.cancel()
         if self._stream is None:
             self.channel.leave(self)
-        self._change()
+        wake_all(self._changed)
         for callback in self._callbacks:
             self._loop.call_soon(callback, self)
 
-    def _change(self) -> None:
-        if self._changed:
-            changed, self._changed = self._changed, []
-            for one in changed:
-                if not one.done():
-                    one.set_result(None)
-
-    async def _next_change(self) -> None:
-        waiter = self._loop.create_future()
-        self._changed.append(waiter)
-        await waiter
-
     async def _ended(self) -> Status:
         while self._status is None:
-            await self._next_change()
+            await wait_with(self._changed)
         return self._status
 
     def _end_locally(self, code: grpc.StatusCode, details: str, reset: Code = Code.CANCEL) -> bool:
@@ -257,7 +245,7 @@ class Call(grpc.aio.Call):
     async def initial_metadata(self) -> grpc.aio.Metadata:
         """The metadata in the answer's headers; empty if the call ended without headers."""
         while self._initial is None and self._status is None:
-            await self._next_change()
+            await wait_with(self._changed)
         return grpc.aio.Metadata.from_tuple(self._initial or ())
 
     async def trailing_metadata(self) -> grpc.aio.Metadata:
@@ -272,10 +260,6 @@ class Call(grpc.aio.Call):
         """The status's text."""
         return (await self._ended())[1]
 
-    async def debug_error_string(self) -> str:
-        """The same text as `details`."""
-        return (await self._ended())[1]
-
     async def wait_for_connection(self) -> None:
         """Wait until the call has a stream.
 
@@ -283,7 +267,7 @@ class Call(grpc.aio.Call):
             grpc.aio.AioRpcError: it will never get one.
         """
         while self._stream is None and self._status is None:
-            await self._next_change()
+            await wait_with(self._changed)
         if self._stream is None:
             self._raise()
 
@@ -421,7 +405,7 @@ class StreamCall(Call):
                 if self._status is not None:
                     break
                 # Wait for the status, or for a stream: the first one, or that of a retry.
-                await self._next_change()
+                await wait_with(self._changed)
         except asyncio.CancelledError:
             self.cancel()
             raise

@@ -25,7 +25,7 @@ from strandline.transport.connection import Connection
 from strandline.transport.frames import Code, Setting
 from strandline.transport.headers import Field
 from strandline.transport.options import Argument, Options, Security, options_of, status_of_reset
-from strandline.transport.stream import Ended, Stream
+from strandline.transport.stream import Ended, Stream, wait_with, wake_all
 
 _CLOSE_S = 1.0
 _NAME_S = 5.0
@@ -424,10 +424,7 @@ class Channel(grpc.aio.Channel):
     def _set(self, state: State) -> None:
         if self._state not in (state, State.SHUTDOWN):
             self._state = state
-            watching, self._watching = self._watching, []
-            for one in watching:
-                if not one.done():
-                    one.set_result(None)
+            wake_all(self._watching)
 
     def get_state(self, try_to_connect: bool = False) -> State:
         """The state; ``try_to_connect``: make a connection if there is none."""
@@ -440,9 +437,7 @@ class Channel(grpc.aio.Channel):
     async def wait_for_state_change(self, last_observed_state: State) -> None:
         """Wait until the state is another one."""
         while self._state is last_observed_state:
-            waiter = self.loop.create_future()
-            self._watching.append(waiter)
-            await waiter
+            await wait_with(self._watching)
 
     async def channel_ready(self) -> None:
         """Wait until there is a connection."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import grpc
@@ -48,7 +49,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, options: Options) -> None:
         self.loop = asyncio.get_running_loop()
         self.options = options
-        self.outgoing = Outgoing(self.loop, self._leaving_over_budget)
+        self.outgoing = Outgoing(self.loop, partial(self.over_budget, "is not read here"))
         self.arriving = flow.Arriving(flow.of_loop().process)
         self.calm = flow.Calm(self.loop.time)
         self.streams: dict[int, Stream] = {}
@@ -80,7 +81,6 @@ class Connection(asyncio.BufferedProtocol):
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._table_was_set = False
         self._pings_out: dict[bytes, Any] = {}
-        self._shed = 0
 
     # ---- for the subclass of each side
 
@@ -182,11 +182,8 @@ class Connection(asyncio.BufferedProtocol):
         for stream in streams.values():
             self.stream_lost(stream)
         # A holder that ends twice would be counted as ending for ever.
-        process = self.arriving.process
-        process.holders.discard(self)
-        process.starves.pop(self.arriving, None)
-        process.ending -= self._shed
-        self._shed = 0
+        self.arriving.process.gone(self)
+        self.arriving.process.starves.pop(self.arriving, None)
         self.outgoing.gone()
         self.ended()
 
@@ -611,13 +608,9 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- the end
 
-    def over_budget(self, held: int) -> None:
+    def over_budget(self, what: str = "waits here") -> None:
         """End soon: this connection holds most of the waiting bytes, and the process has no more room."""
-        self._shed = held
-        self.loop.call_soon(self.fail, Code.ENHANCE_YOUR_CALM, "the process has no room for what waits here")
-
-    def _leaving_over_budget(self) -> None:
-        self.loop.call_soon(self.fail, Code.ENHANCE_YOUR_CALM, "the process has no room for what is not read here")
+        self.loop.call_soon(self.fail, Code.ENHANCE_YOUR_CALM, f"the process has no room for what {what}")
 
     def block_of(self, block: bytes) -> bytes:
         """A header block for this peer; if the peer has set a table size, it begins with the size of ours, 0."""
