@@ -265,7 +265,7 @@ async def test_calls_that_wait_begin_when_the_server_allows_more_streams() -> No
         await dialled.channel_ready()
         calling = asyncio.ensure_future(dialled.unary_unary("/it/Echo")(b"x", timeout=10))
         await asyncio.sleep(0)
-        dialled._connection.ping(b"waiting!", lambda: None)
+        dialled._connection.ping(b"waiting!")
         answer = await calling
 
     assert answer == b"done"

@@ -36,6 +36,8 @@ class ClientStream(Stream):
         super().__init__(connection, number)
         self.call = weakref.ref(call)
         self.has_headers = False
+        # No DATA before the headers of the answer.
+        self.declared = 0
 
     def over(self, status: Status, *, reset: Code | None = None) -> None:
         """End the stream with the call's status; ``reset``: also reset it at the server with this code."""
@@ -90,7 +92,7 @@ class ClientStream(Stream):
                 said = f"HTTP status {status.decode()} and content-type {type_.decode('latin-1')!r}, which is not gRPC"
                 self.over((code, f"the server answered with {said}", ()), reset=Code.CANCEL)
                 return
-        self.has_headers = True
+        self.has_headers, self.declared = True, None
         self.encoding = given.get(b"grpc-encoding", b"")
         if ended:
             self._trailers(others)

@@ -87,7 +87,6 @@ class ClientConnection(Connection):
         """Let calls begin: the server speaks HTTP/2."""
         if not self.ready.done():
             self.ready.set_result("")
-        self.keep_alive()
 
     def _set(self, key: int, value: int) -> None:
         if key == Setting.MAX_CONCURRENT_STREAMS:
@@ -119,12 +118,6 @@ class ClientConnection(Connection):
         if ends and stream is not None:
             self.peer_ended(stream)
             self.call_ended(stream, Ended(grpc.StatusCode.INTERNAL, "the server ended the call without a status"))
-
-    def _data_begins(self, number: int, size: int, flags: int, pad: int) -> None:
-        stream = self.streams.get(number)
-        if isinstance(stream, ClientStream) and not stream.has_headers:
-            self.reset_for(number, Code.PROTOCOL_ERROR, "DATA before the headers of the answer")
-        super()._data_begins(number, size, flags, pad)
 
     def call_ended(self, stream: Any, ended: Ended) -> None:
         """End the call because of what arrived."""

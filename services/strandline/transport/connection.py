@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, cast
 
 import grpc
+import hpack
 
 from strandline.transport import flow, frames, headers
 from strandline.transport.frames import Code, ConnectionFailed, Setting, StreamFailed
@@ -24,7 +25,7 @@ from strandline.transport.stream import Ended, Stream
 OUR_FRAME = 1 << 20
 """The largest frame that we accept."""
 _OUR_WINDOW = 32 << 20
-"""The connection's window; credited as bytes arrive, because only streams are held back."""
+"""The connection's window; credited as bytes arrive, because only streams are held back, so no peer can exceed it."""
 _UPDATES_PER_FRAME = 10
 """The peer's WINDOW_UPDATE frames for each frame of ours; further ones count as useless frames."""
 SETTINGS_S = 10.0
@@ -69,18 +70,16 @@ class Connection(asyncio.BufferedProtocol):
         self._rest = b""
         self._rest_since_s = 0.0
         self._uncredited = 0
-        self._our_window = _OUR_WINDOW
         self._updates = 0
         self._data: tuple[Stream | None, int] | None = None
         self._data_left = self._skip = 0
-        self._reader = headers.Reader()
+        self._decoder = hpack.Decoder(headers.MOST_EXPANDED_BYTES)
         self._block: bytearray | None = None
         self._block_stream = self._block_flags = 0
         self._block_fault: StreamFailed | None = None
         self._over: OrderedDict[int, bool] = OrderedDict()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._table_was_set = False
-        self._pings_out: dict[bytes, Any] = {}
 
     # ---- for the subclass of each side
 
@@ -94,6 +93,9 @@ class Connection(asyncio.BufferedProtocol):
     def ping_arrived(self) -> None:
         """Called for each ping, before it is answered."""
         self.calm.count("pings")
+
+    def ping_answered(self, payload: bytes) -> None:
+        """Called when the peer answers a ping; that it is alive is known from whatever arrives."""
 
     def going_away(self, last: int, code: int, why: str) -> None:
         """Called when the peer opens no more streams; it has processed none of ours above ``last``."""
@@ -266,13 +268,9 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionFailed(Code.PROTOCOL_ERROR, f"DATA on stream {number}, which is idle")
         if pad > size:
             raise ConnectionFailed(Code.PROTOCOL_ERROR, "DATA has more padding than bytes")
-        self._our_window -= size
-        if self._our_window < 0:
-            raise ConnectionFailed(Code.FLOW_CONTROL_ERROR, "more DATA than the connection's window allows")
         self._uncredited += size
         if self._uncredited > _OUR_WINDOW // 4:
             self.outgoing.control(frames.window_update(0, self._uncredited))
-            self._our_window += self._uncredited
             self._uncredited = 0
         if size == pad and not flags & frames.END_STREAM:
             self.calm.count("empty DATA frames")
@@ -355,7 +353,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.cancel_timer("block")
         block, self._block = bytes(self._block), None
-        self._block_done(self._block_stream, self._reader.read(block), bool(self._block_flags & frames.END_STREAM))
+        fields = headers.read_block(self._decoder, block)
+        self._block_done(self._block_stream, fields, bool(self._block_flags & frames.END_STREAM))
 
     def _block_done(self, number: int, fields: Sequence[Field], ended: bool) -> None:
         stream = self.streams.get(number)
@@ -433,6 +432,7 @@ class Connection(asyncio.BufferedProtocol):
             self._settled = True
             self.after("settings", SETTINGS_S, self.fail, Code.SETTINGS_TIMEOUT, "SETTINGS are not acknowledged")
             self.settled()
+            self.keep_alive()
 
     def _set(self, key: int, value: int) -> None:
         if key == Setting.MAX_FRAME_SIZE:
@@ -458,9 +458,7 @@ class Connection(asyncio.BufferedProtocol):
         if number:
             raise ConnectionFailed(Code.PROTOCOL_ERROR, "PING on a stream")
         if flags & frames.ACK:
-            answered = self._pings_out.pop(payload, None)
-            if answered is not None:
-                answered()
+            self.ping_answered(payload)
             return
         self.ping_arrived()
         self.outgoing.control(frames.frame(frames.PING, frames.ACK, 0, payload))
@@ -575,9 +573,8 @@ class Connection(asyncio.BufferedProtocol):
         if oldest_s is not None:
             self.after("partial", max(1.0, oldest_s + INCOMPLETE_S - now_s), self._look_at_partial)
 
-    def ping(self, payload: bytes, answered: Any) -> None:
-        """Send a ping, and call ``answered`` when the answer arrives."""
-        self._pings_out[payload] = answered
+    def ping(self, payload: bytes) -> None:
+        """Send a ping with these 8 bytes."""
         self.outgoing.control(frames.frame(frames.PING, 0, 0, payload))
 
     def keep_alive(self) -> None:
@@ -591,7 +588,7 @@ class Connection(asyncio.BufferedProtocol):
         elif not self.streams and not self.options.ping_without_calls:
             self.after("keepalive", every_s, self.keep_alive)
         else:
-            self.ping(b"keepaliv", lambda: None)
+            self.ping(b"keepaliv")
             due_s = self.loop.time() + self.options.ping_timeout_s
             self.after("keepalive", self.options.ping_timeout_s, self._answered_since, self.heard_s, due_s)
 
@@ -618,31 +615,29 @@ class Connection(asyncio.BufferedProtocol):
 
     def fail(self, code: Code, why: str, *, at_once: bool = False) -> None:
         """End the connection with GOAWAY; open streams fail."""
-        if self.is_ending:
-            return
-        self.is_ending = True
-        if code is not Code.NO_ERROR:
+        if code is not Code.NO_ERROR and not self.is_ending:
             self.why = f"{why} ({code.name})"
-        transport = self.transport
-        if transport is None:
-            return
-        self.outgoing.control(frames.goaway(self.last_peer_stream, code, why))
-        self.outgoing.flush()
-        self._end_streams()
-        if at_once:
-            transport.abort()
-        else:
-            self.loop.call_later(_LINGER_S, self._close)
+        if self._goodbye(code, why):
+            if at_once and self.transport is not None:
+                self.transport.abort()
+            else:
+                self.loop.call_later(_LINGER_S, self._close)
 
     def close(self, why: str) -> None:
         """End the connection without an error; open streams fail."""
         self.why = why
-        if not self.is_ending and self.transport is not None:
-            self.is_ending = True
-            self.outgoing.control(frames.goaway(self.last_peer_stream, Code.NO_ERROR))
-            self.outgoing.flush()
-            self._end_streams()
+        if self._goodbye(Code.NO_ERROR):
             self._close()
+
+    def _goodbye(self, code: Code, why: str = "") -> bool:
+        """Send GOAWAY and end all streams; return False if that was done already."""
+        if self.is_ending:
+            return False
+        self.is_ending = True
+        self.outgoing.control(frames.goaway(self.last_peer_stream, code, why))
+        self.outgoing.flush()
+        self._end_streams()
+        return True
 
     def drop(self) -> None:
         """Release everything: uvloop does not call `connection_lost` if the making of a connection is cancelled."""

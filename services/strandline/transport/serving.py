@@ -88,7 +88,6 @@ class ServerConnection(Connection):
         """End the handshake, because the client speaks HTTP/2."""
         self.cancel_timer("handshake")
         self._port.unfinished.pop(self, None)
-        self.keep_alive()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything, and free the connection's place at its port."""
@@ -144,6 +143,8 @@ class ServerConnection(Connection):
         size: int,
     ) -> None:
         """Refuse a wrong call at once, or run its handler."""
+        timeout = given.get(b"grpc-timeout")
+        timeout_s = None if timeout is None else headers.read_timeout(timeout)
         if not given.get(b"content-type", b"").startswith(headers.TYPE):
             self._refuse(stream, 415, b"this port speaks gRPC: the content-type is application/grpc")
         elif pseudo[b":method"] != b"POST":
@@ -154,13 +155,11 @@ class ServerConnection(Connection):
         elif stream.encoding not in (b"", b"identity", b"gzip"):
             name = stream.encoding.decode("utf-8", "replace")
             _end(stream, grpc.StatusCode.UNIMPLEMENTED, f"the encoding {name} is not supported; use gzip or identity")
-        elif b"grpc-timeout" in given and headers.read_timeout(given[b"grpc-timeout"]) is None:
+        elif timeout is not None and timeout_s is None:
             _end(stream, grpc.StatusCode.INTERNAL, "grpc-timeout is not up to eight digits and a unit of HMSmun")
         elif not self._port.server.admits():
             _end(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")
         else:
-            timeout = given.get(b"grpc-timeout")
-            timeout_s = None if timeout is None else headers.read_timeout(timeout)
             method = pseudo[b":path"].decode("utf-8", "replace")
             context = stream.context = Context(stream, method, headers.read_metadata(others), timeout_s)
             self._port.server.run(context, partial(self._task_over, stream))
@@ -213,11 +212,16 @@ class ServerConnection(Connection):
         """Accept no more calls except those already under way; end after the last one."""
         if not self.is_ending and "drain" not in self._timers:
             self.outgoing.control(frames.goaway(frames.LAST_STREAM, Code.NO_ERROR))
-            self.ping(b"draining", self._drained)
+            self.ping(b"draining")
             self.after("drain", _DRAIN_S, self._drained)
 
+    def ping_answered(self, payload: bytes) -> None:
+        """End the wait for streams that were under way: the client has seen GOAWAY."""
+        if "drain" in self._timers:
+            self.cancel_timer("drain")
+            self._drained()
+
     def _drained(self) -> None:
-        self.cancel_timer("drain")
         if self._last_allowed == frames.LAST_STREAM and not self.is_ending:
             self._last_allowed = self.last_peer_stream
             self.outgoing.control(frames.goaway(self._last_allowed, Code.NO_ERROR))
