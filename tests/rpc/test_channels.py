@@ -194,10 +194,10 @@ async def test_a_peer_at_a_new_address_is_found_soon(carried_by: str, monkeypatc
     name = f"dns://{SOMEBODY}:{name_server}/node.test:{port}"
     if carried_by == "asyncio":
         # It asks the system's resolver, which the test cannot set.
-        async def resolved(*_: object, **__: object) -> list[Any]:
+        def resolved(*_: object, **__: object) -> list[Any]:
             return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (names.address, port))]
 
-        monkeypatch.setattr(loop, "getaddrinfo", resolved)
+        monkeypatch.setattr(socket, "getaddrinfo", resolved)
         name = f"node.test:{port}"
     channel = aio().insecure_channel(name, options=reconnection())
     try:

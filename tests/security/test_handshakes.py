@@ -78,6 +78,19 @@ async def test_a_client_rejects_what_is_no_such_server(made: Certificates, who: 
         assert await _status(endpoint, _raw(made.files("client/y"))) == "UNAVAILABLE"
 
 
+async def test_handshakes_that_do_not_go_on_hold_up_no_others(made: Certificates) -> None:
+    """Peers without a certificate send the first byte of a handshake and no more; a client is served beside them."""
+    async with guarded(made.tls("replica/1")) as endpoint:
+        begun = [await asyncio.open_connection(endpoint.host, endpoint.port) for _ in range(100)]
+        for _, writer in begun:
+            writer.write(b"\x16")
+        status = await _status(endpoint, _raw(made.files("client/x")))
+        for _, writer in begun:
+            writer.close()
+
+    assert status == "OK"
+
+
 # A handshake may be slow: distant peers and busy machines are reached at the first attempt.
 
 

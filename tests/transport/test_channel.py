@@ -6,6 +6,7 @@ import asyncio
 import gc
 import socket
 import struct
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -20,6 +21,7 @@ from raw_frames import (
     GOAWAY,
     HEADERS,
     PING,
+    PREFACE,
     PUSH,
     RST,
     Peer,
@@ -32,7 +34,7 @@ from raw_frames import (
 )
 
 from strandline import transport
-from strandline.transport import channel, frames
+from strandline.transport import channel, flow, frames
 from strandline.transport.options import options_of
 
 WHOLE = END_HEADERS | END_STREAM
@@ -70,6 +72,7 @@ OUTCOMES: dict[str, tuple[bytes, grpc.StatusCode, str]] = {
         "näh %zz",
     ),
     "a number that is no status": (_head((b"grpc-status", b"77"), flags=WHOLE), CODE.UNKNOWN, ""),
+    "more digits than int() reads": (_head((b"grpc-status", b"7" * 5_000), flags=WHOLE), CODE.UNKNOWN, ""),
     "no status": (_head(flags=WHOLE), CODE.INTERNAL, "without a status"),
     "DATA that ends the stream": (_head() + frame(DATA, bytes(5), END_STREAM, 1), CODE.INTERNAL, "without a status"),
     "OK and no message": (_head((b"grpc-status", b"0"), flags=WHOLE), CODE.OK, ""),
@@ -149,6 +152,10 @@ async def _refuse(peer: Peer) -> None:
     peer.send(frame(RST, struct.pack(">I", 7), 0, found.stream))
 
 
+async def _say_nothing(_: Peer) -> None:
+    return
+
+
 async def _answer(peer: Peer) -> None:
     found = await peer.until(DATA)
     peer.send(answered(found.stream, b"done"))
@@ -174,6 +181,16 @@ async def test_a_refused_stream_is_tried_once_more() -> None:
     assert (code, details) == (CODE.UNAVAILABLE, "the server refused the stream")
 
 
+async def test_a_call_without_requests_is_ended_again_or_not_at_all() -> None:
+    """A call whose stream was refused after its end was sent is not sent again without that end."""
+    async with scripted(_refuse) as dialled:
+        call = dialled.stream_stream("/it/Each")(timeout=10)
+        await call.done_writing()
+        code = await call.code()
+
+    assert code is CODE.UNAVAILABLE
+
+
 async def test_a_call_above_the_last_stream_is_sent_to_the_next_connection() -> None:
     """GOAWAY says which streams were not looked at; those below it end where they are."""
 
@@ -187,6 +204,20 @@ async def test_a_call_above_the_last_stream_is_sent_to_the_next_connection() -> 
         answers = await asyncio.gather(method(b"a", timeout=10), method(b"b", timeout=10))
 
     assert answers == [b"old", b"done"]
+
+
+async def test_what_a_server_sent_for_a_call_that_it_did_not_process_is_not_counted() -> None:
+    """It contradicts itself; the call is sent to the next connection, and nothing is kept of what arrived."""
+
+    async def contradicts(peer: Peer) -> None:
+        await peer.until(DATA)
+        peer.send(_head(), frame(DATA, bytes(5), 0, 1), frame(GOAWAY, struct.pack(">II", 0, 0)))
+
+    async with scripted(contradicts, _answer) as dialled:
+        answer = await dialled.unary_unary("/it/Echo")(b"x", timeout=10)
+        held = flow.of_loop().process.held
+
+    assert (answer, held) == (b"done", 0)
 
 
 async def test_a_connection_that_ends_as_it_begins_is_dialled_again() -> None:
@@ -220,6 +251,55 @@ async def test_calls_beyond_the_servers_streams_wait() -> None:
 
     assert answers == [b"1", b"3", b"5"]
     assert order == [1, 3, 5]
+
+
+async def test_calls_that_wait_begin_when_the_server_allows_more_streams() -> None:
+    """SETTINGS may raise MAX_CONCURRENT_STREAMS at any time, and no stream need end for it."""
+
+    async def later(peer: Peer) -> None:
+        await peer.until(PING)
+        peer.send(setting(s3=1))
+        await _answer(peer)
+
+    async with scripted(later, settings=setting(s3=0)) as dialled:
+        await dialled.channel_ready()
+        calling = asyncio.ensure_future(dialled.unary_unary("/it/Echo")(b"x", timeout=10))
+        await asyncio.sleep(0)
+        dialled._connection.ping(b"waiting!")
+        answer = await calling
+
+    assert answer == b"done"
+
+
+async def test_calls_that_wait_in_vain_are_forgotten() -> None:
+    """A call whose time is over before the server has a stream for it leaves nothing behind."""
+    async with scripted(_say_nothing, settings=setting(s3=0)) as dialled:
+        await dialled.channel_ready()
+        calls = [dialled.unary_unary("/it/Echo")(b"x", timeout=0.01) for _ in range(20)]
+        codes = {await one.code() for one in calls}
+        waiting = len(dialled._waiting)
+
+    assert codes == {CODE.DEADLINE_EXCEEDED}
+    assert waiting == 0
+
+
+async def test_answers_to_calls_that_were_cancelled_long_ago_do_no_harm() -> None:
+    """A server may answer before it hears of a cancellation, also calls that are too many to be remembered."""
+
+    async def late(peer: Peer) -> None:
+        while (await peer.until(RST)).stream < 599:
+            pass
+        peer.send(answered(1, b"late"))
+        await _answer(peer)
+
+    async with scripted(late) as dialled:
+        method = dialled.unary_unary("/it/Echo")
+        await dialled.channel_ready()
+        for _ in range(300):
+            method(b"x").cancel()
+        answer = await method(b"x", timeout=10)
+
+    assert answer == b"done"
 
 
 async def test_a_connection_out_of_stream_ids_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,6 +368,28 @@ async def _unanswered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     writer.close()
 
 
+async def test_a_name_that_does_not_resolve_occupies_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lookup cannot be interrupted: the next dials wait for it, and none of the loop's own threads does."""
+    asked, goes_on = [], threading.Event()
+
+    def resolve(*_: object, flags: int = 0, **__: object) -> list[Any]:
+        if flags:
+            raise socket.gaierror
+        asked.append(threading.current_thread().name)
+        goes_on.wait(10)
+        raise socket.gaierror("no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(channel, "_NAME_S", 0.02)
+    backoff = [("grpc.initial_reconnect_backoff_ms", 1), ("grpc.max_reconnect_backoff_ms", 1)]
+    async with transport.insecure_channel("node.example:1", backoff) as dialled:
+        codes = {await dialled.unary_unary("/it/Echo")(b"", timeout=10).code() for _ in range(5)}
+    goes_on.set()
+
+    assert codes == {CODE.UNAVAILABLE}
+    assert [name.split("_")[0] for name in asked] == ["names"]
+
+
 async def test_what_accepts_and_says_nothing_is_no_connection() -> None:
     """A stopped process is not READY: the dial ends after its time, and says so."""
     options = (("grpc.min_reconnect_backoff_ms", 100), ("grpc.initial_reconnect_backoff_ms", 100))
@@ -339,6 +441,29 @@ async def test_a_busy_loop_gives_up_no_dial_and_no_peer() -> None:
 
     assert answers == [b"a", b"b"]
     assert is_alive
+
+
+async def test_a_channel_that_closes_as_it_dials_stays_closed() -> None:
+    """A dial that ends within the grace of `close` makes no channel of it again."""
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(len(PREFACE))
+        closing.set()
+        writer.write(setting())
+        await reader.read()
+        writer.close()
+
+    closing = asyncio.Event()
+    listening = await asyncio.start_server(slow, "127.0.0.1", 0)
+    async with listening:
+        dialled = transport.insecure_channel(f"127.0.0.1:{listening.sockets[0].getsockname()[1]}")
+        call = dialled.unary_unary("/it/Echo")(b"x")
+        await asyncio.sleep(0)
+        await dialled.close(grace=0.2)
+
+        with pytest.raises(grpc.aio.UsageError, match="closed"):
+            dialled.unary_unary("/it/Echo")(b"x")
+    assert (dialled.get_state(), await call.code()) == (grpc.ChannelConnectivity.SHUTDOWN, CODE.CANCELLED)
 
 
 async def test_a_call_that_is_dropped_is_cancelled() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import random
 import socket
@@ -25,10 +26,13 @@ from raw_frames import (
     RST,
     SETTINGS,
     WINDOW,
+    Peer,
     call,
     connected,
     frame,
+    literal,
     message,
+    scripted,
     served,
     setting,
 )
@@ -38,6 +42,7 @@ from strandline.rpc.channels import MAX_MESSAGE_BYTES
 from strandline.transport import flow, headers, serving, stream
 from strandline.transport.options import options_of
 from strandline.transport.outgoing import Outgoing
+from strandline.transport.server_call import ServerStream
 
 CANCEL = struct.pack(">I", 8)
 CALM = 11
@@ -81,6 +86,58 @@ async def test_an_answer_leaves_in_frames_and_windows_of_the_peer(path: bytes) -
     assert [len(one.payload) for one in (first, second, third)] == [7, 20_000, 20_000]
     assert max(sizes) == 20_000
     assert first.payload + second.payload + third.payload + rest == message(content)
+
+
+def _echoed(size: int, stream: int = 1) -> bytes:
+    """A call that is answered with a message of this size."""
+    whole = message(bytes(size))
+    starts = range(0, len(whole), 16_000)
+    return call(stream) + b"".join(
+        frame(DATA, whole[at : at + 16_000], END_STREAM * (at == starts[-1]), stream) for at in starts
+    )
+
+
+async def test_a_window_below_zero_stops_its_stream_and_nothing_else() -> None:
+    """SETTINGS may lower the window of an answer that waits for the connection's (RFC 9113, 6.9.2)."""
+    async with served() as port, connected(port, _echoed(80_000), settings=setting(s4=90_000)) as peer:
+        sent_bytes = 0
+        while sent_bytes < 65_535:
+            sent_bytes += len((await peer.until(DATA)).payload)
+        peer.send(setting(s4=1_000), frame(WINDOW, struct.pack(">I", 1 << 20)), frame(PING, bytes(8)))
+        stopped = await peer.until(DATA, PING)
+        peer.send(frame(WINDOW, struct.pack(">I", 1 << 20), 0, 1))
+        rest = await peer.answer(1)
+
+    assert stopped.kind == PING
+    assert sent_bytes + len(rest) == 80_005
+
+
+async def test_streams_that_are_reset_wait_for_no_turn() -> None:
+    """While the connection's window is used up, answers of calls that were cancelled are not kept in its line: of their
+    streams only the one is left whose DATA came last."""
+    async with served() as port, connected(port, _echoed(65_530)) as peer:
+        await peer.answer(1)
+        for number in range(3, 43, 2):
+            peer.send(_echoed(1_000, number))
+            await peer.until(HEADERS, stream=number)
+            peer.send(frame(RST, CANCEL, 0, number))
+        peer.send(frame(PING, bytes(8)))
+        await peer.until(PING)
+        gc.collect()
+        kept = [one for one in gc.get_objects() if isinstance(one, ServerStream)]
+
+    assert len(kept) <= 1
+
+
+async def test_padding_takes_nothing_from_a_window() -> None:
+    """It counts in both windows (RFC 9113, 6.1), and no reader gives it back: a stream with nothing else goes on."""
+    padding = frame(DATA, b"\xff" + bytes(255), PADDED, 1) * 600
+    async with served() as port, connected(port, call(path=b"/it/Each"), frame(PING, bytes(8))) as peer:
+        await peer.until(PING)
+        peer.send(padding, frame(DATA, message(b"on"), END_STREAM, 1))
+        answer = await peer.answer(1)
+
+    assert answer == message(b"on")
 
 
 async def test_streams_take_turns_frame_by_frame() -> None:
@@ -263,6 +320,30 @@ async def test_cancelled_calls_leak_no_window() -> None:
     assert flow.of_loop().process.held == 0
 
 
+async def test_what_arrives_after_the_end_of_a_stream_is_not_counted() -> None:
+    """A call may end inside a frame of DATA: what is left of the frame has no reader, and holds nothing."""
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def end(_: Any, context: Any) -> None:
+        begun.set()
+        await goes_on.wait()
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT)
+
+    whole = frame(DATA, message(bytes(60_000)), 0, 1)
+    ending = grpc.stream_stream_rpc_method_handler(end)
+    async with served(End=ending) as port, connected(port, frame(PING, bytes(8))) as peer:
+        await peer.until(PING)
+        peer.send(call(path=b"/it/End"), whole[:1_000])
+        await asyncio.wait_for(begun.wait(), 10)
+        goes_on.set()
+        await peer.until(RST)
+        peer.send(whole[1_000:], frame(PING, bytes(8)))
+        await peer.until(PING)
+        held = flow.of_loop().process.held
+
+    assert held == 0
+
+
 async def test_the_process_ends_who_holds_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """When what waits for readers is above the process's limit, the largest holder goes and the others stay."""
     monkeypatch.setattr(flow.of_loop().process, "limit", 150_000)
@@ -282,6 +363,32 @@ async def test_the_process_ends_who_holds_most(monkeypatch: pytest.MonkeyPatch) 
 
     assert said.code == CALM
     assert answer == message(b"on")
+
+
+async def test_a_connection_that_ends_is_not_ended_again_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its calls have still to read is counted, but not as room that its end will give."""
+    process = flow.of_loop().process
+    monkeypatch.setattr(process, "limit", 150_000)
+    head = literal(b":status", b"200") + literal(b"content-type", b"application/grpc")
+
+    def parts(content: bytes) -> bytes:
+        starts = range(0, len(content), 16_000)
+        return b"".join(frame(DATA, content[at : at + 16_000], 0, 1) for at in starts)
+
+    async def answers_and_breaks_a_rule(peer: Peer) -> None:
+        await peer.until(DATA)
+        peer.send(frame(HEADERS, head, END_HEADERS, 1), parts(message(bytes(99_000))), frame(PING, b"short"))
+
+    async with scripted(answers_and_breaks_a_rule) as dialled, served() as port:
+        asked = dialled.unary_stream("/it/X")(b"", timeout=10)
+        await asked.code()
+        async with connected(port, call(path=b"/it/Unread"), parts(message(bytes(60_000)))) as greedy:
+            said = await greedy.until(GOAWAY)
+        held, ending = process.held, dict(process.ending)
+        await asked.read()
+
+    assert said.code == CALM
+    assert (held, ending, process.held) == (99_069, {}, 0)
 
 
 async def test_the_process_ends_who_reads_least(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +413,7 @@ async def test_the_process_ends_who_reads_least(monkeypatch: pytest.MonkeyPatch)
     assert said.code == CALM
     assert answer == message(bytes(40_000))
     leaving = flow.of_loop().leaving
-    assert (leaving.held, leaving.ending, list(leaving.holders)) == (0, 0, [])
+    assert (leaving.held, leaving.ending, leaving.holders) == (0, {}, set())
 
 
 async def test_paused_readers_stop_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -494,6 +601,43 @@ async def test_a_status_before_the_end_of_the_requests_is_followed_by_a_reset() 
         reset = await peer.until(RST)
 
     assert (status, reset.stream, reset.code) == (12, 1, 0)
+
+
+@pytest.mark.parametrize("wrong", [("Upper", "x"), ("text", "ä")])
+async def test_trailing_metadata_that_cannot_be_sent_is_refused_where_it_is_set(wrong: tuple[str, str]) -> None:
+    """So the call ends with a status; once it is over, nothing else would give it one."""
+
+    async def set_it(request: bytes, context: Any) -> bytes:
+        context.set_trailing_metadata([wrong])
+        return request
+
+    async def abort(request: bytes, context: Any) -> bytes:
+        await context.abort(grpc.StatusCode.NOT_FOUND, trailing_metadata=[wrong])
+        return request
+
+    handler = grpc.unary_unary_rpc_method_handler
+    sent = [
+        call(n, path=path) + frame(DATA, message(b""), END_STREAM, n)
+        for n, path in ((1, b"/it/Set"), (3, b"/it/Abort"))
+    ]
+    async with served(Set=handler(set_it), Abort=handler(abort)) as port, connected(port, *sent) as peer:
+        statuses = [await peer.status(1), await peer.status(3)]
+
+    assert statuses == [2, 2]
+
+
+async def test_a_reset_that_crosses_a_status_is_not_useless() -> None:
+    """Who ends a stream before its peer did gets the peer's reset: however many come, the connection goes on."""
+    calls = (call(n, path=b"/it/None", flags=END_HEADERS) for n in range(1, 3_001, 2))
+    async with served() as port, connected(port) as peer:
+        for number, sent in enumerate(calls):
+            peer.send(sent)
+            await peer.until(RST)
+            peer.send(frame(RST, CANCEL, 0, 2 * number + 1))
+        peer.send(call(3_001), frame(DATA, message(b"on"), END_STREAM, 3_001))
+        answer = await peer.answer(3_001)
+
+    assert answer == message(b"on")
 
 
 async def test_a_reset_cancels_the_handler() -> None:

@@ -184,6 +184,7 @@ STREAM: dict[str, tuple[bytes, int]] = {
     ),
     "no body where there is a content-length": (call(1, (b"content-length", b"3"), flags=WHOLE), PROTOCOL),
     "a content-length that is not a number": (call(1, (b"content-length", b"-1"), flags=WHOLE), PROTOCOL),
+    "a content-length that int() does not read": (call(1, (b"content-length", b"9" * 5_000), flags=WHOLE), PROTOCOL),
     "headers in the middle that do not end": (call() + call(), PROTOCOL),
     "trailers with :path": (call() + call(flags=WHOLE), PROTOCOL),
     "DATA after the end": (call(path=b"/it/Never", flags=WHOLE) + frame(DATA, b"x", 0, 1), CLOSED),
@@ -217,6 +218,10 @@ STATUS: dict[str, tuple[bytes, int]] = {
     "no gzip under gzip": (call(1, (b"grpc-encoding", b"gzip")) + frame(DATA, message(b"x", 1), 0, 1), INTERNAL_STATUS),
     "gzip that is cut": (
         call(1, (b"grpc-encoding", b"gzip")) + frame(DATA, message(gzip.compress(b"x" * 99)[:-9], 1), 0, 1),
+        INTERNAL_STATUS,
+    ),
+    "bytes after the end of gzip": (
+        call(1, (b"grpc-encoding", b"gzip")) + frame(DATA, message(gzip.compress(b"x") * 2, 1), 0, 1),
         INTERNAL_STATUS,
     ),
     "gzip that expands above the limit": (

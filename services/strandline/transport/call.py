@@ -19,7 +19,7 @@ from strandline.transport.frames import Code
 from strandline.transport.headers import BadHeaders, Field
 from strandline.transport.options import STATUSES, status_of_http
 from strandline.transport.outgoing import Encoded
-from strandline.transport.stream import Stream, encoded
+from strandline.transport.stream import Stream, encoded, wait_with, wake_all
 
 _log = logging.getLogger("strandline.transport")
 
@@ -36,6 +36,8 @@ class ClientStream(Stream):
         super().__init__(connection, number)
         self.call = weakref.ref(call)
         self.has_headers = False
+        # No DATA before the headers of the answer.
+        self.declared = 0
 
     def over(self, status: Status, *, reset: Code | None = None) -> None:
         """End the stream with the call's status; ``reset``: also reset it at the server with this code."""
@@ -90,7 +92,7 @@ class ClientStream(Stream):
                 said = f"HTTP status {status.decode()} and content-type {type_.decode('latin-1')!r}, which is not gRPC"
                 self.over((code, f"the server answered with {said}", ()), reset=Code.CANCEL)
                 return
-        self.has_headers = True
+        self.has_headers, self.declared = True, None
         self.encoding = given.get(b"grpc-encoding", b"")
         if ended:
             self._trailers(others)
@@ -102,7 +104,7 @@ class ClientStream(Stream):
     def _trailers(self, fields: list[Field]) -> None:
         given = dict(fields)
         text = given.get(b"grpc-status", b"")
-        code = STATUSES.get(int(text), grpc.StatusCode.UNKNOWN) if text.isdigit() else grpc.StatusCode.UNKNOWN
+        code = STATUSES.get(text, grpc.StatusCode.UNKNOWN)
         details = headers.read_message(given.get(b"grpc-message", b""))
         if not text:
             code, details = grpc.StatusCode.INTERNAL, "the server ended the call without a status"
@@ -120,7 +122,7 @@ class Call(grpc.aio.Call):
         self.request: Encoded | None = None
         """The request of a call that has exactly one."""
         self.wrote = self.was_retried = False
-        """Whether a request was sent that cannot be sent again; whether the call was already retried."""
+        """Whether something was sent that cannot be sent again; whether the call was already retried."""
         self._block: bytes = channel.block_of(method.path) + headers.metadata_block(metadata or ())
         self._encode, self._decode = method.encode, method.decode
         self._loop = channel.loop
@@ -160,12 +162,12 @@ class Call(grpc.aio.Call):
     def begun(self, stream: ClientStream) -> None:
         """Note the stream on which the call was begun."""
         self._stream = stream
-        self._change()
+        wake_all(self._changed)
 
     def answered(self, metadata: headers.Metadata) -> None:
         """Note the metadata in the headers of the answer."""
         self._initial = metadata
-        self._change()
+        wake_all(self._changed)
 
     def not_processed(self, why: str) -> None:
         """Begin the call again, once and if possible, because the server has not processed it; else end it."""
@@ -187,25 +189,15 @@ class Call(grpc.aio.Call):
             self._timer.cancel()
         if self._sending is not None:
             self._sending.cancel()
-        self._change()
+        if self._stream is None:
+            self.channel.leave(self)
+        wake_all(self._changed)
         for callback in self._callbacks:
             self._loop.call_soon(callback, self)
 
-    def _change(self) -> None:
-        if self._changed:
-            changed, self._changed = self._changed, []
-            for one in changed:
-                if not one.done():
-                    one.set_result(None)
-
-    async def _next_change(self) -> None:
-        waiter = self._loop.create_future()
-        self._changed.append(waiter)
-        await waiter
-
     async def _ended(self) -> Status:
         while self._status is None:
-            await self._next_change()
+            await wait_with(self._changed)
         return self._status
 
     def _end_locally(self, code: grpc.StatusCode, details: str, reset: Code = Code.CANCEL) -> bool:
@@ -255,7 +247,7 @@ class Call(grpc.aio.Call):
     async def initial_metadata(self) -> grpc.aio.Metadata:
         """The metadata in the answer's headers; empty if the call ended without headers."""
         while self._initial is None and self._status is None:
-            await self._next_change()
+            await wait_with(self._changed)
         return grpc.aio.Metadata.from_tuple(self._initial or ())
 
     async def trailing_metadata(self) -> grpc.aio.Metadata:
@@ -270,10 +262,6 @@ class Call(grpc.aio.Call):
         """The status's text."""
         return (await self._ended())[1]
 
-    async def debug_error_string(self) -> str:
-        """The same text as `details`."""
-        return (await self._ended())[1]
-
     async def wait_for_connection(self) -> None:
         """Wait until the call has a stream.
 
@@ -281,7 +269,7 @@ class Call(grpc.aio.Call):
             grpc.aio.AioRpcError: it will never get one.
         """
         while self._stream is None and self._status is None:
-            await self._next_change()
+            await wait_with(self._changed)
         if self._stream is None:
             self._raise()
 
@@ -350,6 +338,7 @@ class Call(grpc.aio.Call):
             await self.wait_for_connection()
             stream = self._stream
             if stream is not None and not stream.is_closed:
+                self.wrote = True
                 stream.connection.outgoing.end(stream, frames.data_head(0, frames.END_STREAM, stream.number))
 
     async def _send_all(self, requests: Any) -> None:
@@ -418,7 +407,7 @@ class StreamCall(Call):
                 if self._status is not None:
                     break
                 # Wait for the status, or for a stream: the first one, or that of a retry.
-                await self._next_change()
+                await wait_with(self._changed)
         except asyncio.CancelledError:
             self.cancel()
             raise

@@ -12,7 +12,9 @@ import socket
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partialmethod
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial, partialmethod
 from typing import Any, TypeVar
 
 import grpc
@@ -20,14 +22,16 @@ import grpc
 from strandline.transport import frames, headers
 from strandline.transport.call import AnswerCall, Call, ClientStream, StreamCall
 from strandline.transport.connection import Connection
-from strandline.transport.frames import Code
+from strandline.transport.frames import Code, Setting
 from strandline.transport.headers import Field
 from strandline.transport.options import Argument, Options, Security, options_of, status_of_reset
-from strandline.transport.stream import Ended, Stream
+from strandline.transport.stream import Ended, Stream, wait_with, wake_all
 
 _CLOSE_S = 1.0
 _NAME_S = 5.0
 """Time limit for resolving a name."""
+_NAMES = ThreadPoolExecutor(32, "names")
+"""Apart from the loop's own threads: a lookup cannot be interrupted, and takes half a minute if no one answers."""
 _GROWTH, _JITTER = 1.6, 0.2
 """Growth and jitter of the waits between dials (gRPC, connection-backoff)."""
 _SLACK_STREAMS = 1_000
@@ -53,11 +57,12 @@ class ClientConnection(Connection):
         self.ready: asyncio.Future[str] = self.loop.create_future()
         """Its result is empty once calls may begin, or the reason why they never will."""
         self.takes_calls = True
+        self._most_streams = frames.LAST_STREAM
 
     @property
     def has_room(self) -> bool:
         """Whether one more stream may be opened now."""
-        return len(self.streams) < self.peer_streams
+        return len(self.streams) < self._most_streams
 
     def open(self, call: Call) -> None:
         """Begin a call."""
@@ -82,7 +87,19 @@ class ClientConnection(Connection):
         """Let calls begin: the server speaks HTTP/2."""
         if not self.ready.done():
             self.ready.set_result("")
-        self.keep_alive()
+
+    def _set(self, key: int, value: int) -> None:
+        if key == Setting.MAX_CONCURRENT_STREAMS:
+            self._most_streams = value
+            self._room()
+        else:
+            super()._set(key, value)
+
+    def _room(self) -> None:
+        """Begin waiting calls, because a stream may be free."""
+        channel = self._channel()
+        if channel is not None:
+            channel.room()
 
     def ended(self) -> None:
         """Note that no call can begin on this connection any more."""
@@ -102,12 +119,6 @@ class ClientConnection(Connection):
             self.peer_ended(stream)
             self.call_ended(stream, Ended(grpc.StatusCode.INTERNAL, "the server ended the call without a status"))
 
-    def _data_begins(self, number: int, size: int, flags: int, pad: int) -> None:
-        stream = self.streams.get(number)
-        if isinstance(stream, ClientStream) and not stream.has_headers:
-            self.reset_for(number, Code.PROTOCOL_ERROR, "DATA before the headers of the answer")
-        super()._data_begins(number, size, flags, pad)
-
     def call_ended(self, stream: Any, ended: Ended) -> None:
         """End the call because of what arrived."""
         stream.over((ended.code, str(ended), ()), reset=Code.CANCEL)
@@ -115,18 +126,15 @@ class ClientConnection(Connection):
     def forget(self, stream: Stream, *, by_peer: bool) -> None:
         """Forget a stream that is over; another call may begin."""
         super().forget(stream, by_peer=by_peer)
-        channel = self._channel()
-        if channel is not None:
-            channel.room()
+        self._room()
         if not self.takes_calls and not self.streams and not self.is_ending:
             self.close("the server went away")
 
     def was_reset(self, stream: Any, code: int) -> None:
         """End the call of a stream that the server reset, or on which it broke a rule."""
         call = stream.call()
-        if code == Code.REFUSED_STREAM and call is not None and not stream.has_headers:
-            stream.close()
-            call.not_processed("the server refused the stream")
+        if code == Code.REFUSED_STREAM and not stream.has_headers:
+            self._not_processed(stream, "the server refused the stream")
             return
         name = Code(code).name if code in Code._value2member_map_ else str(code)
         status = status_of_reset(code)
@@ -134,6 +142,14 @@ class ClientConnection(Connection):
             # The server applies the same deadline, and its timer may fire first.
             status = grpc.StatusCode.DEADLINE_EXCEEDED
         stream.over((status, f"the stream was reset: {name}", ()))
+
+    def _not_processed(self, stream: Any, why: str) -> None:
+        """End a stream whose call the server says it has not processed, even if it has sent something."""
+        stream.close()
+        stream.forget_messages()
+        call = stream.call()
+        if call is not None:
+            call.not_processed(why)
 
     def stream_lost(self, stream: Any) -> None:
         """End the call of a stream whose connection is over."""
@@ -146,11 +162,7 @@ class ClientConnection(Connection):
             self.why = f"the server ended the connection: {why or name} ({name})"
         self._takes_no_more()
         for number in [number for number in self.streams if number > last]:
-            stream: Any = self.streams.pop(number)
-            stream.close()
-            call = stream.call()
-            if call is not None:
-                call.not_processed("the server went away before it looked at the call")
+            self._not_processed(self.streams.pop(number), "the server went away before it looked at the call")
         if not self.streams and not self.is_ending:
             self.close(self.why)
 
@@ -217,6 +229,7 @@ class Channel(grpc.aio.Channel):
         self._failure = ""
         self._addresses: list[Any] = []
         self._asked_s = float("-inf")
+        self._asking: asyncio.Future[list[Any]] | None = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -262,6 +275,11 @@ class Channel(grpc.aio.Channel):
         self._waiting.append(weakref.ref(call))
         if connection is None:
             self._dial_when_due()
+
+    def leave(self, call: Call) -> None:
+        """Forget a call that may be waiting, because it is over."""
+        with suppress(ValueError):
+            self._waiting.remove(weakref.ref(call))
 
     def room(self) -> None:
         """Begin waiting calls, as many as the server allows."""
@@ -375,7 +393,12 @@ class Channel(grpc.aio.Channel):
         now_s = self.loop.time()
         if not self._addresses or now_s - self._asked_s >= self.options.ask_name_s:
             self._asked_s = now_s
-            self._addresses = list(dict.fromkeys(await _addresses(self.loop, self._host, self._port)))
+            # One at a time: the next dial waits for the lookup that the last one has given up.
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.ensure_future(_addresses(self.loop, self._host, self._port))
+                # Retrieve its exception even if no dial waits for it any more.
+                self._asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
+            self._addresses = list(dict.fromkeys(await asyncio.shield(self._asking)))
         return self._addresses
 
     def connection_over(self, connection: ClientConnection) -> None:
@@ -385,20 +408,16 @@ class Channel(grpc.aio.Channel):
             connection.lost.add_done_callback(lambda _: self._old.discard(connection))
         if connection is self._connection:
             self._connection = None
-            if self._state is not State.SHUTDOWN:
-                self._set(State.IDLE)
-                if self._waiting:
-                    self._dial_when_due()
+            self._set(State.IDLE)
+            if self._waiting:
+                self._dial_when_due()
 
     # ---- states
 
     def _set(self, state: State) -> None:
-        if state is not self._state:
+        if self._state not in (state, State.SHUTDOWN):
             self._state = state
-            watching, self._watching = self._watching, []
-            for one in watching:
-                if not one.done():
-                    one.set_result(None)
+            wake_all(self._watching)
 
     def get_state(self, try_to_connect: bool = False) -> State:
         """The state; ``try_to_connect``: make a connection if there is none."""
@@ -411,9 +430,7 @@ class Channel(grpc.aio.Channel):
     async def wait_for_state_change(self, last_observed_state: State) -> None:
         """Wait until the state is another one."""
         while self._state is last_observed_state:
-            waiter = self.loop.create_future()
-            self._watching.append(waiter)
-            await waiter
+            await wait_with(self._watching)
 
     async def channel_ready(self) -> None:
         """Wait until there is a connection."""
@@ -504,7 +521,7 @@ async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> l
     except socket.gaierror:
         pass
     try:
-        return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return await loop.run_in_executor(_NAMES, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
     except RuntimeError:
         # The interpreter is ending and starts no more threads; block, so that the last calls are still sent.
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import grpc
+import hpack
 
 from strandline.transport import flow, frames, headers
 from strandline.transport.frames import Code, ConnectionFailed, Setting, StreamFailed
@@ -23,7 +25,7 @@ from strandline.transport.stream import Ended, Stream
 OUR_FRAME = 1 << 20
 """The largest frame that we accept."""
 _OUR_WINDOW = 32 << 20
-"""The connection's window; credited as bytes arrive, because only streams are held back."""
+"""The connection's window; credited as bytes arrive, because only streams are held back, so no peer can exceed it."""
 _UPDATES_PER_FRAME = 10
 """The peer's WINDOW_UPDATE frames for each frame of ours; further ones count as useless frames."""
 SETTINGS_S = 10.0
@@ -48,7 +50,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, options: Options) -> None:
         self.loop = asyncio.get_running_loop()
         self.options = options
-        self.outgoing = Outgoing(self.loop, self._leaving_over_budget)
+        self.outgoing = Outgoing(self.loop, partial(self.over_budget, "is not read here"))
         self.arriving = flow.Arriving(flow.of_loop().process)
         self.calm = flow.Calm(self.loop.time)
         self.streams: dict[int, Stream] = {}
@@ -57,7 +59,6 @@ class Connection(asyncio.BufferedProtocol):
         self.is_ending = False
         """Whether the connection is ending, so that no more frames are handled."""
         self.why = "the peer closed the connection"
-        self.peer_streams = frames.LAST_STREAM
         self.peer_header_bytes = 16 << 10
         self.last_peer_stream = 0
         self.heard_s = self.loop.time()
@@ -69,19 +70,16 @@ class Connection(asyncio.BufferedProtocol):
         self._rest = b""
         self._rest_since_s = 0.0
         self._uncredited = 0
-        self._our_window = _OUR_WINDOW
         self._updates = 0
         self._data: tuple[Stream | None, int] | None = None
         self._data_left = self._skip = 0
-        self._reader = headers.Reader()
+        self._decoder = hpack.Decoder(headers.MOST_EXPANDED_BYTES)
         self._block: bytearray | None = None
         self._block_stream = self._block_flags = 0
         self._block_fault: StreamFailed | None = None
         self._over: OrderedDict[int, bool] = OrderedDict()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._table_was_set = False
-        self._pings_out: dict[bytes, Any] = {}
-        self._shed = 0
 
     # ---- for the subclass of each side
 
@@ -95,6 +93,9 @@ class Connection(asyncio.BufferedProtocol):
     def ping_arrived(self) -> None:
         """Called for each ping, before it is answered."""
         self.calm.count("pings")
+
+    def ping_answered(self, payload: bytes) -> None:
+        """Called when the peer answers a ping; that it is alive is known from whatever arrives."""
 
     def going_away(self, last: int, code: int, why: str) -> None:
         """Called when the peer opens no more streams; it has processed none of ours above ``last``."""
@@ -166,9 +167,6 @@ class Connection(asyncio.BufferedProtocol):
             timer.cancel()
         if self._buffer is not None:
             self._buffers.lost(self._buffer)
-        process = self.arriving.process
-        process.holders.discard(self)
-        process.starves.pop(self.arriving, None)
         if not self.is_ending:
             self.is_ending = True
             self._end_streams()
@@ -185,8 +183,9 @@ class Connection(asyncio.BufferedProtocol):
         streams, self.streams = self.streams, {}
         for stream in streams.values():
             self.stream_lost(stream)
-        self.arriving.process.ending -= self._shed
-        self._shed = 0
+        # A holder that ends twice would be counted as ending for ever.
+        self.arriving.process.gone(self)
+        self.arriving.process.starves.pop(self.arriving, None)
         self.outgoing.gone()
         self.ended()
 
@@ -269,13 +268,9 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionFailed(Code.PROTOCOL_ERROR, f"DATA on stream {number}, which is idle")
         if pad > size:
             raise ConnectionFailed(Code.PROTOCOL_ERROR, "DATA has more padding than bytes")
-        self._our_window -= size
-        if self._our_window < 0:
-            raise ConnectionFailed(Code.FLOW_CONTROL_ERROR, "more DATA than the connection's window allows")
         self._uncredited += size
         if self._uncredited > _OUR_WINDOW // 4:
             self.outgoing.control(frames.window_update(0, self._uncredited))
-            self._our_window += self._uncredited
             self._uncredited = 0
         if size == pad and not flags & frames.END_STREAM:
             self.calm.count("empty DATA frames")
@@ -290,6 +285,9 @@ class Connection(asyncio.BufferedProtocol):
             if stream.window < 0 and not stream.is_deaf:
                 self.reset_for(number, Code.FLOW_CONTROL_ERROR, "more DATA than the window allows")
                 stream = None
+            elif pad:
+                # No reader gives it back.
+                stream.grant(pad)
         self._skip = max(0, pad - 1)
         self._data_left = size - pad
         self._data = stream, flags & frames.END_STREAM
@@ -355,7 +353,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.cancel_timer("block")
         block, self._block = bytes(self._block), None
-        self._block_done(self._block_stream, self._reader.read(block), bool(self._block_flags & frames.END_STREAM))
+        fields = headers.read_block(self._decoder, block)
+        self._block_done(self._block_stream, fields, bool(self._block_flags & frames.END_STREAM))
 
     def _block_done(self, number: int, fields: Sequence[Field], ended: bool) -> None:
         stream = self.streams.get(number)
@@ -401,7 +400,11 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionFailed(Code.PROTOCOL_ERROR, f"RST_STREAM on stream {number}, which is idle")
         stream = self.streams.get(number)
         if stream is None:
-            self.calm.count("RST_STREAM frames")
+            if self._over.get(number) is False:
+                # It may cross the end of the stream that we sent, once.
+                self._over[number] = True
+            else:
+                self.calm.count("RST_STREAM frames")
             return
         self.forget(stream, by_peer=True)
         self.was_reset(stream, frames.U32.unpack(payload)[0])
@@ -429,12 +432,11 @@ class Connection(asyncio.BufferedProtocol):
             self._settled = True
             self.after("settings", SETTINGS_S, self.fail, Code.SETTINGS_TIMEOUT, "SETTINGS are not acknowledged")
             self.settled()
+            self.keep_alive()
 
     def _set(self, key: int, value: int) -> None:
         if key == Setting.MAX_FRAME_SIZE:
             self.outgoing.take_frames(value)
-        elif key == Setting.MAX_CONCURRENT_STREAMS:
-            self.peer_streams = value
         elif key == Setting.MAX_HEADER_LIST_SIZE:
             self.peer_header_bytes = min(value, headers.MAX_BLOCK_BYTES)
         elif key == Setting.HEADER_TABLE_SIZE:
@@ -456,9 +458,7 @@ class Connection(asyncio.BufferedProtocol):
         if number:
             raise ConnectionFailed(Code.PROTOCOL_ERROR, "PING on a stream")
         if flags & frames.ACK:
-            answered = self._pings_out.pop(payload, None)
-            if answered is not None:
-                answered()
+            self.ping_answered(payload)
             return
         self.ping_arrived()
         self.outgoing.control(frames.frame(frames.PING, frames.ACK, 0, payload))
@@ -501,7 +501,7 @@ class Connection(asyncio.BufferedProtocol):
     def _late(self, number: int, what: str) -> None:
         """Process DATA or HEADERS on a stream that is over: harmless if we ended it and the peer may not know yet."""
         by_peer = self._over.get(number)
-        if by_peer is None and what == "HEADERS":
+        if by_peer is None and what == "HEADERS" and not self.is_client:
             raise ConnectionFailed(Code.PROTOCOL_ERROR, f"stream {number} is opened after a later one")
         if by_peer is None:
             self.calm.count(f"{what} frames on streams that are over")
@@ -573,9 +573,8 @@ class Connection(asyncio.BufferedProtocol):
         if oldest_s is not None:
             self.after("partial", max(1.0, oldest_s + INCOMPLETE_S - now_s), self._look_at_partial)
 
-    def ping(self, payload: bytes, answered: Any) -> None:
-        """Send a ping, and call ``answered`` when the answer arrives."""
-        self._pings_out[payload] = answered
+    def ping(self, payload: bytes) -> None:
+        """Send a ping with these 8 bytes."""
         self.outgoing.control(frames.frame(frames.PING, 0, 0, payload))
 
     def keep_alive(self) -> None:
@@ -589,7 +588,7 @@ class Connection(asyncio.BufferedProtocol):
         elif not self.streams and not self.options.ping_without_calls:
             self.after("keepalive", every_s, self.keep_alive)
         else:
-            self.ping(b"keepaliv", lambda: None)
+            self.ping(b"keepaliv")
             due_s = self.loop.time() + self.options.ping_timeout_s
             self.after("keepalive", self.options.ping_timeout_s, self._answered_since, self.heard_s, due_s)
 
@@ -606,13 +605,9 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- the end
 
-    def over_budget(self, held: int) -> None:
+    def over_budget(self, what: str = "waits here") -> None:
         """End soon: this connection holds most of the waiting bytes, and the process has no more room."""
-        self._shed = held
-        self.loop.call_soon(self.fail, Code.ENHANCE_YOUR_CALM, "the process has no room for what waits here")
-
-    def _leaving_over_budget(self) -> None:
-        self.loop.call_soon(self.fail, Code.ENHANCE_YOUR_CALM, "the process has no room for what is not read here")
+        self.loop.call_soon(self.fail, Code.ENHANCE_YOUR_CALM, f"the process has no room for what {what}")
 
     def block_of(self, block: bytes) -> bytes:
         """A header block for this peer; if the peer has set a table size, it begins with the size of ours, 0."""
@@ -620,31 +615,29 @@ class Connection(asyncio.BufferedProtocol):
 
     def fail(self, code: Code, why: str, *, at_once: bool = False) -> None:
         """End the connection with GOAWAY; open streams fail."""
-        if self.is_ending:
-            return
-        self.is_ending = True
-        if code is not Code.NO_ERROR:
+        if code is not Code.NO_ERROR and not self.is_ending:
             self.why = f"{why} ({code.name})"
-        transport = self.transport
-        if transport is None:
-            return
-        self.outgoing.control(frames.goaway(self.last_peer_stream, code, why))
-        self.outgoing.flush()
-        self._end_streams()
-        if at_once:
-            transport.abort()
-        else:
-            self.loop.call_later(_LINGER_S, self._close)
+        if self._goodbye(code, why):
+            if at_once and self.transport is not None:
+                self.transport.abort()
+            else:
+                self.loop.call_later(_LINGER_S, self._close)
 
     def close(self, why: str) -> None:
         """End the connection without an error; open streams fail."""
         self.why = why
-        if not self.is_ending and self.transport is not None:
-            self.is_ending = True
-            self.outgoing.control(frames.goaway(self.last_peer_stream, Code.NO_ERROR))
-            self.outgoing.flush()
-            self._end_streams()
+        if self._goodbye(Code.NO_ERROR):
             self._close()
+
+    def _goodbye(self, code: Code, why: str = "") -> bool:
+        """Send GOAWAY and end all streams; return False if that was done already."""
+        if self.is_ending:
+            return False
+        self.is_ending = True
+        self.outgoing.control(frames.goaway(self.last_peer_stream, code, why))
+        self.outgoing.flush()
+        self._end_streams()
+        return True
 
     def drop(self) -> None:
         """Release everything: uvloop does not call `connection_lost` if the making of a connection is cancelled."""

@@ -36,8 +36,9 @@ class Holder(Protocol):
 
     held: int
 
-    def over_budget(self, held: int) -> None:
-        """End soon, because this one holds most and there is no more room; then take ``held`` from `Process.ending`."""
+    @property
+    def over_budget(self) -> Callable[[], None]:
+        """End soon, because this one holds most and there is no more room; then call `Process.gone`."""
 
 
 class Process:
@@ -46,20 +47,25 @@ class Process:
     def __init__(self, limit: int = PROCESS_BYTES) -> None:
         self.limit = limit
         self.held = 0
-        self.ending = 0
-        """The part of ``held`` that belongs to connections that are being ended for lack of room."""
+        self.ending: dict[Holder, int] = {}
+        """Connections that are being ended for lack of room, and what each held then."""
         self.holders: set[Holder] = set()
         self.starves: dict[Arriving, None] = {}
         """The connections that wait for room, in order."""
 
     def shed(self) -> None:
         """End the connection that holds most, if too much is held and not enough is already ending."""
-        if self.held - self.ending <= self.limit or not self.holders:
+        if self.held - sum(self.ending.values()) <= self.limit or not self.holders:
             return
         largest = max(self.holders, key=lambda one: one.held)
         self.holders.discard(largest)
-        self.ending += largest.held
-        largest.over_budget(largest.held)
+        self.ending[largest] = largest.held
+        largest.over_budget()
+
+    def gone(self, holder: Holder) -> None:
+        """Expect no more room of this connection, because it is over."""
+        self.holders.discard(holder)
+        self.ending.pop(holder, None)
 
     def feed(self) -> None:
         """Let connections that wait for room try again, because something was read."""

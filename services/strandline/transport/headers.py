@@ -159,25 +159,19 @@ def _cut(text: bytes, most: int) -> bytes:
 # ---- reading
 
 
-class Reader:
-    """Decodes the header blocks of one connection, in order of arrival."""
+def read_block(decoder: hpack.Decoder, block: bytes) -> list[Field]:
+    """The fields of a block; a connection's blocks are read in order of arrival.
 
-    def __init__(self) -> None:
-        self._decoder = hpack.Decoder(MOST_EXPANDED_BYTES)
-
-    def read(self, block: bytes) -> list[Field]:
-        """The fields of a block.
-
-        Raises:
-            ConnectionFailed: it is not HPACK, or expands to more than the limit; the tables would then differ.
-        """
-        try:
-            return self._decoder.decode(block, raw=True)  # type: ignore[return-value]  # raw: tuples of bytes
-        except hpack.OversizedHeaderListError as error:
-            raise ConnectionFailed(Code.ENHANCE_YOUR_CALM, "a header list is too large") from error
-        except (hpack.HPACKError, IndexError) as error:
-            # Without the library's text, which may show the peer an address of this process's memory.
-            raise ConnectionFailed(Code.COMPRESSION_ERROR, "a header block is not HPACK") from error
+    Raises:
+        ConnectionFailed: it is not HPACK, or expands to more than the decoder's limit; the tables would then differ.
+    """
+    try:
+        return decoder.decode(block, raw=True)  # type: ignore[return-value]  # raw: tuples of bytes
+    except hpack.OversizedHeaderListError as error:
+        raise ConnectionFailed(Code.ENHANCE_YOUR_CALM, "a header list is too large") from error
+    except (hpack.HPACKError, IndexError) as error:
+        # Without the library's text, which may show the peer an address of this process's memory.
+        raise ConnectionFailed(Code.COMPRESSION_ERROR, "a header block is not HPACK") from error
 
 
 def size_of(fields: Sequence[Field]) -> int:

@@ -132,8 +132,8 @@ NO_AUTH: AuthContext = {}
 
 # ---- statuses
 
-STATUSES: dict[int, grpc.StatusCode] = {status.value[0]: status for status in grpc.StatusCode}
-"""gRPC's statuses by number."""
+STATUSES: dict[bytes, grpc.StatusCode] = {b"%d" % status.value[0]: status for status in grpc.StatusCode}
+"""gRPC's statuses by their text in the field ``grpc-status``."""
 
 _OF_RESET = {
     Code.REFUSED_STREAM: grpc.StatusCode.UNAVAILABLE,

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
 from strandline.transport import frames, headers
 from strandline.transport.frames import Code
-from strandline.transport.options import AuthContext
 from strandline.transport.outgoing import Encoded
-from strandline.transport.stream import Carrier, Stream, encoded
+from strandline.transport.stream import Stream, encoded
+
+if TYPE_CHECKING:
+    from strandline.transport.serving import ServerConnection
 
 _log = logging.getLogger("strandline.transport")
 
@@ -36,24 +38,12 @@ class HandlerCallDetails(grpc.HandlerCallDetails):
         self.invocation_metadata = invocation_metadata
 
 
-class ServerCarrier(Carrier, Protocol):
-    """A server's connection."""
-
-    peer: str
-    auth_context: AuthContext
-    given_up: int
-
-    @property
-    def stops(self) -> bool:
-        """Whether the server is stopping."""
-
-
 class ServerStream(Stream):
     """The stream of a call."""
 
     __slots__ = ("context", "is_answered", "is_given_up", "refusal")
 
-    def __init__(self, connection: ServerCarrier, number: int) -> None:
+    def __init__(self, connection: ServerConnection, number: int) -> None:
         super().__init__(connection, number)
         self.context: Context | None = None
         self.is_answered = False
@@ -118,7 +108,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
 
     def __init__(self, stream: ServerStream, method: str, metadata: headers.Metadata, timeout_s: float | None) -> None:
         self._stream = stream
-        self._connection: ServerCarrier = stream.connection  # type: ignore[assignment]  # a server's stream
+        self._connection: ServerConnection = stream.connection  # type: ignore[assignment]  # a server's stream
         self._method = method
         self._metadata = metadata
         self._loop = stream.connection.loop
@@ -126,7 +116,6 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         self._timer = None if timeout_s is None else self._loop.call_later(timeout_s, self._late)
         self._decode: Callable[[bytes], Any] | None = None
         self._encode: Callable[[Any], bytes] | None = None
-        self._initial = b""
         self._trailing: headers.Metadata = ()
         self._code: grpc.StatusCode | None = None
         self._details = ""
@@ -194,7 +183,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
             content = self._encoded(message)
             if content is None:
                 return
-            self._stream.answer(self._initial)
+            self._stream.answer()
             self._stream.connection.outgoing.message(self._stream, content)
         self.finish(code, self._details)
 
@@ -217,8 +206,6 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
             return
         self._over()
         if not self._stream.is_closed:
-            if not self._stream.is_answered and self._initial:
-                self._stream.answer(self._initial)
             self._stream.end(code, details, self._trailing)
 
     def _over(self) -> None:
@@ -292,7 +279,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
             raise grpc.aio.InternalError("the answer is larger than a message may be")
         stream = self._stream
         if not stream.is_answered:
-            stream.answer(self._initial)
+            stream.answer()
         await stream.send(content)
         if stream.is_closed:
             self._raise_over()
@@ -323,18 +310,20 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         if code is grpc.StatusCode.OK:
             raise grpc.aio.UsageError("abort() called with StatusCode.OK")
         if trailing_metadata:
-            self._trailing = tuple(trailing_metadata)
+            self.set_trailing_metadata(trailing_metadata)
         self._abort = grpc.aio.AbortError("Locally aborted.")
         self.finish(code, details)
         raise self._abort
 
     def set_trailing_metadata(self, trailing_metadata: Any) -> None:
-        """Set the metadata that is sent with the status."""
-        self._trailing = tuple(trailing_metadata)
+        """Set the metadata that is sent with the status.
 
-    def trailing_metadata(self) -> Any:
-        """The trailing metadata that was set."""
-        return self._trailing
+        Raises:
+            ValueError: gRPC does not allow a key or a value in it. Later it would take the place of the status.
+        """
+        given = tuple(trailing_metadata)
+        headers.metadata_block(given)
+        self._trailing = given
 
     def invocation_metadata(self) -> Any:
         """The metadata that the caller sent."""
@@ -344,17 +333,9 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         """Set the status for the case that the handler returns."""
         self._code = code
 
-    def code(self) -> Any:
-        """The status that was set."""
-        return self._code
-
     def set_details(self, details: str) -> None:
         """Set the status's text."""
         self._details = details
-
-    def details(self) -> str:
-        """The status's text that was set."""
-        return self._details
 
     def peer(self) -> str:
         """``ipv4:host:port`` or ``ipv6:[host]:port``."""

@@ -33,7 +33,8 @@ _PATIENCE_S = 5.0
 _FULL_S = 0.05
 """How long a full port pauses before it accepts again."""
 _SIGNED_AT_ONCE = 32
-"""Concurrent TLS handshakes; each signs for some milliseconds in one turn of the event loop."""
+"""TLS handshakes that begin within `_SIGNING_S`; each signs for some milliseconds in one turn of the event loop."""
+_SIGNING_S = 0.1
 _ACCEPTED_AT_ONCE = 16
 """Connections accepted in one turn of the event loop, because their handshakes take time."""
 _DRAIN_S = 1.0
@@ -87,7 +88,6 @@ class ServerConnection(Connection):
         """End the handshake, because the client speaks HTTP/2."""
         self.cancel_timer("handshake")
         self._port.unfinished.pop(self, None)
-        self.keep_alive()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything, and free the connection's place at its port."""
@@ -143,6 +143,8 @@ class ServerConnection(Connection):
         size: int,
     ) -> None:
         """Refuse a wrong call at once, or run its handler."""
+        timeout = given.get(b"grpc-timeout")
+        timeout_s = None if timeout is None else headers.read_timeout(timeout)
         if not given.get(b"content-type", b"").startswith(headers.TYPE):
             self._refuse(stream, 415, b"this port speaks gRPC: the content-type is application/grpc")
         elif pseudo[b":method"] != b"POST":
@@ -153,13 +155,11 @@ class ServerConnection(Connection):
         elif stream.encoding not in (b"", b"identity", b"gzip"):
             name = stream.encoding.decode("utf-8", "replace")
             _end(stream, grpc.StatusCode.UNIMPLEMENTED, f"the encoding {name} is not supported; use gzip or identity")
-        elif b"grpc-timeout" in given and headers.read_timeout(given[b"grpc-timeout"]) is None:
+        elif timeout is not None and timeout_s is None:
             _end(stream, grpc.StatusCode.INTERNAL, "grpc-timeout is not up to eight digits and a unit of HMSmun")
         elif not self._port.server.admits():
             _end(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")
         else:
-            timeout = given.get(b"grpc-timeout")
-            timeout_s = None if timeout is None else headers.read_timeout(timeout)
             method = pseudo[b":path"].decode("utf-8", "replace")
             context = stream.context = Context(stream, method, headers.read_metadata(others), timeout_s)
             self._port.server.run(context, partial(self._task_over, stream))
@@ -212,11 +212,16 @@ class ServerConnection(Connection):
         """Accept no more calls except those already under way; end after the last one."""
         if not self.is_ending and "drain" not in self._timers:
             self.outgoing.control(frames.goaway(frames.LAST_STREAM, Code.NO_ERROR))
-            self.ping(b"draining", self._drained)
+            self.ping(b"draining")
             self.after("drain", _DRAIN_S, self._drained)
 
+    def ping_answered(self, payload: bytes) -> None:
+        """End the wait for streams that were under way: the client has seen GOAWAY."""
+        if "drain" in self._timers:
+            self.cancel_timer("drain")
+            self._drained()
+
     def _drained(self) -> None:
-        self.cancel_timer("drain")
         if self._last_allowed == frames.LAST_STREAM and not self.is_ending:
             self._last_allowed = self.last_peer_stream
             self.outgoing.control(frames.goaway(self._last_allowed, Code.NO_ERROR))
@@ -232,8 +237,9 @@ def _length_of(given: Mapping[bytes, bytes]) -> int | None:
     length = given.get(b"content-length")
     if length is None:
         return None
-    if not length.isdigit():
-        raise BadHeaders("content-length is not a number")
+    # int() reads at most some thousand digits.
+    if not length.isdigit() or len(length) > 20:
+        raise BadHeaders("content-length is not a number of at most 20 digits")
     return int(length)
 
 
@@ -331,10 +337,12 @@ class Port:
             else:
                 async with asyncio.timeout(self.options.handshake_s):
                     await _readable(accepted)
-                    async with self._signing:
-                        secured: dict[str, Any] = {"ssl": self.security.context()}
-                        secured["ssl_handshake_timeout"] = self.options.handshake_s
-                        await loop.connect_accepted_socket(lambda: connection, accepted, **secured)
+                    await self._signing.acquire()
+                    # Not at the end of the handshake: peers that begin one and say no more would hold up all others.
+                    loop.call_later(_SIGNING_S, self._signing.release)
+                    secured: dict[str, Any] = {"ssl": self.security.context()}
+                    secured["ssl_handshake_timeout"] = self.options.handshake_s
+                    await loop.connect_accepted_socket(lambda: connection, accepted, **secured)
             if connection in self.unfinished:
                 self.unfinished[connection] = loop.time(), partial(connection.fail, Code.NO_ERROR, "handshake timeout")
         except (OSError, asyncio.CancelledError):

@@ -9,14 +9,16 @@ import asyncio
 import zlib
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from strandline.transport import flow, frames
 from strandline.transport.frames import Code, StreamFailed
-from strandline.transport.options import Options
-from strandline.transport.outgoing import Encoded, Outgoing
+from strandline.transport.outgoing import Encoded
+
+if TYPE_CHECKING:
+    from strandline.transport.connection import Connection
 
 _AT_ONCE = 32
 """Messages that a task may read, or write, without waiting; then it lets other tasks run."""
@@ -31,29 +33,6 @@ class Ended(Exception):
         self.code = code
 
 
-class Carrier(Protocol):
-    """The part of a connection that its streams use."""
-
-    loop: asyncio.AbstractEventLoop
-    options: Options
-    outgoing: Outgoing
-    arriving: flow.Arriving
-    held: int
-    peer_header_bytes: int
-
-    def watch_partial(self) -> None:
-        """Start to watch incomplete messages."""
-
-    def block_of(self, block: bytes) -> bytes:
-        """A header block for this peer."""
-
-    def peer_ended(self, stream: Any) -> None:
-        """Process the end of the peer's side of a stream."""
-
-    def forget(self, stream: Any, *, by_peer: bool) -> None:
-        """Forget a stream that is over."""
-
-
 class Stream:
     """The parts of a stream that are common to both sides."""
 
@@ -61,17 +40,20 @@ class Stream:
     __slots__ = (
         "connection", "number", "outbox", "at", "ending", "in_line", "send_window", "_unsent",
         "window", "_target", "_unread", "_ahead", "_lent", "messages", "_waiters", "_quick",
-        "_head", "_size", "_packed", "_parts", "_missing", "partial_since_s", "_asks",
+        "_head", "_size", "_packed", "_parts", "_missing", "partial_since_s", "waits_for_credit",
         "peer_ended", "we_ended", "is_closed", "is_deaf", "declared", "encoding", "__weakref__",
     )  # fmt: skip
 
-    def __init__(self, connection: Carrier, number: int) -> None:
+    def __init__(self, connection: Connection, number: int) -> None:
         self.connection = connection
         self.number = number
         self.outbox: deque[bytes] = deque()
         self.at = 0
+        """The number of bytes of the first message in it that were sent, including its prefix."""
         self.ending = b""
+        """The frames to send after the last message."""
         self.in_line = False
+        """Whether it waits in `Outgoing` for its turn."""
         self.send_window = connection.outgoing.first_window
         self._unsent: list[asyncio.Future[None]] = []
         self.window = flow.FIRST_WINDOW
@@ -84,7 +66,8 @@ class Stream:
         self._packed = False
         self._parts: list[bytes | bytearray | memoryview] = []
         self.partial_since_s = 0.0
-        self._asks = False
+        self.waits_for_credit = False
+        """Whether the peer may send no more because there is no room for it."""
         self.peer_ended = self.we_ended = self.is_closed = self.is_deaf = False
         self.declared: int | None = None
         self.encoding = b""
@@ -199,8 +182,7 @@ class Stream:
     def wake(self) -> None:
         """Wake the reader."""
         if self._waiters:
-            waiters, self._waiters = self._waiters, []
-            _wake_all(waiters)
+            wake_all(self._waiters)
 
     async def next(self) -> bytes | None:
         """The next message; None after the last one."""
@@ -256,18 +238,18 @@ class Stream:
             return True
         arriving = self.connection.arriving
         if not arriving.process.has_room(arriving):
-            if not self._asks:
-                self._asks = True
+            if not self.waits_for_credit:
+                self.waits_for_credit = True
                 arriving.wait(self._credit_again)
             return False
         if not self.messages and self._target < flow.MOST_AHEAD and arriving.ahead(self._target):
             self._ahead += self._target
             self._target *= 2
-        self._grant(self._target - self._unread - self.window)
+        self.grant(self._target - self._unread - self.window)
         return True
 
     def _credit_again(self) -> bool:
-        self._asks = False
+        self.waits_for_credit = False
         credited = self._credit()
         if credited and self._missing:
             self._ask()
@@ -275,8 +257,8 @@ class Stream:
 
     def _ask(self) -> None:
         """Let the peer send the rest of a message that is larger than its window."""
-        if self._missing > self.window and not self._asks:
-            self._asks = True
+        if self._missing > self.window and not self.waits_for_credit:
+            self.waits_for_credit = True
             if not self._reserve():
                 self.connection.arriving.wait(self._reserve)
 
@@ -286,19 +268,15 @@ class Stream:
             if not self.connection.arriving.for_message(beyond):
                 return False
             self._lent += beyond
-            self._grant(beyond)
-        self._asks = False
+            self.grant(beyond)
+        self.waits_for_credit = False
         return True
 
-    def _grant(self, size: int) -> None:
+    def grant(self, size: int) -> None:
+        """Let the peer send so many bytes more."""
         if size > 0 and not self.is_deaf:
             self.window += size
             self.connection.outgoing.control(frames.window_update(self.number, size))
-
-    @property
-    def waits_for_credit(self) -> bool:
-        """Whether a message is incomplete because there is no room for it."""
-        return self._asks
 
     # ---- sending
 
@@ -311,14 +289,11 @@ class Stream:
                 await asyncio.sleep(0)
             return
         while self.outbox and not self.is_closed:
-            unsent = self.connection.loop.create_future()
-            self._unsent.append(unsent)
-            await unsent
+            await wait_with(self._unsent)
 
     def drained(self) -> None:
         """Wake the writers, because everything was sent or nothing more will be."""
-        unsent, self._unsent = self._unsent, []
-        _wake_all(unsent)
+        wake_all(self._unsent)
 
     def sent_end(self) -> None:
         """Note that our last frame of this stream is written."""
@@ -326,7 +301,8 @@ class Stream:
 
     def close(self) -> None:
         """End the stream for both sides; drop what waits to be sent, and free what was reserved."""
-        self.is_closed = True
+        # Deaf, because the rest of a frame of DATA may still arrive, and nothing would free what is kept of it.
+        self.is_closed = self.is_deaf = True
         self.connection.outgoing.forget(self)
         self.ending = b""
         self.drained()
@@ -355,10 +331,19 @@ def encoded(message: Any, encode: Callable[[Any], bytes] | None) -> Encoded:
     return (content if type(content) is bytes else bytes(content),)
 
 
-def _wake_all(waiters: list[asyncio.Future[None]]) -> None:
+async def wait_with(waiters: list[asyncio.Future[None]]) -> None:
+    """Wait until `wake_all` is called with the same list."""
+    waiter = asyncio.get_running_loop().create_future()
+    waiters.append(waiter)
+    await waiter
+
+
+def wake_all(waiters: list[asyncio.Future[None]]) -> None:
+    """Wake those that wait in this list, and empty it."""
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)
+    waiters.clear()
 
 
 def _unpacked(message: bytes, most: int) -> bytes:
@@ -374,6 +359,6 @@ def _unpacked(message: bytes, most: int) -> bytes:
         raise Ended(grpc.StatusCode.INTERNAL, f"the message is not gzip: {error}") from error
     if len(content) > most:
         raise Ended(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the message expands to more than max ({most})")
-    if not expander.eof:
-        raise Ended(grpc.StatusCode.INTERNAL, "the message ends inside its compressed bytes")
+    if not expander.eof or expander.unused_data:
+        raise Ended(grpc.StatusCode.INTERNAL, "the message and its compressed bytes do not end together")
     return content
