@@ -466,6 +466,27 @@ async def test_a_channel_that_closes_as_it_dials_stays_closed() -> None:
     assert (dialled.get_state(), await call.code()) == (grpc.ChannelConnectivity.SHUTDOWN, CODE.CANCELLED)
 
 
+async def test_a_call_that_a_task_waits_for_is_kept() -> None:
+    """Before there is a connection and while the server works; nothing but the call need refer to the task."""
+    asked = asyncio.Event()
+
+    async def works(peer: Peer) -> None:
+        found = await peer.until(DATA)
+        gc.collect()
+        peer.send(answered(found.stream, b"done"))
+
+    async with scripted(works) as dialled:
+
+        async def ask() -> None:
+            await dialled.unary_unary("/it/Echo")(b"x")
+            asked.set()
+
+        asyncio.create_task(ask())  # noqa: RUF006
+        await asyncio.sleep(0)
+        gc.collect()
+        await asyncio.wait_for(asked.wait(), 10)
+
+
 async def test_a_call_that_is_dropped_is_cancelled() -> None:
     """The server need not go on for a caller that has forgotten the call."""
     reset: asyncio.Queue[int] = asyncio.Queue()

@@ -30,11 +30,13 @@ _CANCELLED = "Locally cancelled by application!"
 class ClientStream(Stream):
     """The stream of a call; it does not keep the call alive."""
 
-    __slots__ = ("call", "has_headers")
+    __slots__ = ("awaited", "call", "has_headers")
 
     def __init__(self, connection: Any, number: int, call: Call) -> None:
         super().__init__(connection, number)
-        self.call = weakref.ref(call)
+        # Weak, because a call that its caller drops is cancelled. Those who wait for it are kept: their tasks may have
+        # no other reference that is not weak.
+        self.call, self.awaited = weakref.ref(call), call.awaited
         self.has_headers = False
         # No DATA before the headers of the answer.
         self.declared = 0
@@ -133,7 +135,8 @@ class Call(grpc.aio.Call):
         self._is_cancelled = False
         self._half_closed = False
         self._initial: headers.Metadata | None = None
-        self._changed: list[asyncio.Future[None]] = []
+        self.awaited: list[asyncio.Future[None]] = []
+        """Those who wait for a change of the call."""
         self._callbacks: list[Callable[[Any], None]] = []
         self._sending: asyncio.Task[None] | None = None
         self._answers: list[bytes] = []
@@ -162,12 +165,12 @@ class Call(grpc.aio.Call):
     def begun(self, stream: ClientStream) -> None:
         """Note the stream on which the call was begun."""
         self._stream = stream
-        wake_all(self._changed)
+        wake_all(self.awaited)
 
     def answered(self, metadata: headers.Metadata) -> None:
         """Note the metadata in the headers of the answer."""
         self._initial = metadata
-        wake_all(self._changed)
+        wake_all(self.awaited)
 
     def not_processed(self, why: str) -> None:
         """Begin the call again, once and if possible, because the server has not processed it; else end it."""
@@ -191,13 +194,13 @@ class Call(grpc.aio.Call):
             self._sending.cancel()
         if self._stream is None:
             self.channel.leave(self)
-        wake_all(self._changed)
+        wake_all(self.awaited)
         for callback in self._callbacks:
             self._loop.call_soon(callback, self)
 
     async def _ended(self) -> Status:
         while self._status is None:
-            await wait_with(self._changed)
+            await wait_with(self.awaited)
         return self._status
 
     def _end_locally(self, code: grpc.StatusCode, details: str, reset: Code = Code.CANCEL) -> bool:
@@ -247,7 +250,7 @@ class Call(grpc.aio.Call):
     async def initial_metadata(self) -> grpc.aio.Metadata:
         """The metadata in the answer's headers; empty if the call ended without headers."""
         while self._initial is None and self._status is None:
-            await wait_with(self._changed)
+            await wait_with(self.awaited)
         return grpc.aio.Metadata.from_tuple(self._initial or ())
 
     async def trailing_metadata(self) -> grpc.aio.Metadata:
@@ -269,7 +272,7 @@ class Call(grpc.aio.Call):
             grpc.aio.AioRpcError: it will never get one.
         """
         while self._stream is None and self._status is None:
-            await wait_with(self._changed)
+            await wait_with(self.awaited)
         if self._stream is None:
             self._raise()
 
@@ -371,7 +374,7 @@ class AnswerCall(Call):
         try:
             while self._status is None:
                 waiter = self._loop.create_future()
-                self._changed.append(waiter)
+                self.awaited.append(waiter)
                 yield from waiter
         except asyncio.CancelledError:
             self.cancel()
@@ -407,7 +410,7 @@ class StreamCall(Call):
                 if self._status is not None:
                     break
                 # Wait for the status, or for a stream: the first one, or that of a retry.
-                await wait_with(self._changed)
+                await wait_with(self.awaited)
         except asyncio.CancelledError:
             self.cancel()
             raise

@@ -220,7 +220,8 @@ class Channel(grpc.aio.Channel):
         self._watching: list[asyncio.Future[None]] = []
         self._connection: ClientConnection | None = None
         self._old: set[ClientConnection] = set()
-        self._waiting: deque[weakref.ref[Call]] = deque()
+        # As a stream, each refers to its call weakly and to those who wait for it.
+        self._waiting: deque[tuple[weakref.ref[Call], list[asyncio.Future[None]]]] = deque()
         self._blocks: dict[str, bytes] = {}
         self._dialling: asyncio.Task[None] | None = None
         self._due: asyncio.TimerHandle | None = None
@@ -272,14 +273,14 @@ class Channel(grpc.aio.Channel):
         if connection is None and not call.wait_for_ready and self._is_backing_off():
             call.finish((grpc.StatusCode.UNAVAILABLE, self._failure, ()))
             return
-        self._waiting.append(weakref.ref(call))
+        self._waiting.append((weakref.ref(call), call.awaited))
         if connection is None:
             self._dial_when_due()
 
     def leave(self, call: Call) -> None:
         """Forget a call that may be waiting, because it is over."""
         with suppress(ValueError):
-            self._waiting.remove(weakref.ref(call))
+            self._waiting.remove((weakref.ref(call), call.awaited))
 
     def room(self) -> None:
         """Begin waiting calls, as many as the server allows."""
@@ -287,7 +288,7 @@ class Channel(grpc.aio.Channel):
             connection = self._connection
             if connection is None or not connection.has_room:
                 return
-            call = self._waiting.popleft()()
+            call = self._waiting.popleft()[0]()
             if call is not None and not call.done():
                 connection.open(call)
 
@@ -339,12 +340,12 @@ class Channel(grpc.aio.Channel):
         self._failure = f"failed to connect to {self._authority}: {why}"
         self._set(State.TRANSIENT_FAILURE)
         waiting, self._waiting = self._waiting, deque()
-        for reference in waiting:
-            call = reference()
+        for one in waiting:
+            call = one[0]()
             if call is None or call.done():
                 continue
             if call.wait_for_ready:
-                self._waiting.append(reference)
+                self._waiting.append(one)
             else:
                 call.finish((grpc.StatusCode.UNAVAILABLE, self._failure, ()))
         if self._waiting:
@@ -466,7 +467,8 @@ class Channel(grpc.aio.Channel):
         """The calls that are not over."""
         streams = (stream for connection in self._connections() for stream in connection.streams.values())
         references = [stream.call for stream in streams if isinstance(stream, ClientStream)]
-        return [call for reference in (*references, *self._waiting) if (call := reference()) is not None]
+        references += [reference for reference, _ in self._waiting]
+        return [call for reference in references if (call := reference()) is not None]
 
     async def _wait_for_calls(self, grace_s: float) -> None:
         try:
