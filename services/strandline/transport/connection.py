@@ -19,7 +19,7 @@ from strandline.transport import flow, frames, headers
 from strandline.transport.frames import Code, ConnectionFailed, Setting, StreamFailed
 from strandline.transport.headers import BadHeaders, Field
 from strandline.transport.options import Options
-from strandline.transport.outgoing import Outgoing
+from strandline.transport.outgoing import LARGEST_FRAME, Outgoing
 from strandline.transport.stream import Ended, Stream
 
 OUR_FRAME = 1 << 20
@@ -151,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """Stop writing, because the socket accepts no more."""
-        self.outgoing.pause()
+        self.outgoing.paused = True
 
     def resume_writing(self) -> None:
         """Continue writing, because the socket accepts more."""
@@ -360,7 +360,8 @@ class Connection(asyncio.BufferedProtocol):
         stream = self.streams.get(number)
         try:
             if self._block_fault is not None:
-                self._note_stream(number)
+                if not self.is_client and number % 2:
+                    self.last_peer_stream = max(number, self.last_peer_stream)
                 raise self._block_fault
             if stream is not None:
                 if stream.peer_ended:
@@ -374,10 +375,6 @@ class Connection(asyncio.BufferedProtocol):
             self.reset_for(number, Code.PROTOCOL_ERROR, str(bad))
         except StreamFailed as failed:
             self.reset_for(number, failed.code, str(failed))
-
-    def _note_stream(self, number: int) -> None:
-        if not self.is_client and number % 2 and number > self.last_peer_stream:
-            self.last_peer_stream = number
 
     def more_headers(self, stream: Stream, fields: Sequence[Field], ended: bool) -> None:
         """Process headers on an open stream."""
@@ -436,7 +433,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _set(self, key: int, value: int) -> None:
         if key == Setting.MAX_FRAME_SIZE:
-            self.outgoing.take_frames(value)
+            self.outgoing.largest_frame = min(value, LARGEST_FRAME)
         elif key == Setting.MAX_HEADER_LIST_SIZE:
             self.peer_header_bytes = min(value, headers.MAX_BLOCK_BYTES)
         elif key == Setting.HEADER_TABLE_SIZE:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 HIGH_BYTES, LOW_BYTES = 256 << 10, 64 << 10
 """Unsent bytes at which streams pause, and resume; a ping waits behind no more than this."""
-_LARGEST_FRAME = 512 << 10
+LARGEST_FRAME = 512 << 10
 """Largest frame that we send, even if the peer accepts more, so that other streams get their turn."""
 _MOST_CONTROL_BYTES = 1 << 20
 
@@ -45,6 +45,7 @@ class Outgoing:
         self._control_bytes = 0
         self._turns: deque[Stream] = deque()
         self.paused = False
+        """Whether no messages are sent, because the socket accepts no more."""
         self.sent = 0
         """The number of HEADERS and DATA frames sent, in relation to which pings and window updates are limited."""
         self.window = DEFAULT_WINDOW
@@ -66,10 +67,6 @@ class Outgoing:
         # uvloop raises if the connection is gone and its protocol has not been informed yet.
         if transport is not None and not transport.is_closing():
             transport.writelines(parts)
-
-    def take_frames(self, most: int) -> None:
-        """Note that the peer accepts frames of up to ``most`` bytes."""
-        self.largest_frame = min(most, _LARGEST_FRAME)
 
     def _gather(self, parts: Encoded) -> None:
         if not self._gathered:
@@ -202,10 +199,6 @@ class Outgoing:
                 self.control(stream.ending)
                 stream.ending = b""
                 stream.sent_end()
-
-    def pause(self) -> None:
-        """Stop sending messages, because the socket accepts no more."""
-        self.paused = True
 
     def resume(self) -> None:
         """Continue, because the socket accepts more."""

@@ -117,8 +117,6 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         self._decode: Callable[[bytes], Any] | None = None
         self._encode: Callable[[Any], bytes] | None = None
         self._trailing: headers.Metadata = ()
-        self._code: grpc.StatusCode | None = None
-        self._details = ""
         self._abort: grpc.aio.AbortError | None = None
         self._callbacks: list[Callable[[Any], None]] = []
         self._is_cancelled = False
@@ -146,7 +144,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         except Exception as error:
             if not self.is_over:
                 _log.exception("unexpected failure in %s", self._method)
-                self.finish(self._code or grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}: {error}")
+                self.finish(grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}: {error}")
         finally:
             if self._abort is not None and not self.is_over:
                 self.finish(grpc.StatusCode.UNKNOWN, "the handler's abort was lost")
@@ -175,17 +173,13 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
                     await answer.aclose()
         else:
             await answer
-        self.finish(self._code or grpc.StatusCode.OK, self._details)
+        self.finish(grpc.StatusCode.OK)
 
     def _answer(self, message: Any) -> None:
-        code = self._code or grpc.StatusCode.OK
-        if code is grpc.StatusCode.OK and not self.is_over:
-            content = self._encoded(message)
-            if content is None:
-                return
+        if not self.is_over and (content := self._encoded(message)) is not None:
             self._stream.answer()
             self._stream.connection.outgoing.message(self._stream, content)
-        self.finish(code, self._details)
+            self.finish(grpc.StatusCode.OK)
 
     async def _requests(self) -> AsyncIterator[Any]:
         while (message := await self.read()) is not grpc.aio.EOF:
@@ -200,7 +194,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
             return None
         return content
 
-    def finish(self, code: grpc.StatusCode, details: str) -> None:
+    def finish(self, code: grpc.StatusCode, details: str = "") -> None:
         """End the call with a status, if it has none yet."""
         if self.is_over:
             return
@@ -329,14 +323,6 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         """The metadata that the caller sent."""
         return self._metadata
 
-    def set_code(self, code: grpc.StatusCode) -> None:
-        """Set the status for the case that the handler returns."""
-        self._code = code
-
-    def set_details(self, details: str) -> None:
-        """Set the status's text."""
-        self._details = details
-
     def peer(self) -> str:
         """``ipv4:host:port`` or ``ipv6:[host]:port``."""
         return self._connection.peer
@@ -361,7 +347,10 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         """Whether the call has its status, or its peer is gone."""
         return self.is_over
 
-    # gRPC's base class requires these; identities come from `auth_context`, and answers are never compressed.
+    # gRPC's base class requires these. A handler ends a call by `abort` or by returning, identities come from
+    # `auth_context`, and answers are never compressed.
+    set_code: Any = None
+    set_details: Any = None
     peer_identities: Any = None
     peer_identity_key: Any = None
     abort_with_status: Any = None
