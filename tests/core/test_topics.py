@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from dataclasses import replace
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -36,7 +38,7 @@ from strandline.core.log.events import MetadataArrived
 from strandline.core.messages import ConfigSource, MetadataImage
 from strandline.core.producer_ids import MAX_PRODUCER_EPOCH
 from strandline.core.serving.produce_checks import timestamp_refusal
-from strandline.core.types import BatchHeader, NodeId, Offset, Role
+from strandline.core.types import BatchHeader, NodeId, Offset, Role, TopicPartition
 from strandline.storage.log import LogSettings
 
 T = TopicRef("t")
@@ -257,6 +259,21 @@ def test_deleted_topic_leaves_its_id_behind(controller: Controller) -> None:
     assert controller.core.state.deleted_topic_ids == {TOPIC_ID}
     assert create(controller, topic_id="another-id").refusal is None
     assert controller.partition(topic_id="another-id").leader_epoch == 0
+
+
+def test_a_controller_keeps_no_partition_of_a_deleted_topic(controller: Controller) -> None:
+    """However many topics are created and deleted in one reign: nothing that it holds refers to a partition of them."""
+    create(controller)
+    controller.ask(DeleteTopics(topics=(T,)))
+    seen: dict[int, object] = {}
+    left: list[object] = [controller.core]
+    while left:
+        one = left.pop()
+        if id(one) not in seen and not isinstance(one, type | ModuleType | FunctionType):
+            seen[id(one)] = one
+            left += gc.get_referents(one)
+
+    assert [one for one in seen.values() if isinstance(one, TopicPartition)] == []
 
 
 def test_name_and_id_must_agree(controller: Controller) -> None:

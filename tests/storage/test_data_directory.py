@@ -215,6 +215,16 @@ def test_a_log_that_was_deleted_or_set_aside_is_not_missed(tmp_path) -> None:
     assert not start(tmp_path).is_unclean
 
 
+def test_a_directory_keeps_nothing_of_a_log_that_is_gone(tmp_path) -> None:
+    """However many logs are created and deleted, or moved away, while the process runs."""
+    directory = registered(tmp_path)
+    directory.delete_log(directory.open_log("deleted", 0, "T").log)
+    directory.set_log_aside(directory.open_log("moved", 0, "U").log, "U")
+    directory.settle()
+
+    assert directory._opened == set()
+
+
 def test_damage_met_in_service_is_repaired_at_the_next_start(tmp_path) -> None:
     """With the mark set, the whole log is read and truncated before the damage, even below the recovery point."""
     directory = registered(tmp_path)

@@ -260,11 +260,13 @@ class DataDirectory:
     def delete_log(self, log: Log) -> None:
         """Delete a log permanently; its directory is removed when `settle` is called."""
         log.forget()
+        self._opened.discard(log.name)
         self._doomed.append(log.directory)
 
     def set_log_aside(self, log: Log, topic_id: str) -> None:
         """Never open a log again; its directory is renamed when `settle` is called, and removed later (C78)."""
         log.forget(moved=True)
+        self._opened.discard(log.name)
         self._moved.append((log.directory, topic_id))
 
     @property

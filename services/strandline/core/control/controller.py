@@ -175,6 +175,7 @@ class ControllerCore:
                 self._reassignments.follow(effect.transaction, draft.base, self._now_ms)
                 for topic_id in effect.transaction.deleted_topic_ids:
                     self._reports.forget_topic(topic_id)
+                    self._skips.forget(draft.base.topics[topic_id])
         self._left_over.update(draft.left_over)
         goes_on = self._left_over or (not settles and any(each.original for each in draft.changed()))
         return [*effects, events.ContinueStep()] if goes_on else effects

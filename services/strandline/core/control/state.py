@@ -60,6 +60,12 @@ class EpochSkips:
             if was is None or was.leader_epoch != partition.leader_epoch:
                 self._elected.add(partition.tp)
 
+    def forget(self, topic: TopicImage) -> None:
+        """A topic was deleted; its id never comes again."""
+        gone = [partition.tp for partition in topic.partitions]
+        self._changed.difference_update(gone)
+        self._elected.difference_update(gone)
+
 
 def changes_between(before: int, after: int) -> int:
     """How many changes lie between two epochs of one partition, however many reigns began between them."""
