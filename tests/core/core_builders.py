@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 from itertools import count
+from types import FunctionType, ModuleType
+from typing import TypeVar
 
 from strandline.core import messages
 from strandline.core.types import (
@@ -22,6 +25,8 @@ from strandline.core.types import (
     Rules,
     TopicPartition,
 )
+
+_Held = TypeVar("_Held")
 
 TOPIC_ID = "0b6c1c2e-6a52-4d4c-9d0e-5f5a3c1d7e10"
 TP = TopicPartition(TOPIC_ID, 0)
@@ -189,3 +194,15 @@ def fetch_request(
     """A fetch by ``replica``, or by a consumer if None."""
     asker = None if replica is None else messages.ReplicaState(NodeId(replica), node_epoch(replica, life))
     return messages.FetchRequest(tuple(parts), asker, max_wait_ms=wait, min_bytes=min_bytes, read_committed=committed)
+
+
+def held(root: object, kind: type[_Held]) -> list[_Held]:
+    """All values of a kind that can be reached from ``root``, apart from those of functions, classes and modules."""
+    seen: dict[int, object] = {}
+    left = [root]
+    while left:
+        one = left.pop()
+        if id(one) not in seen and not isinstance(one, type | ModuleType | FunctionType):
+            seen[id(one)] = one
+            left += gc.get_referents(one)
+    return [one for one in seen.values() if isinstance(one, kind)]

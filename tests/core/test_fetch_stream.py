@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 from cluster_of_cores import Cluster
-from core_builders import TP, TP1, F, batch, fetch_part, fetch_request, history, partition_image
+from core_builders import (
+    TP,
+    TP1,
+    F,
+    batch,
+    fetch_part,
+    fetch_request,
+    held,
+    history,
+    metadata,
+    node_epoch,
+    partition_image,
+)
 from hypothesis import given, strategies as st
 
 from strandline.core.errors import ErrorCode
@@ -254,6 +266,26 @@ def test_idle_partitions_are_cheap(fetch_hw: FetchHw) -> None:
     assert cluster.ends(2) == (1, 1)
     assert len(cluster.wished(1, AnswerFetch)) == before
     assert cluster.leader().progress[F].remote_leo == 1
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_nodes_keep_nothing_of_a_deleted_partition(order: tuple[int, int]) -> None:
+    """A stream of fetches goes on, however many topics are created and deleted meanwhile; in either order, and also of
+    what was not in the follower's last message."""
+    cluster = Cluster(1, 2, streams=True)
+    other = partition_image(TopicPartition("other", 0))
+    cluster.push_all(partition_image(), other)
+    cluster.produce(batch())
+    cluster.settle()
+    cluster.advance(2000, settle=True)
+    for node in order:
+        image = metadata(node_epoch(node), deleted=(TP.topic_id,))
+        cluster.step(node, events.MetadataArrived(cluster.now, image))
+        cluster.settle()
+    cluster.advance(2000, settle=True)
+
+    for node in order:
+        assert set(held(cluster.cores[node], TopicPartition)) == {other.tp}
 
 
 def test_the_end_of_a_wait_looks_only_at_partitions_with_news(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from dataclasses import replace
-from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
 from cluster_of_cores import Cluster
 from controller_builders import TOPIC_ID, Controller, started
-from core_builders import BATCH_BYTES, L, batch, metadata, node_epoch, node_image, partition_image
+from core_builders import BATCH_BYTES, L, batch, held, metadata, node_epoch, node_image, partition_image
 
 from strandline.core.control.controller import PRODUCER_IDS_SKIPPED
 from strandline.core.control.messages import (
@@ -265,15 +263,8 @@ def test_a_controller_keeps_no_partition_of_a_deleted_topic(controller: Controll
     """However many topics are created and deleted in one reign: nothing that it holds refers to a partition of them."""
     create(controller)
     controller.ask(DeleteTopics(topics=(T,)))
-    seen: dict[int, object] = {}
-    left: list[object] = [controller.core]
-    while left:
-        one = left.pop()
-        if id(one) not in seen and not isinstance(one, type | ModuleType | FunctionType):
-            seen[id(one)] = one
-            left += gc.get_referents(one)
 
-    assert [one for one in seen.values() if isinstance(one, TopicPartition)] == []
+    assert held(controller.core, TopicPartition) == []
 
 
 def test_name_and_id_must_agree(controller: Controller) -> None:

@@ -52,7 +52,7 @@ class FetchServing:
         """Look at a fetch and count it. What follows from counting comes before its answer, which is `answer`."""
         request = event.request
         if event.stream_id is not None:
-            self.forget(event.stream_id, [part.tp for part in request.partitions], out)
+            self._replace(event.stream_id, [part.tp for part in request.partitions], out)
         counted: list[Counted] = []
         results = [
             self._receive(part, request, event.at_follower, event.now_ms, counted) for part in request.partitions
@@ -370,7 +370,11 @@ class FetchServing:
         return News(leader_epoch, result.high_watermark, result.log_start_offset)
 
     def forget(self, stream_id: int, tps: Iterable[TopicPartition], out: list[Effect]) -> None:
-        """These partitions of a stream are named again or no longer wanted; fetches left empty are closed."""
+        """These partitions are no longer wanted on a stream; fetches left empty are closed."""
+        self._replace(stream_id, tps, out)
+        self.parked.forget(stream_id, tps)
+
+    def _replace(self, stream_id: int, tps: Iterable[TopicPartition], out: list[Effect]) -> None:
         for fetch in self.parked.replace(stream_id, tps):
             replica = fetch.replica.node_id if fetch.replica else None
             out.append(AnswerFetch(fetch.request_id, (), fetch.max_bytes, replica))

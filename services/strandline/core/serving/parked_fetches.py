@@ -45,7 +45,7 @@ class _Stream:
     """What one FetchStream has parked and was sent. ``reported``: from the last answer that was accepted."""
 
     parked: dict[TopicPartition, int] = field(default_factory=dict)
-    reported: dict[TopicPartition, News | None] = field(default_factory=dict)
+    reported: dict[TopicPartition, News] = field(default_factory=dict)
 
 
 class ParkedFetches:
@@ -173,9 +173,21 @@ class ParkedFetches:
 
     def tell(self, stream_id: int, tp: TopicPartition, news: News | None) -> None:
         """Remember what an answer on this stream said; None if its receiver must ignore what it says (M32)."""
-        self._streams.setdefault(stream_id, _Stream()).reported[tp] = news
+        reported = self._streams.setdefault(stream_id, _Stream()).reported
+        if news is None:
+            # Also the last answer about a partition that was deleted: a stream may outlive any number of them.
+            reported.pop(tp, None)
+        else:
+            reported[tp] = news
 
-    def reported_on(self, stream_id: int) -> Mapping[TopicPartition, News | None]:
+    def forget(self, stream_id: int, tps: Iterable[TopicPartition]) -> None:
+        """What was said of these partitions does not count any more: they are not wanted on the stream."""
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            for tp in tps:
+                stream.reported.pop(tp, None)
+
+    def reported_on(self, stream_id: int) -> Mapping[TopicPartition, News]:
         """What the last answer on this stream said of each partition."""
         stream = self._streams.get(stream_id)
         return stream.reported if stream is not None else {}
