@@ -8,12 +8,13 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.core.core_builders import held
 from tests.core.metadata_images import image, node, partition, topic
 from tests.subscriptions.served_metadata import CONTROLLER, Served, served
 
 from strandline.core.control.subscriptions import MetadataHistory
 from strandline.core.errors import ErrorCode
-from strandline.core.messages import AsOf, Wanted
+from strandline.core.messages import AsOf, TopicImage, Wanted
 from strandline.rpc.convert.subscription import MetadataUpdate, read_current_metadata, read_update, write_wanted
 from strandline.rpc.status import refusal_of
 from strandline.subscriptions import feed as feeds, servicer as servicers
@@ -206,6 +207,18 @@ async def test_a_subscriber_that_left_is_forgotten() -> None:
                 await asyncio.sleep(0.005)
 
     assert there == 1
+
+
+async def test_deleted_topics_are_forgotten() -> None:
+    """However many were sent to callers, what is kept of them is bounded by the topics that there are."""
+    async with served(image(1, topic("a")), changes_kept=1) as cluster:
+        for offset in range(2, 22, 2):
+            cluster.take(image(offset, topic(str(offset)), whole=False))
+            await cluster.stub.GetMetadata(pb.MetadataServiceGetMetadataRequest())
+            cluster.take(image(offset + 1, whole=False, deleted_topic_ids=(f"id-{offset}",)))
+        kept = held(cluster.feed, TopicImage)
+
+    assert {each.name for each in kept} <= {"a", "18", "20"}
 
 
 async def test_a_data_node_names_the_controllers_to_older_clients() -> None:

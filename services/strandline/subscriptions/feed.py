@@ -189,9 +189,13 @@ class EncodedMetadata:
             yield self._changed(changed, number)
 
     def _topic(self, topic: TopicImage) -> bytes:
-        known = self._whole.get(topic.topic_id)
+        whole, topics = self._whole, self._history.topics
+        known = whole.get(topic.topic_id)
         if known is None or known[0] is not topic:
-            known = self._whole[topic.topic_id] = (topic, write_topic(topic).SerializeToString())
+            if len(whole) > len(topics):
+                # At least one of them is deleted.
+                self._whole = whole = {topic_id: whole[topic_id] for topic_id in whole.keys() & topics.keys()}
+            known = whole[topic.topic_id] = (topic, write_topic(topic).SerializeToString())
         return known[1]
 
     def _changed(self, changed: ChangedTopic, number: int) -> bytes:
