@@ -529,9 +529,9 @@ class Producer(Generic[K, V]):
         return batch
 
     def _linger_over(self, tp: TopicPartition, batch: OutgoingBatch) -> None:
-        buffer = self._routes.buffers[tp]
-        # It was full before its time, and the open batch is another one.
-        if buffer.open_batch is not batch:
+        buffer = self._routes.buffers.get(tp)
+        # It was full before its time, and the open batch is another one; or the topic was deleted.
+        if buffer is None or buffer.open_batch is not batch:
             return
         dispatcher = self._dispatcher
         if dispatcher is not None and dispatcher.is_behind(tp) and dispatcher.now_ms() < batch.deadline_ms:

@@ -273,8 +273,11 @@ class TopicRoutes:
         return route
 
     def metadata_changed(self, view: ClusterView, now_ms: float) -> None:
-        """Look topics up again. Buffers stay, with what is in them."""
+        """Look topics up again. Buffers stay, with what is in them, while their topic lives."""
         self.by_name.clear()
+        for tp in [tp for tp in self.buffers if view.topic_by_id(tp.topic_id) is None]:
+            # What lingers there ends like all other batches of a deleted topic.
+            self.buffers.pop(tp).close_batch()
         for name in self._used:
             if view.topic(name) is not None:
                 self._gone_since_ms.pop(name, None)
