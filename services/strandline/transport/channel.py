@@ -459,6 +459,12 @@ class Channel(grpc.aio.Channel):
         if connections:
             await asyncio.wait([connection.lost for connection in connections], timeout=_CLOSE_S)
 
+    def __del__(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            for connection in self._connections():
+                # The garbage collector may run in any thread.
+                self._loop.call_soon_threadsafe(connection.close, "the channel was dropped")
+
     def _connections(self) -> set[ClientConnection]:
         return self._old | ({self._connection} if self._connection is not None else set())
 
