@@ -87,6 +87,13 @@ def message(content: bytes, flag: int = 0) -> bytes:
     return struct.pack(">BI", flag, len(content)) + content
 
 
+def data(content: bytes, stream: int = 1, *, ends: bool = False, most: int = 16_000) -> bytes:
+    """DATA frames of at most ``most`` bytes with this content."""
+    starts = range(0, len(content), most)
+    last = starts[-1] if ends else -1
+    return b"".join(frame(DATA, content[at : at + most], END_STREAM * (at == last), stream) for at in starts)
+
+
 class Peer:
     """One end of a connection, at the level of frames."""
 
@@ -145,6 +152,11 @@ class Peer:
                 content += found.payload
             if found.flags & END_STREAM:
                 return content
+
+    async def goes_on(self, stream: int = 3) -> bool:
+        """Whether one more call is answered."""
+        self.send(call(stream), frame(DATA, message(b"on"), END_STREAM, stream))
+        return await self.answer(stream) == message(b"on")
 
     async def close(self) -> None:
         """End the connection."""

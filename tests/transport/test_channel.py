@@ -503,6 +503,18 @@ async def test_a_call_that_is_dropped_is_cancelled() -> None:
     assert code == 8
 
 
+async def test_a_channel_that_is_dropped_ends_its_connection() -> None:
+    """As grpcio's does: no one could close it any more, and its server would keep it for ever."""
+    async with served() as port:
+        dialled = transport.insecure_channel(f"127.0.0.1:{port}")
+        await dialled.unary_unary("/it/Echo")(b"x", timeout=10)
+        lost = dialled._connection.lost
+        del dialled
+        gc.collect()
+        async with asyncio.timeout(10):
+            await lost
+
+
 async def test_a_write_to_an_ended_call_is_an_invalid_state() -> None:
     """As in grpc.aio; the reader of the call learns its status."""
     async with served() as port, transport.insecure_channel(f"127.0.0.1:{port}") as dialled:

@@ -29,6 +29,7 @@ from raw_frames import (
     Peer,
     call,
     connected,
+    data,
     frame,
     literal,
     message,
@@ -70,11 +71,11 @@ async def test_an_answer_leaves_in_frames_and_windows_of_the_peer(path: bytes) -
     """No frame is larger than the peer's MAX_FRAME_SIZE, and no more is sent than both windows allow; the answer may be
     one that its handler encoded in parts."""
     content = random.Random(1).randbytes(70_000)
-    sent = [frame(DATA, message(content)[at : at + 16_384], 0, 1) for at in range(0, 70_005, 16_384)]
+    sent = data(message(content))
     in_parts, windows = grpc.unary_unary_rpc_method_handler(_in_parts), setting(s4=7, s5=20_000)
     async with (
         served(InParts=in_parts) as port,
-        connected(port, call(path=path), *sent, settings=windows) as peer,
+        connected(port, call(path=path), sent, settings=windows) as peer,
     ):
         first = await peer.until(DATA)
         peer.send(frame(WINDOW, struct.pack(">I", 40_000), 0, 1))
@@ -90,11 +91,7 @@ async def test_an_answer_leaves_in_frames_and_windows_of_the_peer(path: bytes) -
 
 def _echoed(size: int, stream: int = 1) -> bytes:
     """A call that is answered with a message of this size."""
-    whole = message(bytes(size))
-    starts = range(0, len(whole), 16_000)
-    return call(stream) + b"".join(
-        frame(DATA, whole[at : at + 16_000], END_STREAM * (at == starts[-1]), stream) for at in starts
-    )
+    return call(stream) + data(message(bytes(size)), stream, ends=True)
 
 
 async def test_a_window_below_zero_stops_its_stream_and_nothing_else() -> None:
@@ -142,14 +139,7 @@ async def test_padding_takes_nothing_from_a_window() -> None:
 
 async def test_streams_take_turns_frame_by_frame() -> None:
     """Of two answers that wait for the connection's window neither leaves whole before the other begins."""
-    large = message(bytes(60_000))
-    calls = [
-        call(n)
-        + b"".join(
-            frame(DATA, large[at : at + 15_000], END_STREAM * (at == 60_000), n) for at in range(0, 60_005, 15_000)
-        )
-        for n in (1, 3, 5)
-    ]
+    calls = [_echoed(60_000, n) for n in (1, 3, 5)]
     async with served() as port, connected(port, *calls, call(7, path=b"/it/None", flags=5)) as peer:
         await peer.status(7)
         before = len(peer.seen)
@@ -303,8 +293,7 @@ async def test_cancelled_calls_leak_no_window() -> None:
     sent_bytes, number = 0, 1
     async with served() as port, connected(port) as peer:
         while sent_bytes < 40 << 20:
-            parts = (frame(DATA, content[at : at + 16_000], 0, number) for at in range(0, len(content), 16_000))
-            peer.send(call(number, path=b"/it/Unread"), *parts, frame(RST, CANCEL, 0, number))
+            peer.send(call(number, path=b"/it/Unread"), data(content, number), frame(RST, CANCEL, 0, number))
             sent_bytes += len(content)
             number += 2
             if number % 20 == 1:
@@ -313,10 +302,9 @@ async def test_cancelled_calls_leak_no_window() -> None:
                 number += 2
             credit = sum(one.number for one in peer.seen if one.kind == WINDOW and not one.stream)
             assert not credit or 65_535 + credit - sent_bytes > len(content)
-        peer.send(call(number), frame(DATA, message(b"on"), END_STREAM, number))
-        answer = await peer.answer(number)
+        goes_on = await peer.goes_on(number)
 
-    assert answer == message(b"on")
+    assert goes_on
     assert flow.of_loop().process.held == 0
 
 
@@ -350,19 +338,15 @@ async def test_the_process_ends_who_holds_most(monkeypatch: pytest.MonkeyPatch) 
     large, small = bytes(99_000), bytes(40_000)
 
     def unread(content: bytes) -> bytes:
-        whole = message(content)
-        return call(path=b"/it/Unread") + b"".join(
-            frame(DATA, whole[at : at + 16_000], 0, 1) for at in range(0, len(whole), 16_000)
-        )
+        return call(path=b"/it/Unread") + data(message(content))
 
     async with served() as port, connected(port, unread(small)) as modest, connected(port, unread(large)) as greedy:
         async with connected(port, unread(small)):
             said = await greedy.until(GOAWAY)
-        modest.send(call(3), frame(DATA, message(b"on"), END_STREAM, 3))
-        answer = await modest.answer(3)
+        goes_on = await modest.goes_on()
 
     assert said.code == CALM
-    assert answer == message(b"on")
+    assert goes_on
 
 
 async def test_a_connection_that_ends_is_not_ended_again_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,18 +355,14 @@ async def test_a_connection_that_ends_is_not_ended_again_for_room(monkeypatch: p
     monkeypatch.setattr(process, "limit", 150_000)
     head = literal(b":status", b"200") + literal(b"content-type", b"application/grpc")
 
-    def parts(content: bytes) -> bytes:
-        starts = range(0, len(content), 16_000)
-        return b"".join(frame(DATA, content[at : at + 16_000], 0, 1) for at in starts)
-
     async def answers_and_breaks_a_rule(peer: Peer) -> None:
         await peer.until(DATA)
-        peer.send(frame(HEADERS, head, END_HEADERS, 1), parts(message(bytes(99_000))), frame(PING, b"short"))
+        peer.send(frame(HEADERS, head, END_HEADERS, 1), data(message(bytes(99_000))), frame(PING, b"short"))
 
     async with scripted(answers_and_breaks_a_rule) as dialled, served() as port:
         asked = dialled.unary_stream("/it/X")(b"", timeout=10)
         await asked.code()
-        async with connected(port, call(path=b"/it/Unread"), parts(message(bytes(60_000)))) as greedy:
+        async with connected(port, call(path=b"/it/Unread"), data(message(bytes(60_000)))) as greedy:
             said = await greedy.until(GOAWAY)
         held, ending = process.held, dict(process.ending)
         await asked.read()
@@ -438,11 +418,10 @@ async def test_a_port_takes_so_many_connections(monkeypatch: pytest.MonkeyPatch)
         await second.until(SETTINGS)
         async with connected(port) as third:
             refused = await third.frame()
-        first.send(call(), frame(DATA, message(b"on"), END_STREAM, 1))
-        answer = await first.answer(1)
+        goes_on = await first.goes_on()
 
     assert refused is None
-    assert answer == message(b"on")
+    assert goes_on
 
 
 async def test_a_handshake_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,13 +432,13 @@ async def test_a_handshake_makes_room_for_others(monkeypatch: pytest.MonkeyPatch
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         async with asyncio.timeout(10):
             said = await silent[0][0].read()
-            async with connected(port, call(), frame(DATA, message(b"on"), END_STREAM, 1)) as peer:
-                answer = await peer.answer(1)
+            async with connected(port) as peer:
+                goes_on = await peer.goes_on()
         for _, writer in silent:
             writer.close()
 
     assert b"handshake timeout" in said
-    assert answer == message(b"on")
+    assert goes_on
 
 
 @pytest.mark.parametrize("limit", [2, 100])
@@ -616,28 +595,21 @@ async def test_trailing_metadata_that_cannot_be_sent_is_refused_where_it_is_set(
         return request
 
     handler = grpc.unary_unary_rpc_method_handler
-    sent = [
-        call(n, path=path) + frame(DATA, message(b""), END_STREAM, n)
-        for n, path in ((1, b"/it/Set"), (3, b"/it/Abort"))
-    ]
-    async with served(Set=handler(set_it), Abort=handler(abort)) as port, connected(port, *sent) as peer:
-        statuses = [await peer.status(1), await peer.status(3)]
-
-    assert statuses == [2, 2]
+    request = frame(DATA, message(b""), END_STREAM, 1)
+    async with served(Set=handler(set_it), Abort=handler(abort)) as port:
+        for path in (b"/it/Set", b"/it/Abort"):
+            async with connected(port, call(path=path), request) as peer:
+                assert await peer.status(1) == 2
 
 
 async def test_a_reset_that_crosses_a_status_is_not_useless() -> None:
     """Who ends a stream before its peer did gets the peer's reset: however many come, the connection goes on."""
-    calls = (call(n, path=b"/it/None", flags=END_HEADERS) for n in range(1, 3_001, 2))
     async with served() as port, connected(port) as peer:
-        for number, sent in enumerate(calls):
-            peer.send(sent)
+        for number in range(1, 3_001, 2):
+            peer.send(call(number, path=b"/it/None"))
             await peer.until(RST)
-            peer.send(frame(RST, CANCEL, 0, 2 * number + 1))
-        peer.send(call(3_001), frame(DATA, message(b"on"), END_STREAM, 3_001))
-        answer = await peer.answer(3_001)
-
-    assert answer == message(b"on")
+            peer.send(frame(RST, CANCEL, 0, number))
+        assert await peer.goes_on(3_001)
 
 
 async def test_a_reset_cancels_the_handler() -> None:

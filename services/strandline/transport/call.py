@@ -17,7 +17,7 @@ import grpc
 from strandline.transport import frames, headers
 from strandline.transport.frames import Code
 from strandline.transport.headers import BadHeaders, Field
-from strandline.transport.options import STATUSES, status_of_http
+from strandline.transport.options import OF_HTTP, STATUSES
 from strandline.transport.outgoing import Encoded
 from strandline.transport.stream import Stream, encoded, wait_with, wake_all
 
@@ -89,7 +89,7 @@ class ClientStream(Stream):
         given = dict(others)
         type_ = given.get(b"content-type", b"")
         if status != b"200" or not type_.startswith(headers.TYPE):
-            code = status_of_http(int(status))
+            code = OF_HTTP.get(int(status), grpc.StatusCode.UNKNOWN)
             if b"grpc-status" not in given:
                 said = f"HTTP status {status.decode()} and content-type {type_.decode('latin-1')!r}, which is not gRPC"
                 self.over((code, f"the server answered with {said}", ()), reset=Code.CANCEL)

@@ -24,7 +24,7 @@ from strandline.transport.call import AnswerCall, Call, ClientStream, StreamCall
 from strandline.transport.connection import Connection
 from strandline.transport.frames import Code, Setting
 from strandline.transport.headers import Field
-from strandline.transport.options import Argument, Options, Security, options_of, status_of_reset
+from strandline.transport.options import OF_RESET, Argument, Options, Security, options_of
 from strandline.transport.stream import Ended, Stream, wait_with, wake_all
 
 _CLOSE_S = 1.0
@@ -137,7 +137,7 @@ class ClientConnection(Connection):
             self._not_processed(stream, "the server refused the stream")
             return
         name = Code(code).name if code in Code._value2member_map_ else str(code)
-        status = status_of_reset(code)
+        status = OF_RESET.get(code, grpc.StatusCode.INTERNAL)
         if status is grpc.StatusCode.CANCELLED and call is not None and call.time_remaining() == 0:
             # The server applies the same deadline, and its timer may fire first.
             status = grpc.StatusCode.DEADLINE_EXCEEDED
@@ -459,6 +459,12 @@ class Channel(grpc.aio.Channel):
             connection.close("the channel is closed")
         if connections:
             await asyncio.wait([connection.lost for connection in connections], timeout=_CLOSE_S)
+
+    def __del__(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            for connection in self._connections():
+                # The garbage collector may run in any thread.
+                self._loop.call_soon_threadsafe(connection.close, "the channel was dropped")
 
     def _connections(self) -> set[ClientConnection]:
         return self._old | ({self._connection} if self._connection is not None else set())

@@ -135,13 +135,14 @@ NO_AUTH: AuthContext = {}
 STATUSES: dict[bytes, grpc.StatusCode] = {b"%d" % status.value[0]: status for status in grpc.StatusCode}
 """gRPC's statuses by their text in the field ``grpc-status``."""
 
-_OF_RESET = {
+OF_RESET: dict[int, grpc.StatusCode] = {
     Code.REFUSED_STREAM: grpc.StatusCode.UNAVAILABLE,
     Code.CANCEL: grpc.StatusCode.CANCELLED,
     Code.ENHANCE_YOUR_CALM: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Code.INADEQUATE_SECURITY: grpc.StatusCode.PERMISSION_DENIED,
 }
-_OF_HTTP = {
+"""The status of a call whose stream was reset, by the code; INTERNAL for others (PROTOCOL-HTTP2, "Errors")."""
+OF_HTTP = {
     400: grpc.StatusCode.INTERNAL,
     401: grpc.StatusCode.UNAUTHENTICATED,
     403: grpc.StatusCode.PERMISSION_DENIED,
@@ -151,13 +152,4 @@ _OF_HTTP = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.UNAVAILABLE,
 }
-
-
-def status_of_reset(code: int) -> grpc.StatusCode:
-    """The status of a call whose stream was reset (PROTOCOL-HTTP2, "Errors")."""
-    return _OF_RESET.get(code, grpc.StatusCode.INTERNAL)  # type: ignore[call-overload,no-any-return]  # any number
-
-
-def status_of_http(code: int) -> grpc.StatusCode:
-    """The status of a call whose answer is not gRPC (grpc, http-grpc-status-mapping)."""
-    return _OF_HTTP.get(code, grpc.StatusCode.UNKNOWN)
+"""The status of a call whose answer is not gRPC, by HTTP's status; UNKNOWN for others (http-grpc-status-mapping)."""

@@ -10,13 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from strandline.transport import flow, frames
 from strandline.transport.frames import DEFAULT_FRAME, DEFAULT_WINDOW, MAX_WINDOW, Code, ConnectionFailed, StreamFailed
-
-if TYPE_CHECKING:
-    from strandline.transport.stream import Stream
 
 HIGH_BYTES, LOW_BYTES = 256 << 10, 64 << 10
 """Unsent bytes at which streams pause, and resume; a ping waits behind no more than this."""
@@ -27,6 +24,25 @@ _MOST_CONTROL_BYTES = 1 << 20
 
 Encoded = Sequence[bytes | bytearray | memoryview]
 """The parts of an encoded message, which the socket gets without a copy."""
+
+
+class Sender(Protocol):
+    """The sending half of a stream."""
+
+    number: int
+    send_window: int
+    outbox: deque[bytes]
+    at: int
+    """The number of bytes of the first message that were sent, including its prefix."""
+    ending: bytes
+    """The frames to send after the last message."""
+    in_line: bool
+
+    def drained(self) -> None:
+        """Called when nothing waits any more."""
+
+    def sent_end(self) -> None:
+        """Called when the last frame was written."""
 
 
 class Outgoing:
@@ -43,7 +59,7 @@ class Outgoing:
         self._gathered: list[bytes | bytearray | memoryview] = []
         self._gathered_bytes = 0
         self._control_bytes = 0
-        self._turns: deque[Stream] = deque()
+        self._turns: deque[Sender] = deque()
         self.paused = False
         """Whether no messages are sent, because the socket accepts no more."""
         self.sent = 0
@@ -95,7 +111,7 @@ class Outgoing:
         self.sent += 1
         self.control(frames.header_frames(block, flags, stream, self.largest_frame))
 
-    def message(self, stream: Stream, content: Encoded, flags: int = 0) -> bool:
+    def message(self, stream: Sender, content: Encoded, flags: int = 0) -> bool:
         """Send a message; ``flags`` is END_STREAM if it is the last. Return whether the socket has all of it."""
         whole = sum(map(len, content)) + 5
         self.sent += 1
@@ -120,7 +136,7 @@ class Outgoing:
         self._take_turns()
         return not stream.outbox
 
-    def plain(self, stream: Stream, content: bytes) -> None:
+    def plain(self, stream: Sender, content: bytes) -> None:
         """Send bytes that are not a gRPC message, and end the stream."""
         # Begin after the 5 bytes of a message's prefix, so that none is sent.
         stream.at = 5
@@ -129,7 +145,7 @@ class Outgoing:
         self._line_up(stream)
         self._take_turns()
 
-    def end(self, stream: Stream, ending: bytes) -> None:
+    def end(self, stream: Sender, ending: bytes) -> None:
         """Send a stream's last frame, after all its waiting messages."""
         self.sent += 1
         if stream.outbox:
@@ -138,7 +154,7 @@ class Outgoing:
             self.control(ending)
             stream.sent_end()
 
-    def _hold(self, stream: Stream, content: bytes) -> None:
+    def _hold(self, stream: Sender, content: bytes) -> None:
         stream.outbox.append(content)
         self._release(-len(content))
         if self._leaving.held > self._leaving.limit:
@@ -148,7 +164,7 @@ class Outgoing:
         self.held -= size
         self._leaving.held -= size
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: Sender) -> None:
         """Drop the waiting messages of a stream, and its place in the line."""
         self._release(sum(map(len, stream.outbox)))
         stream.outbox.clear()
@@ -160,7 +176,7 @@ class Outgoing:
         """Stop counting this connection, which is over; its streams hold nothing any more."""
         self._leaving.gone(self)
 
-    def _line_up(self, stream: Stream) -> None:
+    def _line_up(self, stream: Sender) -> None:
         if not stream.in_line and stream.send_window > 0:
             stream.in_line = True
             self._turns.append(stream)
@@ -176,7 +192,7 @@ class Outgoing:
                 if stream.outbox:
                     self._line_up(stream)
 
-    def _frame(self, stream: Stream) -> None:
+    def _frame(self, stream: Sender) -> None:
         """Send one frame of the stream's first message."""
         self.sent += 1
         content, at = stream.outbox[0], stream.at
@@ -219,7 +235,7 @@ class Outgoing:
             raise ConnectionFailed(Code.FLOW_CONTROL_ERROR, "the connection's window is above 2^31 - 1")
         self._take_turns()
 
-    def more_for(self, stream: Stream, size: int) -> None:
+    def more_for(self, stream: Sender, size: int) -> None:
         """Raise a stream's window as the peer asked; its SETTINGS may also lower it.
 
         Raises:

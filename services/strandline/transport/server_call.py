@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import grpc
 
 from strandline.transport import frames, headers
 from strandline.transport.frames import Code
+from strandline.transport.options import AuthContext
 from strandline.transport.outgoing import Encoded
-from strandline.transport.stream import Stream, encoded
-
-if TYPE_CHECKING:
-    from strandline.transport.serving import ServerConnection
+from strandline.transport.stream import Carrier, Stream, encoded
 
 _log = logging.getLogger("strandline.transport")
 
@@ -38,12 +36,24 @@ class HandlerCallDetails(grpc.HandlerCallDetails):
         self.invocation_metadata = invocation_metadata
 
 
+class ServerCarrier(Carrier, Protocol):
+    """A server's connection."""
+
+    peer: str
+    auth_context: AuthContext
+    given_up: int
+
+    @property
+    def stops(self) -> bool:
+        """Whether the server is stopping."""
+
+
 class ServerStream(Stream):
     """The stream of a call."""
 
     __slots__ = ("context", "is_answered", "is_given_up", "refusal")
 
-    def __init__(self, connection: ServerConnection, number: int) -> None:
+    def __init__(self, connection: ServerCarrier, number: int) -> None:
         super().__init__(connection, number)
         self.context: Context | None = None
         self.is_answered = False
@@ -108,7 +118,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
 
     def __init__(self, stream: ServerStream, method: str, metadata: headers.Metadata, timeout_s: float | None) -> None:
         self._stream = stream
-        self._connection: ServerConnection = stream.connection  # type: ignore[assignment]  # a server's stream
+        self._connection: ServerCarrier = stream.connection  # type: ignore[assignment]  # a server's stream
         self._method = method
         self._metadata = metadata
         self._loop = stream.connection.loop

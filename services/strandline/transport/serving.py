@@ -33,8 +33,9 @@ _PATIENCE_S = 5.0
 _FULL_S = 0.05
 """How long a full port pauses before it accepts again."""
 _SIGNED_AT_ONCE = 32
-"""TLS handshakes that begin within `_SIGNING_S`; each signs for some milliseconds in one turn of the event loop."""
-_SIGNING_S = 0.1
+"""Concurrent TLS handshakes; each signs for some milliseconds in one turn of the event loop."""
+_SIGNING_S = 0.2
+"""How long a handshake counts among them, so that peers that begin one and say no more do not hold up all others."""
 _ACCEPTED_AT_ONCE = 16
 """Connections accepted in one turn of the event loop, because their handshakes take time."""
 _DRAIN_S = 1.0
@@ -337,12 +338,7 @@ class Port:
             else:
                 async with asyncio.timeout(self.options.handshake_s):
                     await _readable(accepted)
-                    await self._signing.acquire()
-                    # Not at the end of the handshake: peers that begin one and say no more would hold up all others.
-                    loop.call_later(_SIGNING_S, self._signing.release)
-                    secured: dict[str, Any] = {"ssl": self.security.context()}
-                    secured["ssl_handshake_timeout"] = self.options.handshake_s
-                    await loop.connect_accepted_socket(lambda: connection, accepted, **secured)
+                    await self._secure(self.security, connection, accepted)
             if connection in self.unfinished:
                 self.unfinished[connection] = loop.time(), partial(connection.fail, Code.NO_ERROR, "handshake timeout")
         except (OSError, asyncio.CancelledError):
@@ -350,6 +346,21 @@ class Port:
             self.unfinished.pop(connection, None)
             accepted.close()
             connection.drop()
+
+    async def _secure(self, security: Security, connection: ServerConnection, accepted: socket.socket) -> None:
+        loop, limit_s = asyncio.get_running_loop(), self.options.handshake_s
+        async with self._signing:
+            handshake = loop.create_task(
+                loop.connect_accepted_socket(
+                    lambda: connection, accepted, ssl=security.context(), ssl_handshake_timeout=limit_s
+                )
+            )
+            try:
+                await asyncio.wait([handshake], timeout=_SIGNING_S)
+            except asyncio.CancelledError:
+                handshake.cancel()
+                raise
+        await handshake
 
 
 async def _readable(peer: socket.socket) -> None:

@@ -9,16 +9,14 @@ import asyncio
 import zlib
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import grpc
 
 from strandline.transport import flow, frames
 from strandline.transport.frames import Code, StreamFailed
-from strandline.transport.outgoing import Encoded
-
-if TYPE_CHECKING:
-    from strandline.transport.connection import Connection
+from strandline.transport.options import Options
+from strandline.transport.outgoing import Encoded, Outgoing
 
 _AT_ONCE = 32
 """Messages that a task may read, or write, without waiting; then it lets other tasks run."""
@@ -33,6 +31,29 @@ class Ended(Exception):
         self.code = code
 
 
+class Carrier(Protocol):
+    """The part of a connection that its streams use."""
+
+    loop: asyncio.AbstractEventLoop
+    options: Options
+    outgoing: Outgoing
+    arriving: flow.Arriving
+    held: int
+    peer_header_bytes: int
+
+    def watch_partial(self) -> None:
+        """Start to watch incomplete messages."""
+
+    def block_of(self, block: bytes) -> bytes:
+        """A header block for this peer."""
+
+    def peer_ended(self, stream: Any) -> None:
+        """Process the end of the peer's side of a stream."""
+
+    def forget(self, stream: Any, *, by_peer: bool) -> None:
+        """Forget a stream that is over."""
+
+
 class Stream:
     """The parts of a stream that are common to both sides."""
 
@@ -44,16 +65,13 @@ class Stream:
         "peer_ended", "we_ended", "is_closed", "is_deaf", "declared", "encoding", "__weakref__",
     )  # fmt: skip
 
-    def __init__(self, connection: Connection, number: int) -> None:
+    def __init__(self, connection: Carrier, number: int) -> None:
         self.connection = connection
         self.number = number
         self.outbox: deque[bytes] = deque()
         self.at = 0
-        """The number of bytes of the first message in it that were sent, including its prefix."""
         self.ending = b""
-        """The frames to send after the last message."""
         self.in_line = False
-        """Whether it waits in `Outgoing` for its turn."""
         self.send_window = connection.outgoing.first_window
         self._unsent: list[asyncio.Future[None]] = []
         self.window = flow.FIRST_WINDOW
