@@ -100,7 +100,7 @@ def test_silences_are_kept_with_their_times() -> None:
         ledger.acknowledge(partition, None, 1, now_ms)
 
     assert ledger.silences == [Silence(0, 1_010.0, 3_010.0)]
-    assert ledger.longest_silence_ms() == 2_000.0
+    assert AckReport.of(ledger).longest_silence_ms == 2_000.0
 
 
 def test_reports_survive_their_json_line(capsys: pytest.CaptureFixture[str]) -> None:
