@@ -12,18 +12,16 @@ import typer
 
 from strandline.cli.output import Format
 
-_BOOTSTRAP = typer.Option(
-    "--bootstrap",
-    "-b",
-    envvar="STRANDLINE_BOOTSTRAP",
-    metavar="HOST:PORT[,...]",
-    help="Addresses of any processes of the cluster, separated by commas.",
-)
-
-Bootstrap = Annotated[str, _BOOTSTRAP]
-
-# For a command with one form that needs no cluster; its other forms reject an empty value.
-MaybeBootstrap = Annotated[str, _BOOTSTRAP]
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        envvar="STRANDLINE_BOOTSTRAP",
+        metavar="HOST:PORT[,...]",
+        help="Addresses of any processes of the cluster, separated by commas.",
+    ),
+]
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="Table for people; json, yaml or csv for programs.")]
 

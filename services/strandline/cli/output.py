@@ -51,6 +51,11 @@ def show(rows: Sequence[Row], columns: Sequence[Column], form: Format, *, empty:
         print(empty, file=sys.stderr)
 
 
+def for_programs(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows without what is only a text for people, `..._text`."""
+    return [{key: value for key, value in row.items() if not key.endswith("_text")} for row in rows]
+
+
 def show_one(row: Row, form: Format, sentence: str) -> None:
     """Prints one result: a sentence for people, the whole row for programs."""
     if form is Format.TABLE:

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail
+from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, explained
 from strandline.cli.options import Output
 from strandline.cli.output import Column, Format, show
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from strandline.runtime.settings import ServiceSettings
 
 
@@ -63,10 +61,8 @@ def settings(
     if markdown:
         typer.echo(_list(_rows(settings_class(role))))
         return
-    try:
+    with explained():
         rows = setting_rows(role, list(context.args))
-    except CommandFailed as failure:
-        raise fail(failure) from failure
     show(rows, _COLUMNS, output)
     if warning := rules_warning(rows):
         typer.echo(f"warning: {warning}", err=True)

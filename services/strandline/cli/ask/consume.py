@@ -32,7 +32,7 @@ from strandline.cli.ask.consume_options import (
     start_of,
 )
 from strandline.cli.ask.record_input import key_of
-from strandline.cli.connect import over_tls, tls_options
+from strandline.cli.connect import known_topic, open_admin, over_tls, tls_options
 from strandline.cli.durations import FORMS
 from strandline.cli.failures import perform
 from strandline.cli.options import Bootstrap, Topic, addresses, group_option, partition_list
@@ -204,7 +204,6 @@ def _refuse_places(*places: object) -> None:
 
 async def _consume_in_group(bootstrap: str, plan: Plan, printer: Printer) -> None:
     """Until so many are printed, or for ever. Each poll commits what was printed before it, and so does the end."""
-    from strandline.cli.connect import open_admin
     from strandline.client import Consumer, Record
 
     async with open_admin(bootstrap) as admin:
@@ -233,7 +232,6 @@ async def _consume_in_group(bootstrap: str, plan: Plan, printer: Printer) -> Non
 
 
 async def _consume(bootstrap: str, plan: Plan, printer: Printer) -> None:
-    from strandline.cli.connect import known_topic
     from strandline.client import Consumer
 
     if plan.group is not None:
@@ -301,7 +299,6 @@ def _is_beyond(consumer: Consumer, topic: str, partition: int, end: int) -> bool
 
 async def _offsets_at(bootstrap: str, topic: str, partitions: list[int], at: AtTime) -> dict[int, int]:
     """By partition the first offset at or after a time, and the end where there is none."""
-    from strandline.cli.connect import open_admin
     from strandline.client import LATEST
 
     async with open_admin(bootstrap) as admin:
@@ -329,7 +326,6 @@ async def _place(bootstrap: str, consumer: Consumer, plan: Plan) -> list[int]:
 
 async def _spans(bootstrap: str, topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
     """By partition its first offset and its end."""
-    from strandline.cli.connect import open_admin
     from strandline.client import EARLIEST, LATEST
 
     async with open_admin(bootstrap) as admin:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from strandline.cli.connect import over_tls
+from strandline.cli.connect import ask, over_tls
 from strandline.cli.durations import FORMS, Duration, duration_option, read_moment_us
-from strandline.cli.failures import CommandFailed, perform
+from strandline.cli.failures import CommandFailed
 from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, show
 
@@ -111,7 +111,7 @@ def reset_offsets(
     if dry_run and execute:
         raise typer.BadParameter("give --dry-run or --execute, and not both")
     chosen = [topic_choice(text) for text in topic or []]
-    rows = perform(_reset(bootstrap, group, chosen, given[0], export, execute))
+    rows = ask(bootstrap, lambda admin: _reset(admin, group, chosen, given[0], export, execute))
     show(rows, _COLUMNS, output, empty="no partition")
     if not execute:
         typer.echo("strandline: nothing was written: this was a dry run; --execute commits it", err=True)
@@ -186,25 +186,22 @@ def new_offset(target: Target, named: Named, known: OffsetRange) -> tuple[int, s
 
 
 async def _reset(
-    bootstrap: str,
+    admin: Admin,
     group_id: str,
     chosen: list[tuple[str, list[int] | None]],
     target: Target,
     export: Path | None,
     execute: bool,
 ) -> list[dict[str, Any]]:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        committed = await committed_of(admin, group_id)
-        named = await _partitions(admin, chosen, target, committed)
-        bounds = await _bounds(admin, named, committed, target)
-        plan = {each: new_offset(target, each, bounds[each]) for each in sorted(named)}
-        if export is not None:
-            with export.open("w", encoding="utf-8", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerows([*each, offset] for each, (offset, _) in plan.items())
-        if execute and plan:
-            await admin.alter_group_offsets(group_id, {each: offset for each, (offset, _) in plan.items()})
+    committed = await committed_of(admin, group_id)
+    named = await _partitions(admin, chosen, target, committed)
+    bounds = await _bounds(admin, named, committed, target)
+    plan = {each: new_offset(target, each, bounds[each]) for each in sorted(named)}
+    if export is not None:
+        with export.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([*each, offset] for each, (offset, _) in plan.items())
+    if execute and plan:
+        await admin.alter_group_offsets(group_id, {each: offset for each, (offset, _) in plan.items()})
     return [
         {
             "group": group_id,

@@ -12,9 +12,9 @@ import typer
 
 from strandline.cli.ask.group_reset import topic_choice
 from strandline.cli.ask.txn_change import abort, fence, partition_of
-from strandline.cli.connect import over_tls
+from strandline.cli.connect import ask, over_tls
 from strandline.cli.durations import Duration, duration_option, read_duration
-from strandline.cli.failures import EXIT_REFUSED, CommandFailed, perform
+from strandline.cli.failures import EXIT_REFUSED, CommandFailed
 from strandline.cli.options import Bootstrap, Output, states_of
 from strandline.cli.output import Column, Format, show
 
@@ -86,7 +86,13 @@ def list_transactions(
     output: Output = Format.TABLE,
 ) -> None:
     """List the transactional ids of the cluster. Exit code 1 if a node did not answer for its own."""
-    perform(_list(bootstrap, states_of(state, STATES, "transaction"), older_than, producer_id or [], output))
+    states = states_of(state, STATES, "transaction")
+    longer_than_ms = None if older_than is None else int(older_than.ms)
+    found, lacking = ask(bootstrap, lambda admin: _listed(admin, states, producer_id or [], longer_than_ms))
+    now_ms = time.time() * 1_000
+    show([listed_row(each, now_ms) for each in found], _LISTED, output, empty="no transactional id")
+    if lacking:
+        raise CommandFailed("\n".join(lacking))
 
 
 @app.command()
@@ -97,7 +103,9 @@ def describe(
     output: Output = Format.TABLE,
 ) -> None:
     """Show transactional ids with their transaction, and which partitions of it have no marker yet."""
-    perform(_describe(bootstrap, transactional_ids, output))
+    found = ask(bootstrap, lambda admin: admin.describe_transactions(dict.fromkeys(transactional_ids)))
+    now_ms = time.time() * 1_000
+    show([described_row(each, now_ms) for each in found], _DESCRIBED, output)
 
 
 @app.command()
@@ -108,7 +116,10 @@ def producers(
     output: Output = Format.TABLE,
 ) -> None:
     """Show which producers the log of a partition remembers, and which have a transaction open there."""
-    perform(_producers(bootstrap, *partition_of(partition), output))
+    topic, index = partition_of(partition)
+    found = ask(bootstrap, lambda admin: admin.describe_producers(topic, [index]))
+    now_ms = time.time() * 1_000
+    show([producer_row(each, now_ms) for each in found], _PRODUCERS, output, empty="no producer is remembered there")
 
 
 @app.command("find-hanging")
@@ -129,63 +140,28 @@ def find_hanging(
 
     Exit code 1 if there is one; `strandline txn abort` ends it.
     """
-    perform(_find_hanging(bootstrap, [topic_choice(text) for text in topic or []], older_than, output))
-
-
-async def _list(
-    bootstrap: str, states: list[str], older_than: Duration | None, producer_ids: list[int], form: Format
-) -> None:
-    from strandline.cli.connect import open_admin
-    from strandline.client import TransactionsIncomplete
-
-    lacking: list[str] = []
-    async with open_admin(bootstrap) as admin:
-        try:
-            longer_than_ms = None if older_than is None else int(older_than.ms)
-            found = await admin.list_transactions(
-                states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms
-            )
-        except TransactionsIncomplete as incomplete:
-            found = incomplete.transactions
-            lacking = [
-                f"transactional ids that node {node_id} coordinates may be missing: {why}"
-                for node_id, why in incomplete.missing.items()
-            ]
+    chosen = [topic_choice(text) for text in topic or []]
+    found = ask(bootstrap, lambda admin: hanging(admin, chosen, int(older_than.ms)))
     now_ms = time.time() * 1_000
-    show([listed_row(each, now_ms) for each in found], _LISTED, form, empty="no transactional id")
-    if lacking:
-        raise CommandFailed("\n".join(lacking))
-
-
-async def _describe(bootstrap: str, ids: list[str], form: Format) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        found = await admin.describe_transactions(dict.fromkeys(ids))
-    now_ms = time.time() * 1_000
-    show([described_row(each, now_ms) for each in found], _DESCRIBED, form)
-
-
-async def _producers(bootstrap: str, topic: str, partition: int, form: Format) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        found = await admin.describe_producers(topic, [partition])
-    now_ms = time.time() * 1_000
-    show([producer_row(each, now_ms) for each in found], _PRODUCERS, form, empty="no producer is remembered there")
-
-
-async def _find_hanging(
-    bootstrap: str, chosen: list[tuple[str, list[int] | None]], older_than: Duration, form: Format
-) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        found = await hanging(admin, chosen, int(older_than.ms))
-    now_ms = time.time() * 1_000
-    show([hanging_row(each, now_ms) for each in found], _HANGING, form, empty="no transaction hangs")
+    show([hanging_row(each, now_ms) for each in found], _HANGING, output, empty="no transaction hangs")
     if found:
         raise typer.Exit(EXIT_REFUSED)
+
+
+async def _listed(
+    admin: client.Admin, states: list[str], producer_ids: list[int], longer_than_ms: int | None
+) -> tuple[list[client.ListedTransaction], list[str]]:
+    """The transactional ids of every living node, and one sentence for each node that lacks some."""
+    from strandline.client import TransactionsIncomplete
+
+    try:
+        listed = await admin.list_transactions(states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms)
+        return listed, []
+    except TransactionsIncomplete as incomplete:
+        return incomplete.transactions, [
+            f"transactional ids that node {node_id} coordinates may be missing: {why}"
+            for node_id, why in incomplete.missing.items()
+        ]
 
 
 async def hanging(

@@ -5,14 +5,16 @@ Invariant: nothing is changed without --execute; what is changed is what was sho
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strandline.cli.connect import over_tls
-from strandline.cli.failures import perform
+from strandline.cli.connect import ask, over_tls
 from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, show
+
+if TYPE_CHECKING:
+    from strandline.client import Admin, DescribedTransaction, PartitionProducer
 
 # ---- txn_partition
 # How one partition is named to `strandline txn`: `orders-3`, as its answers and the log's folder name it.
@@ -64,7 +66,22 @@ def abort(
     Its other partitions are not changed: if the transaction is alive they may still be committed.
     """
     topic, index = partition_of(partition)
-    row = perform(_abort(bootstrap, topic, index, start_offset, execute))
+
+    async def end(admin: Admin) -> PartitionProducer:
+        act = admin.abort_transaction if execute else admin.open_transaction
+        return await act(topic, index, start_offset=start_offset)
+
+    producer = ask(bootstrap, end)
+    row = {
+        "topic": topic,
+        "partition": index,
+        "start_offset": start_offset,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "marker_epoch": producer.producer_epoch + 1,
+        "aborted": execute,
+        "outcome": "aborted" if execute else "would be aborted",
+    }
     show([row], _ABORTED, output)
     _say_if_dry(execute)
 
@@ -80,7 +97,22 @@ def fence(
 
     The producer's next request fails with PRODUCER_FENCED or INVALID_PRODUCER_EPOCH; a new one may begin at once.
     """
-    row = perform(_fence(bootstrap, transactional_id, execute))
+
+    async def take(admin: Admin) -> tuple[DescribedTransaction, tuple[int, int]]:
+        (seen,) = await admin.describe_transactions([transactional_id])
+        identity = seen.producer_id, seen.producer_epoch
+        return seen, await admin.fence_transactional_id(transactional_id) if execute else identity
+
+    seen, (producer_id, producer_epoch) = ask(bootstrap, take)
+    row = {
+        "transactional_id": transactional_id,
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+        "state": seen.state,
+        "partitions": [f"{topic}-{index}" for topic, index in seen.partitions],
+        "fenced": execute,
+        "outcome": "fenced" if execute else "would be fenced",
+    }
     show([row], _FENCED, output)
     _say_if_dry(execute)
 
@@ -88,42 +120,3 @@ def fence(
 def _say_if_dry(execute: bool) -> None:
     if not execute:
         typer.echo("strandline: nothing was changed: this was a dry run; --execute applies it", err=True)
-
-
-async def _abort(bootstrap: str, topic: str, partition: int, start_offset: int, execute: bool) -> dict[str, Any]:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        if execute:
-            producer = await admin.abort_transaction(topic, partition, start_offset=start_offset)
-        else:
-            producer = await admin.open_transaction(topic, partition, start_offset=start_offset)
-    return {
-        "topic": topic,
-        "partition": partition,
-        "start_offset": start_offset,
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.producer_epoch,
-        "marker_epoch": producer.producer_epoch + 1,
-        "aborted": execute,
-        "outcome": "aborted" if execute else "would be aborted",
-    }
-
-
-async def _fence(bootstrap: str, transactional_id: str, execute: bool) -> dict[str, Any]:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        (seen,) = await admin.describe_transactions([transactional_id])
-        identity = seen.producer_id, seen.producer_epoch
-        if execute:
-            identity = await admin.fence_transactional_id(transactional_id)
-    return {
-        "transactional_id": transactional_id,
-        "producer_id": identity[0],
-        "producer_epoch": identity[1],
-        "state": seen.state,
-        "partitions": [f"{topic}-{index}" for topic, index in seen.partitions],
-        "fenced": execute,
-        "outcome": "fenced" if execute else "would be fenced",
-    }

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Make the certificates of a cluster: authority, nodes, clients.", no_args_is_help=True)
 
-LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
-
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the certificates, one folder each.")]
 ValidFor = Annotated[
     Duration,
@@ -78,7 +76,7 @@ def new(
         from strandline.rpc.permissions import CallerRole, Identity
 
         name = cluster or str(uuid.uuid4())
-        common = [*(hosts or []), *LOOPBACK_HOSTS]
+        common = [*(hosts or []), *folder.LOOPBACK_HOSTS]
         plan: list[tuple[Identity, list[str]]] = [
             (Identity(name, CallerRole.CONTROLLER, "controller"), [*(controller_host or ["controller"]), *common])
         ]
@@ -112,7 +110,7 @@ def add(
 
         identity = parse_identity(f"{SCHEME}{folder.cluster_of(directory)}/{who}")
         is_server = identity.role in (CallerRole.REPLICA, CallerRole.CONTROLLER) or hosts
-        names = [*(hosts or []), *LOOPBACK_HOSTS] if is_server else []
+        names = [*(hosts or []), *folder.LOOPBACK_HOSTS] if is_server else []
         return [folder.add(directory, folder.authority_of(directory), identity, names, valid_for.days)]
 
     _perform(work, output)

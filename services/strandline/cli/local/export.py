@@ -5,7 +5,7 @@ Invariant: exit code 1 means that something is missing without a reported gap, o
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,12 +65,19 @@ def compact(
     from strandline.export.compact import Unsound, compact as compacted
 
     destination = _open(place)
-    before_hour = layout.hour_of(_now_us() - grace.us)
+    before_hour = layout.hour_of(time.time_ns() // 1_000 - grace.us)
     try:
         done = _guarded(
             place,
             lambda: [
-                {"cluster": cluster, "dataset": one.dataset, "hour": one.hour_path} | _sizes(one)
+                {
+                    "cluster": cluster,
+                    "dataset": one.dataset,
+                    "hour": one.hour_path,
+                    "files": one.files_before,
+                    "now": one.files_after,
+                    "rows": one.rows,
+                }
                 for cluster in _clusters(place, destination)
                 for one in compacted(destination, cluster, before_hour=before_hour)
             ],
@@ -103,10 +110,6 @@ def recover(
         said = f"{place} does not take the files, and they stay in the spool: {error}"
         raise fail(CommandFailed(said, EXIT_UNREACHABLE)) from error
     typer.echo(f"{files} files exported" if files else f"nothing is left in the spool of {data_dir}")
-
-
-def _sizes(one: Any) -> dict[str, int]:
-    return {"files": one.files_before, "now": one.files_after, "rows": one.rows}
 
 
 def _row(cluster_id: str, found: IncarnationFound) -> dict[str, Any]:
@@ -162,7 +165,3 @@ def _guarded(place: str, work: Any) -> Any:
         return work()
     except OSError as error:
         raise fail(CommandFailed(f"{place} cannot be read: {error}", EXIT_UNREACHABLE)) from error
-
-
-def _now_us() -> int:
-    return int(datetime.now(UTC).timestamp() * 1_000_000)

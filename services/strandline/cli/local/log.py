@@ -5,6 +5,7 @@ Invariant: exit code 0 means that everything checked is sound (dump) or equal (v
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 
 from strandline.cli.connect import over_tls
 from strandline.cli.durations import time_text
-from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail, perform
+from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, explained, perform
 from strandline.cli.options import Output
 from strandline.cli.output import Column, Format, console, print_document, show
 from strandline.units import bytes_text
@@ -65,19 +66,19 @@ def dump(
     Reads only the files and contacts no process. Exit code 1 when a batch is damaged. HW and LSO are those of the last
     checkpoint, a few seconds old on a live node.
     """
-    try:
+    with explained():
         damaged = _dump(directory, partition, from_offset, limit, output)
-    except CommandFailed as failure:
-        raise fail(failure) from failure
     if damaged:
         raise typer.Exit(1)
 
 
 def _dump(directory: Path, only: str | None, from_offset: int, limit: int | None, form: Format) -> bool:
+    from strandline.storage.inspect import dump_log
+
     logs = [path for path in find_logs(directory).values() if only in (None, path.name)]
     if not logs:
         raise CommandFailed(f"{directory}: no log is named {only!r}; name it TOPIC-N, for example orders-0")
-    dumped = [(path, _batch_rows(path, from_offset, limit)) for path in logs]
+    dumped = [(path, [_batch_row(batch) for batch in islice(dump_log(path, from_offset), limit)]) for path in logs]
     if form is Format.TABLE:
         for path, rows in dumped:
             _print_log(path, rows)
@@ -105,14 +106,6 @@ def find_logs(directory: Path) -> dict[tuple[str, int], Path]:
         hint = "give a node's data directory or a partition's (TOPIC-N)"
         raise CommandFailed(f"{directory}: no log here; {hint}", EXIT_UNREACHABLE)
     return dict(sorted(found.items()))
-
-
-def _batch_rows(path: Path, from_offset: int, limit: int | None) -> list[dict[str, Any]]:
-    from itertools import islice
-
-    from strandline.storage.inspect import dump_log
-
-    return [_batch_row(batch) for batch in islice(dump_log(path, from_offset), limit)]
 
 
 def _batch_row(batch: DumpedBatch) -> dict[str, Any]:
@@ -238,21 +231,13 @@ def verify(
     Exit code 1 when two differ, or when nothing could be compared though there are records.
     """
     if directories:
-        perform(_report_files(directories, topic, output))
+        report(verify_files(directories, topic), output)
     elif bootstrap:
-        perform(_report_cluster(bootstrap, topic, output))
+        from strandline.cli.local.log_over_rpc import verify_cluster
+
+        report(perform(verify_cluster(bootstrap, topic)), output)
     else:
         raise typer.BadParameter("give the replicas' data directories, or --bootstrap for a running cluster")
-
-
-async def _report_files(directories: list[Path], topic: str | None, form: Format) -> None:
-    report(verify_files(directories, topic), form)
-
-
-async def _report_cluster(bootstrap: str, topic: str | None, form: Format) -> None:
-    from strandline.cli.local.log_over_rpc import verify_cluster
-
-    report(await verify_cluster(bootstrap, topic), form)
 
 
 def verify_files(directories: list[Path], topic: str | None = None) -> list[Equality]:

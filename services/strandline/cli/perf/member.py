@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
-from strandline.cli.connect import tls_options
+from strandline.cli.connect import open_admin, tls_options
 from strandline.cli.options import addresses
 from strandline.client import Consumer, FetchedRecords, RebalanceListener, TopicPartition
 
@@ -110,8 +110,6 @@ class MemberReading:
 @asynccontextmanager
 async def open_member(bootstrap: str, settings: dict[str, Any], topic: str, group: str) -> AsyncIterator[MemberReading]:
     """A member of ``group`` that owns partitions of a topic, which must exist."""
-    from strandline.cli.connect import open_admin
-
     async with open_admin(bootstrap) as admin:
         # A group may subscribe to a topic that does not exist yet, and would wait for it.
         await admin.describe_topics([topic])
