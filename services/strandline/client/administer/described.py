@@ -271,6 +271,11 @@ _STATES: dict[int, str] = {
 }
 
 
+def fetch_state_of(number: int) -> str:
+    """A fetch state in a word; a node of a later release may have states that this client does not know."""
+    return _STATES.get(number, "unknown")
+
+
 _FOLLOWER = ByName(
     DescribedFollower,
     leader_service_pb2.DescribedRemoteReplica,
@@ -293,8 +298,7 @@ _REPLICA = ByName(
     follower_service_pb2.DescribedReplica,
     leo="log_end_offset",
     durable_leo="durable_log_end_offset",
-    # A node of a later release may have states that this client does not know.
-    fetch_state=As("fetch_state", None, lambda number: _STATES.get(number, "unknown")),
+    fetch_state=As("fetch_state", None, fetch_state_of),
     reason="failed_reason",
     leader="leader_id",
     leader_epoch=None,
