@@ -149,8 +149,7 @@ def _recovering(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
 
 
 def _fenced(picture: Picture) -> Iterator[Finding]:
-    nodes = picture.image.nodes if picture.image is not None else ()
-    found = tuple(sorted(node.node_id for node in nodes if node.fenced))
+    found = tuple(sorted(node.node_id for node in picture.nodes if node.fenced))
     if found:
         many = len(found) > 1
         yield Finding(
@@ -167,8 +166,7 @@ def _fenced(picture: Picture) -> Iterator[Finding]:
 
 
 def _filled(picture: Picture) -> Iterator[Finding]:
-    nodes = picture.image.nodes if picture.image is not None else ()
-    found = tuple(sorted(node.node_id for node in nodes if node.disk_nearly_full and not node.fenced))
+    found = tuple(sorted(node.node_id for node in picture.nodes if node.disk_nearly_full and not node.fenced))
     if found:
         yield Finding(
             kind="disk",
@@ -182,7 +180,7 @@ def _filled(picture: Picture) -> Iterator[Finding]:
 
 
 def _silent(picture: Picture) -> Iterator[Finding]:
-    fenced = {node.node_id for node in picture.image.nodes if node.fenced} if picture.image is not None else set()
+    fenced = {node.node_id for node in picture.nodes if node.fenced}
     found = tuple(
         sorted(
             node_id
@@ -253,8 +251,7 @@ def _out_of_sync(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
 
 
 def _leaving(picture: Picture) -> Iterator[Finding]:
-    nodes = picture.image.nodes if picture.image is not None else ()
-    found = tuple(sorted(node.node_id for node in nodes if node.shutting_down and not node.fenced))
+    found = tuple(sorted(node.node_id for node in picture.nodes if node.shutting_down and not node.fenced))
     if found:
         yield Finding(
             kind="leaving",
@@ -267,7 +264,7 @@ def _leaving(picture: Picture) -> Iterator[Finding]:
 
 
 def _moving(picture: Picture) -> Iterator[Finding]:
-    partitions = [each for topic in (picture.image.topics if picture.image else ()) for each in topic.partitions]
+    partitions = [each for topic in picture.topics for each in topic.partitions]
     running = [each for each in partitions if each.original]
     queued = [each for each in partitions if each.queued_target and not each.original]
     if running or queued:

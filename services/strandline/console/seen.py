@@ -94,7 +94,7 @@ class SeenPicture:
 
     def figures(self) -> Figures:
         """The counts."""
-        nodes = self.picture.image.nodes if self.picture.image is not None else ()
+        nodes = self.picture.nodes
         return Figures(
             nodes=len(nodes),
             nodes_serving=sum(not node.fenced for node in nodes),
@@ -108,7 +108,6 @@ class SeenPicture:
 
     def nodes(self) -> tuple[NodeRow, ...]:
         """Every node, in order of id."""
-        image = self.picture.image
         leads: dict[NodeId, int] = {}
         holds: dict[NodeId, int] = {}
         out: dict[NodeId, int] = {}
@@ -118,7 +117,7 @@ class SeenPicture:
             for chip in row.chips:
                 holds[chip.node_id] = holds.get(chip.node_id, 0) + 1
                 out[chip.node_id] = out.get(chip.node_id, 0) + chip.is_out
-        nodes = sorted(image.nodes, key=lambda node: node.node_id) if image is not None else []
+        nodes = sorted(self.picture.nodes, key=lambda node: node.node_id)
         return tuple(self._node(node, leads, holds, out) for node in nodes)
 
     def _node(
@@ -148,8 +147,7 @@ class SeenPicture:
         by_topic: dict[str, list[PartitionRow]] = {}
         for row in self.rows:
             by_topic.setdefault(row.tp.topic_id, []).append(row)
-        image = self.picture.image
-        topics = sorted(image.topics, key=lambda topic: topic.name) if image is not None else []
+        topics = sorted(self.picture.topics, key=lambda topic: topic.name)
         return tuple(_topic(topic, by_topic.get(topic.topic_id, [])) for topic in topics)
 
     def groups(self) -> tuple[GroupRow, ...]:

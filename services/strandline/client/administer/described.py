@@ -322,11 +322,8 @@ def read_replicas(response: follower_service_pb2.DescribeReplicasResponse) -> It
     for topic in response.topics:
         for row in topic.partitions:
             refusal = read_error(row)
-            view = None if refusal is not None else _read_self(row)
+            epoch = row.leader_epoch if row.HasField("leader_epoch") else -1
+            view = None if refusal is not None else _REPLICA.read(row, leader_epoch=epoch)
             yield DescribedReplica(
                 response.node_id, topic.topic, row.partition_index, row.log_size_bytes, view, refusal
             )
-
-
-def _read_self(row: follower_service_pb2.DescribedReplica) -> ReplicaState:
-    return _REPLICA.read(row, leader_epoch=row.leader_epoch if row.HasField("leader_epoch") else -1)
