@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from strandline.cli.durations import Duration, duration_option
 from strandline.cli.output import Format
 
 Bootstrap = Annotated[
@@ -24,6 +25,8 @@ Bootstrap = Annotated[
 ]
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="Table for people; json, yaml or csv for programs.")]
+
+Interval = Annotated[Duration, duration_option("--interval", help="With --watch: how often to refresh.", least="200ms")]
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 

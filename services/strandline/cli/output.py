@@ -41,6 +41,19 @@ class Column:
     number: bool = False
 
 
+TEXT, NUMBER = False, True
+
+
+def plain_columns(**are_numbers: bool) -> list[Column]:
+    """Columns of these keys, headed by their words: `low_watermark` as "low watermark"."""
+    return [Column(key, key.replace("_", " "), number) for key, number in are_numbers.items()]
+
+
+def kafka_columns(**are_numbers: bool) -> list[Column]:
+    """Columns of these keys, headed as Kafka's tools write them: `current_offset` as CURRENT-OFFSET."""
+    return [Column(key, key.upper().replace("_", "-"), number) for key, number in are_numbers.items()]
+
+
 def show(rows: Sequence[Row], columns: Sequence[Column], form: Format, *, empty: str = "nothing to show") -> None:
     """Prints ``rows`` in the chosen format; for a table without rows, prints ``empty`` on stderr."""
     if form is not Format.TABLE:

@@ -14,7 +14,7 @@ import typer
 
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, explained
 from strandline.cli.options import Output
-from strandline.cli.output import Column, Format, show
+from strandline.cli.output import TEXT, Format, plain_columns, show
 
 if TYPE_CHECKING:
     from strandline.runtime.settings import ServiceSettings
@@ -25,12 +25,7 @@ PASS_FLAGS: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options"
 _STAND_INS = {"node_id": "0", "data_dir": ".", "controllers": "127.0.0.1:1", "bootstrap": "127.0.0.1:1"}
 """Values for required settings that were not given, so that all others can be read; they are never shown."""
 
-_COLUMNS = [
-    Column("setting", "setting"),
-    Column("value", "value"),
-    Column("origin", "origin"),
-    Column("meaning", "meaning"),
-]
+_COLUMNS = plain_columns(setting=TEXT, value=TEXT, origin=TEXT, meaning=TEXT)
 
 
 class RoleName(StrEnum):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.connect import ask, over_tls
-from strandline.cli.durations import Duration, duration_option, read_duration, time_text
-from strandline.cli.options import Bootstrap, Output
+from strandline.cli.durations import Duration, read_duration, time_text
+from strandline.cli.options import Bootstrap, Interval, Output
 from strandline.cli.output import Column, Format, cell, console, for_programs, print_document, table
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ def status(
     bootstrap: Bootstrap,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Show every node and partition.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep running and refresh the output.")] = False,
-    interval: Annotated[
-        Duration, duration_option("--interval", help="With --watch: how often to refresh.", least="200ms")
-    ] = read_duration("2s"),
+    interval: Interval = read_duration("2s"),
     output: Output = Format.TABLE,
 ) -> None:
     """Show on one screen whether the cluster is healthy, and what is wrong.

@@ -14,7 +14,7 @@ from strandline.cli.ask.group_reset import reset_offsets, see, topic_choice
 from strandline.cli.connect import ask, over_tls
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, confirm
 from strandline.cli.options import Bootstrap, Output, states_of
-from strandline.cli.output import Column, Format, show
+from strandline.cli.output import NUMBER, TEXT, Column, Format, kafka_columns, show
 
 if TYPE_CHECKING:
     from strandline.cli.ask.group_reset import SeenGroup
@@ -27,13 +27,8 @@ if TYPE_CHECKING:
 # Invariant: what goes is named and confirmed first; a group with members, and offsets of a topic that members subscribe
 # to, are refused by the coordinator.
 
-_GROUPS = [Column("group", "GROUP"), Column("outcome", "OUTCOME")]
-_GROUP_DELETE_OFFSETS = [
-    Column("group", "GROUP"),
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", number=True),
-    Column("outcome", "OUTCOME"),
-]
+_GROUPS = kafka_columns(group=TEXT, outcome=TEXT)
+_GROUP_DELETE_OFFSETS = kafka_columns(group=TEXT, topic=TEXT, partition=NUMBER, outcome=TEXT)
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -106,28 +101,14 @@ app.command("delete-offsets")(delete_offsets)
 
 STATES = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
 
-_LISTED = [Column("group", "GROUP"), Column("type", "TYPE"), Column("state", "STATE")]
-_OFFSETS = [
-    Column("group", "GROUP"),
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", number=True),
-    Column("current_offset", "CURRENT-OFFSET", number=True),
-    Column("log_end_offset", "LOG-END-OFFSET", number=True),
-    Column("lag", "LAG", number=True),
-]
-_SECONDS = [Column("lag_seconds", "LAG-SECONDS", number=True)]
-_READERS = [
-    Column("consumer_id", "CONSUMER-ID"),
-    Column("host", "HOST"),
-    Column("client_id", "CLIENT-ID"),
-]
+_LISTED = kafka_columns(group=TEXT, type=TEXT, state=TEXT)
+_OFFSETS = kafka_columns(
+    group=TEXT, topic=TEXT, partition=NUMBER, current_offset=NUMBER, log_end_offset=NUMBER, lag=NUMBER
+)
+_SECONDS = kafka_columns(lag_seconds=NUMBER)
+_READERS = kafka_columns(consumer_id=TEXT, host=TEXT, client_id=TEXT)
 _MEMBERS = [
-    Column("group", "GROUP"),
-    Column("consumer_id", "CONSUMER-ID"),
-    Column("instance_id", "INSTANCE-ID"),
-    Column("host", "HOST"),
-    Column("client_id", "CLIENT-ID"),
-    Column("state", "STATE"),
+    *kafka_columns(group=TEXT, consumer_id=TEXT, instance_id=TEXT, host=TEXT, client_id=TEXT, state=TEXT),
     Column("partitions", "#PARTITIONS", number=True),
 ]
 _VERBOSE = [

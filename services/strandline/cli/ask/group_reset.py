@@ -21,20 +21,13 @@ from strandline.cli.connect import ask, over_tls
 from strandline.cli.durations import FORMS, Duration, duration_option, read_moment_us
 from strandline.cli.failures import CommandFailed
 from strandline.cli.options import Bootstrap, Output
-from strandline.cli.output import Column, Format, show
+from strandline.cli.output import NUMBER, TEXT, Format, kafka_columns, show
 
 if TYPE_CHECKING:
     from strandline.client import Admin, DescribedGroup
 
 
-_COLUMNS = [
-    Column("group", "GROUP"),
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", number=True),
-    Column("current_offset", "CURRENT-OFFSET", number=True),
-    Column("new_offset", "NEW-OFFSET", number=True),
-    Column("note", "NOTE"),
-]
+_COLUMNS = kafka_columns(group=TEXT, topic=TEXT, partition=NUMBER, current_offset=NUMBER, new_offset=NUMBER, note=TEXT)
 
 Kind = Literal["earliest", "latest", "current", "offset", "shift", "time", "file"]
 

@@ -11,7 +11,7 @@ from strandline.cli.connect import ask, over_tls, topics_named
 from strandline.cli.durations import FORMS, read_moment_us, time_text
 from strandline.cli.failures import EXIT_REFUSED, confirm
 from strandline.cli.options import Bootstrap, Output, Topic, partition_list
-from strandline.cli.output import Column, Format, for_programs, show
+from strandline.cli.output import NUMBER, TEXT, Column, Format, for_programs, plain_columns, show
 from strandline.units import duration_text
 
 if TYPE_CHECKING:
@@ -107,13 +107,7 @@ def election_row(election: Election) -> dict[str, Any]:
 #
 # Invariant: every offset is the leader's own answer; the end is the HW, so nothing beyond it is ever shown.
 
-_TOPIC_OFFSETS_COLUMNS = [
-    Column("topic", "topic"),
-    Column("partition", "partition", number=True),
-    Column("earliest", "earliest", number=True),
-    Column("latest", "latest", number=True),
-    Column("records", "records", number=True),
-]
+_TOPIC_OFFSETS_COLUMNS = plain_columns(topic=TEXT, partition=NUMBER, earliest=NUMBER, latest=NUMBER, records=NUMBER)
 _AT_TIME = [Column("offset_at_time", "offset at the time", number=True), Column("time_text", "its time (UTC)")]
 _NEWEST = [Column("newest_offset", "newest record", number=True), Column("newest_text", "its time (UTC)")]
 

@@ -29,12 +29,12 @@ from strandline.cli.ask.throttle import (
     read_rate,
     refuse_never_ending,
 )
-from strandline.cli.ask.txn_change import partition_of
+from strandline.cli.ask.txn import partition_of
 from strandline.cli.connect import ask, over_tls
-from strandline.cli.durations import Duration, duration_option, read_duration
+from strandline.cli.durations import read_duration
 from strandline.cli.failures import CommandFailed
-from strandline.cli.options import Bootstrap, Output
-from strandline.cli.output import Column, Format, console, show, table
+from strandline.cli.options import Bootstrap, Interval, Output
+from strandline.cli.output import Column, Format, console, for_programs, show, table
 from strandline.core.planning.plan import EVERY_GOAL, plan
 from strandline.core.planning.values import Goal
 from strandline.units import bytes_text, count_of, duration_text
@@ -46,14 +46,13 @@ if TYPE_CHECKING:
     from strandline.client.administer.admin_answers import OngoingReassignment
 
 _BAR = 20
-_FOR_PEOPLE = ("name", "bar", "since_text", "throttle_text", "waiting_text")
 _SHOWN = 20
 _COLUMNS = [
-    Column("name", "partition"),
+    Column("name_text", "partition"),
     Column("state", "state"),
     Column("adding", "adds"),
     Column("removing", "removes"),
-    Column("bar", "copied"),
+    Column("bar_text", "copied"),
     Column("since_text", "since", number=True),
     Column("throttle_text", "throttle", number=True),
     Column("waiting_text", "waits for"),
@@ -131,9 +130,7 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Refresh the output until nothing is under way.")
     ] = False,
-    interval: Annotated[
-        Duration, duration_option("--interval", help="With --watch: how often to refresh.", least="200ms")
-    ] = read_duration("2s"),
+    interval: Interval = read_duration("2s"),
     output: Output = Format.TABLE,
 ) -> None:
     """Show the moves under way: how much is copied, at which throttle, and what they wait for.
@@ -151,7 +148,7 @@ def status(
     if output is Format.TABLE and rows:
         console().print(screen(rows, rate=None))
     else:
-        show(_plain(rows), [], output, empty="nothing is under way")
+        show(for_programs(rows), [], output, empty="nothing is under way")
     if rows:
         raise typer.Exit(1)
 
@@ -160,10 +157,6 @@ async def _look(admin: Admin) -> list[dict[str, Any]]:
     rows = await progress(admin)
     throttled = _throttled(rows)
     return await progress(admin, written=await inflow(admin, throttled)) if throttled else rows
-
-
-def _plain(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if key not in _FOR_PEOPLE} for row in rows]
 
 
 def _throttled(rows: Iterable[dict[str, Any]]) -> list[str]:
@@ -185,7 +178,7 @@ async def _print_changes(admin: Admin, interval_s: float) -> None:
     written: Mapping[Name, float] = {}
     while shown != []:
         rows = await progress(admin, written=written)
-        plain = _plain(rows)
+        plain = for_programs(rows)
         now = [row | {"since_ms": None} for row in plain]
         if now != shown:
             print(json.dumps(plain), flush=True)
@@ -250,8 +243,8 @@ async def progress(
                 "throttle_bytes_per_s": rate,
                 "never_at_this_rate": too_slow is not None,
                 "waiting_for": {str(each): why for each, why in one.waiting_for.items()},
-                "name": f"{one.topic}-{one.partition}",
-                "bar": bar(copied, total),
+                "name_text": f"{one.topic}-{one.partition}",
+                "bar_text": bar(copied, total),
                 "since_text": None if one.since_ms is None else duration_text(one.since_ms),
                 "throttle_text": None if rate is None else f"{bytes_text(rate)}/s",
                 "waiting_text": "; ".join(waits) or None,

@@ -13,10 +13,10 @@ import typer
 from strandline.cli.connect import ask, over_tls
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, confirm
 from strandline.cli.options import Bootstrap, Output, Topic, partition_list
-from strandline.cli.output import Column, Format, show
+from strandline.cli.output import NUMBER, TEXT, Column, Format, plain_columns, show
 
 if TYPE_CHECKING:
-    from strandline.client import Admin, DeletedRecords, TopicConfig
+    from strandline.client import Admin, DeletedRecords
 
 
 # ---- topic_add_partitions
@@ -73,17 +73,8 @@ def configs(
 ) -> None:
     """Show the settings of a topic: value, where it comes from (topic, node, default), and the default."""
     found = ask(bootstrap, lambda admin: admin.describe_configs(topic, name or []))
-    show([config_row(one) for one in found], _TOPIC_CONFIGS_COLUMNS, output, empty="no settings")
-
-
-def config_row(config: TopicConfig) -> dict[str, Any]:
-    """A setting as a row."""
-    return {
-        "name": config.name,
-        "value": config.value,
-        "source": config.source.value,
-        "default": config.default,
-    }
+    rows = [one._asdict() | {"source": one.source.value} for one in found]
+    show(rows, _TOPIC_CONFIGS_COLUMNS, output, empty="no settings")
 
 
 # ---- topic_delete_records
@@ -93,12 +84,7 @@ def config_row(config: TopicConfig) -> dict[str, Any]:
 # that moment, so records that arrive meanwhile stay. Exit code 0 means that every in-sync replica has deleted.
 
 _LATEST = "latest"
-_COLUMNS = [
-    Column("topic", "topic"),
-    Column("partition", "partition", number=True),
-    Column("low_watermark", "low watermark", number=True),
-    Column("outcome", "outcome"),
-]
+_COLUMNS = plain_columns(topic=TEXT, partition=NUMBER, low_watermark=NUMBER, outcome=TEXT)
 
 
 class Planned(NamedTuple):

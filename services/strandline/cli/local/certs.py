@@ -14,7 +14,7 @@ import typer
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail
 from strandline.cli.options import Output
-from strandline.cli.output import Column, Format, show
+from strandline.cli.output import TEXT, Format, plain_columns, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,12 +34,7 @@ Hosts = Annotated[
     list[str] | None, typer.Option("--host", metavar="HOST", help="A host name or address of the server; repeatable.")
 ]
 
-_COLUMNS = [
-    Column("holder", "holder"),
-    Column("identity", "identity"),
-    Column("hosts", "hosts"),
-    Column("valid_until", "valid until"),
-]
+_COLUMNS = plain_columns(holder=TEXT, identity=TEXT, hosts=TEXT, valid_until=TEXT)
 
 
 @app.callback()

@@ -15,7 +15,7 @@ from strandline.cli.connect import over_tls
 from strandline.cli.durations import time_text
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, explained, perform
 from strandline.cli.options import Output
-from strandline.cli.output import Column, Format, console, print_document, show
+from strandline.cli.output import Column, Format, console, for_programs, print_document, show
 from strandline.units import bytes_text
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _BATCH_COLUMNS = [
     Column("producer_text", "producer"),
     Column("transaction", "transaction"),
     Column("crc", "CRC"),
-    Column("place", "segment @ byte"),
+    Column("place_text", "segment @ byte"),
 ]
 
 
@@ -114,7 +114,7 @@ def _batch_row(batch: DumpedBatch) -> dict[str, Any]:
         "crc": batch.fault or ("ok" if batch.crc_ok else "damaged"),
         "segment": batch.path.name,
         "position": batch.position,
-        "place": f"{segment} @ {batch.position:,}",
+        "place_text": f"{segment} @ {batch.position:,}",
     }
     from strandline.records.batch import codec_of
 
@@ -201,7 +201,7 @@ def _log_document(path: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "leo": bounds.leo,
         "size_bytes": bounds.size_bytes,
         "epochs": [{"epoch": entry.epoch, "start_offset": entry.start_offset} for entry in beside.epochs],
-        "batches": [{key: row[key] for key in row if key not in ("producer_text", "place")} for row in rows],
+        "batches": for_programs(rows),
     }
 
 
@@ -297,15 +297,12 @@ def report(results: list[Equality], form: Format) -> None:
         Column("topic", "topic"),
         Column("partition", "partition", number=True),
         Column("replicas", "replicas"),
-        Column("range", "offsets"),
+        Column("range_text", "offsets"),
         Column("batches", "batches", number=True),
         Column("size_text", "bytes", number=True),
         Column("result", "result"),
     ]
-    if form is Format.TABLE:
-        show(rows, columns, form)
-    else:
-        print_document([{key: row[key] for key in row if key not in ("range", "size_text")} for row in rows], form)
+    show(rows if form is Format.TABLE else for_programs(rows), columns, form)
     if any(result.is_vacuous for result in results):
         typer.echo(f"strandline: {_VACUOUS}", err=True)
     if not all(result.equal for result in results):
@@ -320,7 +317,7 @@ def equality_row(result: Equality) -> dict[str, Any]:
         "replicas": list(result.replicas),
         "start": result.start,
         "end": result.end,
-        "range": f"{result.start:,} to {result.end:,}",
+        "range_text": f"{result.start:,} to {result.end:,}",
         "batches": result.batches,
         "size_bytes": result.size_bytes,
         "size_text": bytes_text(result.size_bytes),

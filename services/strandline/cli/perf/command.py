@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.ask.consume import Isolation
+from strandline.cli.ask.consume import FromFollower, Isolation, IsolationLevel
 from strandline.cli.ask.produce import AcksName, CompressionName
 from strandline.cli.connect import known_topic, open_admin, over_tls, tls_options
 from strandline.cli.durations import Duration, duration_option, read_duration
@@ -121,12 +121,8 @@ def consume(
         str | None,
         group_option("Read as a member of this group, from where it has committed, and commit what was read."),
     ] = None,
-    from_follower: Annotated[
-        bool, typer.Option("--from-follower", help="Read from followers, up to their high watermark.")
-    ] = False,
-    isolation: Annotated[
-        Isolation, typer.Option(help="Only records of committed transactions, or all.")
-    ] = Isolation.READ_COMMITTED,
+    from_follower: FromFollower = False,
+    isolation: IsolationLevel = Isolation.READ_COMMITTED,
     deadline: Deadline = _DEADLINE,
     output: Output = Format.TABLE,
     quiet: Quiet = False,
