@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from strandline.cli.__main__ import main
 from strandline.cli.app import app
-from strandline.cli.ask.consume import record_document
+from strandline.cli.ask.consume_options import record_document
 from strandline.cli.failures import CommandFailed, explain, fail
 from strandline.cli.options import FORMER, addresses, in_todays_words, key_values, partition_list
 from strandline.cli.output import cell

@@ -145,7 +145,7 @@ def test_people_see_where_a_record_lies(
 ) -> None:
     """Text on a terminal shows partition and offset where several partitions are read; a pipe gets the values."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
-    printer = Printer(form=RecordForm.TEXT, key_separator="=")
+    printer = Printer(key_separator="=")
     printer.read_from(partitions)
     printer.show("tides", 2, RECORD)
     sys.stdout.flush()

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from strandline.cli.app import app
 from strandline.cli.ask import produce as command, record_input
-from strandline.cli.ask.consume import record_document
+from strandline.cli.ask.consume_options import record_document
 from strandline.cli.ask.record_input import (
     BadLine,
     Common,

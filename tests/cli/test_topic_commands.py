@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from strandline import client
 from strandline.cli.app import app
-from strandline.cli.ask import topic_change
 from strandline.cli.ask.partitions import replica_rows
 from strandline.cli.ask.topic_change import deleted_row
 from strandline.client.offsets import FoundOffset
@@ -40,8 +39,8 @@ def test_each_replica_is_a_row_with_its_own_word_and_its_leaders() -> None:
     led = [view(0, 120, 118, {2: 120, 3: 100, 9: None})]
     found = list(
         replica_rows(
-            shown, led, [held(1, 120, 118, state="leading"), held(3, 100, 90, state="failed", reason="damaged")],
-            lambda topic, part: topic == "orders" and part.partition == 0,
+            shown.topics, led, [held(1, 120, 118, state="leading"), held(3, 100, 90, state="failed", reason="damaged")],
+            lambda part: part.topic == "orders" and part.partition == 0,
         )
     )  # fmt: skip
 
@@ -56,7 +55,7 @@ def test_each_replica_is_a_row_with_its_own_word_and_its_leaders() -> None:
 
 def test_without_the_leaders_answer_no_lag_is_known() -> None:
     """A leader that does not answer leaves the lag empty, its own included."""
-    (row, *_) = replica_rows(image(partition(0)), [], [], lambda *_: True)
+    (row, *_) = replica_rows(image(partition(0)).topics, [], [], lambda _: True)
 
     assert (row["role"], row["lag_records"]) == ("leader", None)
 
@@ -107,22 +106,25 @@ ARGUMENTS = ["topic", "delete-records", "tides", "-p", "0", "--before", "4", *AT
 LATE = client.DeletedRecords(0, Offset(0), client.Refusal(client.ErrorCode.REQUEST_TIMED_OUT, "not yet; ask again"))
 
 
+class RecordsAdmin:
+    """A cluster whose partition 0 holds offsets 1 to 9, and the deletions requested from it."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[int, int]] = []
+
+    async def list_offsets(self, name: str, indexes: Any, *, timestamp_ms: int) -> dict[int, Any]:
+        offset = {client.EARLIEST: 1, client.LATEST: 10}[timestamp_ms]
+        return {index: FoundOffset(Offset(offset), None, LeaderEpoch(1)) for index in indexes}
+
+    async def delete_records(self, name: str, before: dict[int, int]) -> dict[int, client.DeletedRecords]:
+        self.asked.append(before)
+        return {index: client.DeletedRecords(index, Offset(offset), None) for index, offset in before.items()}
+
+
 @pytest.fixture
 def deleted(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, int]]:
-    """A cluster whose partition 0 holds offsets 1 to 9; returns the deletions requested from it."""
-    asked: list[dict[int, int]] = []
-
-    class MemoryAdmin:
-        async def list_offsets(self, name: str, indexes: Any, *, timestamp_ms: int) -> dict[int, Any]:
-            offset = {client.EARLIEST: 1, client.LATEST: 10}[timestamp_ms]
-            return {index: FoundOffset(Offset(offset), None, LeaderEpoch(1)) for index in indexes}
-
-        async def delete_records(self, name: str, before: dict[int, int]) -> dict[int, client.DeletedRecords]:
-            asked.append(before)
-            return {index: client.DeletedRecords(index, Offset(offset), None) for index, offset in before.items()}
-
-    connected_to(MemoryAdmin(), monkeypatch)
-    return asked
+    """The deletions requested from a cluster."""
+    return connected_to(RecordsAdmin(), monkeypatch).asked
 
 
 @pytest.mark.parametrize("answer", ["n\n", ""])
@@ -155,15 +157,14 @@ def test_latest_is_the_high_watermark_that_was_shown(deleted: list[dict[int, int
     assert deleted == [{0: 10, 2: 10}]
 
 
-def test_an_incomplete_deletion_ends_with_code_1(
-    deleted: list[dict[int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_incomplete_deletion_ends_with_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition that not every replica followed in is shown with its error."""
 
-    async def late(*given: Any) -> list[client.DeletedRecords]:
-        return [LATE]
+    class LateAdmin(RecordsAdmin):
+        async def delete_records(self, name: str, before: dict[int, int]) -> dict[int, client.DeletedRecords]:
+            return {0: LATE}
 
-    monkeypatch.setattr(topic_change, "_delete", late)
+    connected_to(LateAdmin(), monkeypatch)
     ran = CliRunner().invoke(app, [*ARGUMENTS, "--yes", "-o", "json"])
 
     assert ran.exit_code == 1

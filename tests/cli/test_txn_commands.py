@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from strandline import client
 from strandline.cli.app import app
 from strandline.cli.ask.health import hanging_now, judge
-from strandline.cli.ask.txn_change import partition_of
+from strandline.cli.ask.txn import partition_of
 from strandline.core.errors import ErrorCode, Refusal, Refused
 
 PRODUCER = client.PartitionProducer(

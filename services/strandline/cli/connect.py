@@ -8,20 +8,21 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, TypeVar
 
 import typer
 
-from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail
+from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, explained, fail, perform
 from strandline.cli.options import addresses
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from strandline.client import Admin
+    from strandline.client import Admin, DescribedTopic
+    from strandline.core.messages import TopicImage
 
 
 CONNECTING = ("tls_cert", "tls_key", "tls_ca", "token_file")
@@ -129,6 +130,7 @@ TokenFile = Annotated[
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _T = TypeVar("_T")
+_Topic = TypeVar("_Topic", "DescribedTopic", "TopicImage")
 
 
 def tls_options() -> TlsOptions:
@@ -137,7 +139,7 @@ def tls_options() -> TlsOptions:
 
 
 def over_tls(command: _Command) -> _Command:
-    """Adds five options to a command; clients that it opens with `tls_options` use them."""
+    """Adds five options to a command; clients that it opens with `tls_options` use them. Its failures are explained."""
     own = inspect.signature(command, eval_str=True)
     extra = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=annotation)
@@ -168,7 +170,8 @@ def over_tls(command: _Command) -> _Command:
             options["token"] = token_in(token_file)
         token = _given.set(options)
         try:
-            return command(**given)
+            with explained():
+                return command(**given)
         finally:
             _given.reset(token)
 
@@ -201,6 +204,23 @@ async def known_topic(name: str) -> AsyncIterator[None]:
         ) from None
 
 
+def topics_named(topics: Iterable[_Topic], name: str | None) -> list[_Topic]:
+    """The topic of this name, or without one all topics, by name.
+
+    Raises:
+        CommandFailed: there is none of this name.
+    """
+    found = sorted((topic for topic in topics if name in (None, topic.name)), key=lambda topic: topic.name)
+    if name is not None and not found:
+        raise no_topic(name)
+    return found
+
+
+def no_topic(name: str) -> CommandFailed:
+    """The end of a command for a topic that does not exist."""
+    return CommandFailed(f"UNKNOWN_TOPIC_OR_PARTITION: no topic is named {name!r}; see `strandline topic list`")
+
+
 @asynccontextmanager
 async def open_admin(bootstrap: str) -> AsyncIterator[Admin]:
     """An `Admin` at ``bootstrap`` (host:port, separated by commas)."""
@@ -210,7 +230,11 @@ async def open_admin(bootstrap: str) -> AsyncIterator[Admin]:
         yield admin
 
 
-async def with_admin(bootstrap: str, call: Callable[[Admin], Awaitable[_T]]) -> _T:
-    """The result of one call of an `Admin`."""
-    async with open_admin(bootstrap) as admin:
-        return await call(admin)
+def ask(bootstrap: str, question: Callable[[Admin], Awaitable[_T]]) -> _T:
+    """The cluster's answer to what an `Admin` asks it; without one the command ends, as after `perform`."""
+
+    async def answer() -> _T:
+        async with open_admin(bootstrap) as admin:
+            return await question(admin)
+
+    return perform(answer())

@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -38,16 +39,25 @@ class CommandFailed(Exception):
 
 
 def perform(work: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
-    """Runs one command's coroutine to its end and turns every expected failure into its exit code.
+    """Runs one command's coroutine to its end; its failures are `explained`.
 
     ``loop_factory`` makes the loop; without one it is Python's own.
+    """
+    with explained(), asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(work)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turns every expected failure inside into its line and its exit code.
 
     Raises:
         typer.Exit: with the exit code, after the line was printed.
     """
     try:
-        with asyncio.Runner(loop_factory=loop_factory) as runner:
-            return runner.run(work)
+        yield
+    except (typer.Exit, typer.BadParameter):
+        raise
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except BrokenPipeError:
@@ -71,11 +81,25 @@ def fail(failure: CommandFailed) -> typer.Exit:
     return typer.Exit(failure.exit_code)
 
 
+def confirm(question: str, what_not: str, *, err: bool = True) -> None:
+    """Asks for a yes at the terminal.
+
+    Raises:
+        CommandFailed: it was not given, so ``what_not`` is the case.
+    """
+    try:
+        agreed = typer.confirm(question, err=err)
+    except typer.Abort:
+        agreed = False
+    if not agreed:
+        raise CommandFailed(f"{what_not}: it was not confirmed; answer y, or give --yes")
+
+
 def explain(error: BaseException) -> CommandFailed | None:
     """What an exception means for the user; None when it is a defect and must show its traceback."""
     if isinstance(error, CommandFailed):
         return error
-    return _refusal(error) or _transport(error) or _address(error) or _machine(error) or _tls(error)
+    return _refusal(error) or _transport(error) or _address(error) or _machine(error) or _wrong_settings(error)
 
 
 def _refusal(error: BaseException) -> CommandFailed | None:
@@ -113,15 +137,17 @@ def _address(error: BaseException) -> CommandFailed | None:
     return CommandFailed(f"--bootstrap: {error}", EXIT_UNREACHABLE) if isinstance(error, NotAController) else None
 
 
-def _tls(error: BaseException) -> CommandFailed | None:
+def _wrong_settings(error: BaseException) -> CommandFailed | None:
+    from strandline.client.settings import ProfileWrong
     from strandline.client.token import NoToken
     from strandline.rpc.tls import TlsWrong
 
-    return CommandFailed(str(error), EXIT_UNREACHABLE) if isinstance(error, TlsWrong | NoToken) else None
+    is_wrong = isinstance(error, ProfileWrong | TlsWrong | NoToken)
+    return CommandFailed(str(error), EXIT_UNREACHABLE) if is_wrong else None
 
 
 def _machine(error: BaseException) -> CommandFailed | None:
-    if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
+    if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.filename is not None):
         return CommandFailed(f"{error.filename}: {error.strerror}", EXIT_UNREACHABLE)
     if isinstance(error, ConnectionError | TimeoutError):
         text = str(error) or "timed out"

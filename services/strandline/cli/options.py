@@ -10,22 +10,23 @@ from typing import Annotated, Any
 
 import typer
 
+from strandline.cli.durations import Duration, duration_option
 from strandline.cli.output import Format
 
-_BOOTSTRAP = typer.Option(
-    "--bootstrap",
-    "-b",
-    envvar="STRANDLINE_BOOTSTRAP",
-    metavar="HOST:PORT[,...]",
-    help="Addresses of any processes of the cluster, separated by commas.",
-)
-
-Bootstrap = Annotated[str, _BOOTSTRAP]
-
-# For a command with one form that needs no cluster; its other forms reject an empty value.
-MaybeBootstrap = Annotated[str, _BOOTSTRAP]
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        envvar="STRANDLINE_BOOTSTRAP",
+        metavar="HOST:PORT[,...]",
+        help="Addresses of any processes of the cluster, separated by commas.",
+    ),
+]
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="Table for people; json, yaml or csv for programs.")]
+
+Interval = Annotated[Duration, duration_option("--interval", help="With --watch: how often to refresh.", least="200ms")]
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 

@@ -41,6 +41,19 @@ class Column:
     number: bool = False
 
 
+TEXT, NUMBER = False, True
+
+
+def plain_columns(**are_numbers: bool) -> list[Column]:
+    """Columns of these keys, headed by their words: `low_watermark` as "low watermark"."""
+    return [Column(key, key.replace("_", " "), number) for key, number in are_numbers.items()]
+
+
+def kafka_columns(**are_numbers: bool) -> list[Column]:
+    """Columns of these keys, headed as Kafka's tools write them: `current_offset` as CURRENT-OFFSET."""
+    return [Column(key, key.upper().replace("_", "-"), number) for key, number in are_numbers.items()]
+
+
 def show(rows: Sequence[Row], columns: Sequence[Column], form: Format, *, empty: str = "nothing to show") -> None:
     """Prints ``rows`` in the chosen format; for a table without rows, prints ``empty`` on stderr."""
     if form is not Format.TABLE:
@@ -49,6 +62,11 @@ def show(rows: Sequence[Row], columns: Sequence[Column], form: Format, *, empty:
         console().print(table(rows, columns))
     else:
         print(empty, file=sys.stderr)
+
+
+def for_programs(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows without what is only a text for people, `..._text`."""
+    return [{key: value for key, value in row.items() if not key.endswith("_text")} for row in rows]
 
 
 def show_one(row: Row, form: Format, sentence: str) -> None:

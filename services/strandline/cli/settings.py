@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail
+from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, explained
 from strandline.cli.options import Output
-from strandline.cli.output import Column, Format, show
+from strandline.cli.output import TEXT, Format, plain_columns, show
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from strandline.runtime.settings import ServiceSettings
 
 
@@ -27,12 +25,7 @@ PASS_FLAGS: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options"
 _STAND_INS = {"node_id": "0", "data_dir": ".", "controllers": "127.0.0.1:1", "bootstrap": "127.0.0.1:1"}
 """Values for required settings that were not given, so that all others can be read; they are never shown."""
 
-_COLUMNS = [
-    Column("setting", "setting"),
-    Column("value", "value"),
-    Column("origin", "origin"),
-    Column("meaning", "meaning"),
-]
+_COLUMNS = plain_columns(setting=TEXT, value=TEXT, origin=TEXT, meaning=TEXT)
 
 
 class RoleName(StrEnum):
@@ -63,10 +56,8 @@ def settings(
     if markdown:
         typer.echo(_list(_rows(settings_class(role))))
         return
-    try:
+    with explained():
         rows = setting_rows(role, list(context.args))
-    except CommandFailed as failure:
-        raise fail(failure) from failure
     show(rows, _COLUMNS, output)
     if warning := rules_warning(rows):
         typer.echo(f"warning: {warning}", err=True)

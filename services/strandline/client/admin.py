@@ -7,10 +7,12 @@ Invariant: a change is made once, however often it is requested while one contro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar
+
+import grpc
 
 from strandline.client.administer import admin_answers, described
 from strandline.client.administer.described_by_coordinators import (
@@ -36,6 +38,7 @@ from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import Endpoint
 from strandline.core.permissions import Rule
 from strandline.core.quotas import Quota, QuotaChange
+from strandline.rpc.channels import UnaryMethod
 from strandline.rpc.convert import access
 from strandline.rpc.convert.configs import read_described
 from strandline.rpc.convert.describe import read_controllers
@@ -53,13 +56,8 @@ from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 
-if TYPE_CHECKING:
-    # The stubs' async faces exist for the type checker only.
-    from strandline.v1.follower_service_pb2_grpc import FollowerServiceAsyncStub
-    from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
-    from strandline.v1.metadata_service_pb2_grpc import MetadataServiceAsyncStub
-
-_T = TypeVar("_T")
+_Request = TypeVar("_Request")
+_Answer = TypeVar("_Answer")
 
 
 class Admin:
@@ -248,18 +246,14 @@ class Admin:
 
         An unclean election is held only if the partition is still in the leader epoch that it has now.
         """
-        by_name: dict[str, list[int]] = {}
-        for topic, partition in partitions:
-            by_name.setdefault(topic, []).append(partition)
+        topics = admin_answers.write_partitions(partitions)
         request = pb.ElectLeadersRequest(
             cluster_id=self._cluster.cluster_id,
             election_type=pb.ELECTION_TYPE_UNCLEAN if unclean else pb.ELECTION_TYPE_UNSPECIFIED,
-            topic_partitions=[
-                partition_pb2.TopicPartitions(topic=name, partitions=indexes) for name, indexes in by_name.items()
-            ],
+            topic_partitions=topics,
             timeout_ms=self._timeout_ms,
             # Each unclean election may lose records, so a late copy must not hold another one (C32).
-            epochs_seen=await self._epochs_seen(by_name) if unclean else (),
+            epochs_seen=await self._epochs_seen(topic.topic for topic in topics) if unclean else (),
         )
         answered = await ask_until_answered(self._cluster, lambda to: to.ElectLeaders, request)
         elections = admin_answers.read_elections(answered.answer)
@@ -481,8 +475,8 @@ class Admin:
             cluster_id=self._cluster.cluster_id,
             topics=[partition_pb2.TopicPartitions(topic=topic) for topic in topics],
         )
-        answers = await self._everybody(lambda endpoint: self._describe_led(endpoint, request))
-        return [view for views in answers for view in views]
+        answers = await self._everybody(lambda channel: LeaderServiceStub(channel).DescribePartitions, request)
+        return [view for answer in answers for view in described.read_leaders(answer)]
 
     async def describe_replicas(self, topics: Iterable[str] = ()) -> list[described.DescribedReplica]:
         """Each live node's own replicas; a node that does not answer is left out."""
@@ -490,8 +484,8 @@ class Admin:
             cluster_id=self._cluster.cluster_id,
             topics=[partition_pb2.TopicPartitions(topic=topic) for topic in topics],
         )
-        answers = await self._everybody(lambda endpoint: self._describe_held(endpoint, request))
-        return [replica for replicas in answers for replica in replicas]
+        answers = await self._everybody(lambda channel: FollowerServiceStub(channel).DescribeReplicas, request)
+        return [replica for answer in answers for replica in described.read_replicas(answer)]
 
     async def list_offsets(
         self,
@@ -712,39 +706,22 @@ class Admin:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         return [types.TopicPartition(image.topic_id, index) for index in asked]
 
-    async def _everybody(self, ask: Callable[[Endpoint], Awaitable[_T]]) -> list[_T]:
+    async def _everybody(
+        self, method: Callable[[grpc.aio.Channel], UnaryMethod[_Request, _Answer]], request: _Request
+    ) -> list[_Answer]:
+        async def ask(endpoint: Endpoint) -> _Answer | None:
+            try:
+                return await self._cluster.ask(method(self._cluster.channels.to(endpoint)), request)
+            except ClusterUnreachable:
+                # A request to many nodes continues without one that is down.
+                return None
+
         # A fenced node leads nothing, and one that is gone would cost the whole deadline.
-        living = [node.client_endpoint for node in self._cluster.image.nodes if not node.fenced]
-        answers = await asyncio.gather(*(_answer_or_none(ask(endpoint)) for endpoint in living if endpoint is not None))
+        answers = await asyncio.gather(*map(ask, self._cluster.living.values()))
         return [answer for answer in answers if answer is not None]
 
     async def authorizations(self) -> set[str]:
         """The ``authorization`` setting of each node that answers: off, acl, or empty without TLS."""
         request = metadata_service_pb2.DescribeClusterRequest(cluster_id=self._cluster.cluster_id)
-        return set(await self._everybody(lambda endpoint: self._authorization(endpoint, request)))
-
-    async def _authorization(self, endpoint: Endpoint, request: metadata_service_pb2.DescribeClusterRequest) -> str:
-        stub: MetadataServiceAsyncStub = MetadataServiceStub(self._cluster.channels.to(endpoint))
-        return (await self._cluster.ask(stub.DescribeCluster, request)).authorization
-
-    async def _describe_led(
-        self, endpoint: Endpoint, request: leader_service_pb2.DescribePartitionsRequest
-    ) -> list[described.DescribedLeader]:
-        stub: LeaderServiceAsyncStub = LeaderServiceStub(self._cluster.channels.to(endpoint))
-        answer = await self._cluster.ask(stub.DescribePartitions, request)
-        return described.read_leaders(answer)
-
-    async def _describe_held(
-        self, endpoint: Endpoint, request: follower_service_pb2.DescribeReplicasRequest
-    ) -> list[described.DescribedReplica]:
-        stub: FollowerServiceAsyncStub = FollowerServiceStub(self._cluster.channels.to(endpoint))
-        answer = await self._cluster.ask(stub.DescribeReplicas, request)
-        return list(described.read_replicas(answer))
-
-
-async def _answer_or_none(answer: Awaitable[_T]) -> _T | None:
-    try:
-        return await answer
-    except ClusterUnreachable:
-        # A request to many nodes continues without one that is down.
-        return None
+        answers = await self._everybody(lambda channel: MetadataServiceStub(channel).DescribeCluster, request)
+        return {answer.authorization for answer in answers}

@@ -146,21 +146,26 @@ class OutcomeUnknown(Refused):
         self.transactional_id = transactional_id
 
 
-class GroupsIncomplete(Refused):
+class _Incomplete(Refused):
+    def __init__(self, lacking: str, missing: Mapping[int, Refusal]) -> None:
+        first = next(iter(missing.values()))
+        why = "; ".join(f"node {node_id}: {refusal.message}" for node_id, refusal in missing.items())
+        super().__init__(first.code, f"{lacking}, because nodes do not know theirs: {why}")
+        self.missing = dict(missing)
+
+
+class GroupsIncomplete(_Incomplete):
     """Some nodes did not report their groups. ``groups`` are those of the others, ``missing`` has the reasons.
 
     ``refusal`` is that of the first node.
     """
 
     def __init__(self, groups: Sequence[ListedGroup], missing: Mapping[int, Refusal]) -> None:
-        first = next(iter(missing.values()))
-        why = "; ".join(f"node {node_id}: {refusal.message}" for node_id, refusal in missing.items())
-        super().__init__(first.code, f"groups may be missing from the list, because nodes do not know theirs: {why}")
+        super().__init__("groups may be missing from the list", missing)
         self.groups = list(groups)
-        self.missing = dict(missing)
 
 
-class TransactionsIncomplete(Refused):
+class TransactionsIncomplete(_Incomplete):
     """Some nodes did not report their transactional ids. ``transactions`` are those of the others, ``missing`` has the
     reasons.
 
@@ -168,11 +173,8 @@ class TransactionsIncomplete(Refused):
     """
 
     def __init__(self, transactions: Sequence[ListedTransaction], missing: Mapping[int, Refusal]) -> None:
-        first = next(iter(missing.values()))
-        why = "; ".join(f"node {node_id}: {refusal.message}" for node_id, refusal in missing.items())
-        super().__init__(first.code, f"transactional ids may be missing, because nodes do not know theirs: {why}")
+        super().__init__("transactional ids may be missing", missing)
         self.transactions = list(transactions)
-        self.missing = dict(missing)
 
 
 class TopicDeleted(Refused):

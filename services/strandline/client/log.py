@@ -24,16 +24,14 @@ def some_of(partitions: Iterable[tuple[str, int] | str]) -> str:
     return (", ".join(names[:_NAMED]) or "nothing") + more
 
 
-# ---- retry_log
-# Decides when a retry is worth a line in the log: once, after a second, and when it has succeeded.
-#
-# Invariant: what works within a second is never logged, however often it happens.
-
 WARN_AFTER_MS = 1_000
 
 
 class RetryLog:
-    """One thing that may have to be retried: batches of a partition, a fetch, the subscription to metadata."""
+    """One thing that may have to be retried: batches of a partition, a fetch, the subscription to metadata.
+
+    It logs one line after a second of failures, and one when it works again; never what works within a second.
+    """
 
     __slots__ = ("_doing", "_forgets_after_ms", "_last_ms", "_since_ms", "_warned")
 

@@ -186,7 +186,7 @@ class RecordDeleter:
                 break
             await self._ask_leaders(missing, left_ms, done, why)
             if len(done) < len(offsets):
-                retry.failed(loop.time() * 1000, next((str(one) for one in why.values()), "no leader is known"))
+                retry.failed(loop.time() * 1000, _reason(why))
                 await asyncio.sleep(min(backoff.next_s(), max(0.0, end_s - loop.time())))
         for tp in missing:
             refusal = why.get(tp, Refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {tp.partition} has no leader"))

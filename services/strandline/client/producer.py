@@ -194,15 +194,12 @@ class Producer(Generic[K, V]):
             dispatcher.abandon_all(why.code, why.message)
             self._close_batches()
 
-        async def finish() -> None:
-            await self.flush()
-
         settings = self._settings
         coordinator = TransactionCoordinator(
             self._cluster, transactional_id, transaction_timeout_ms=settings.transaction_timeout_ms
         )
         # Without a route every record takes the slow path, on which it is refused.
-        sending = Sending(begin=begin, stop=self._routes.by_name.clear, finish=finish, abandon=abandon)
+        sending = Sending(begin=begin, stop=self._routes.by_name.clear, finish=self.flush, abandon=abandon)
         transactional = TransactionalId(
             coordinator,
             sending,

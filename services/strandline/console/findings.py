@@ -6,7 +6,7 @@ worth knowing is a note and leaves the cluster healthy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -100,57 +100,50 @@ def _controller(picture: Picture) -> Iterator[Finding]:
     )
 
 
+def _of_partitions(
+    found: Iterable[PartitionRow], kind: str, tone: Tone, short: str, sentence: str, remedy: str
+) -> Iterator[Finding]:
+    """The finding about these partitions, if there are any; ``kind`` is also the filter that lists them."""
+    partitions = tuple(found)
+    if partitions:
+        count = count_of(partitions, "partition")
+        yield Finding(
+            kind=kind,
+            tone=tone,
+            short=f"{count} {short}",
+            sentence=f"{count} {sentence}",
+            remedy=remedy,
+            show=kind,
+            partitions=partitions,
+        )
+
+
 def _offline(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
-    found = tuple(row for row in rows if row.rank is Rank.OFFLINE)
-    if not found:
-        return
+    found = [row for row in rows if row.rank is Rank.OFFLINE]
     wanted = sorted({node_id for row in found for node_id in (*row.isr, *row.elr)})
-    yield Finding(
-        kind="offline",
-        tone=Tone.BAD,
-        short=f"{count_of(found, 'partition')} offline",
-        sentence=f"{count_of(found, 'partition')} without a leader: nothing can be written or read there.",
-        remedy=f"Start a node of their ISR or ELR: {listed(f'node {node_id}' for node_id in wanted)}."
-        if wanted
-        else "No replica is eligible: start their nodes, then see about an unclean election.",
-        show="offline",
-        partitions=found,
-    )
+    said = "without a leader: nothing can be written or read there."
+    remedy = "No replica is eligible: start their nodes, then see about an unclean election."
+    if wanted:
+        remedy = f"Start a node of their ISR or ELR: {listed(f'node {node_id}' for node_id in wanted)}."
+    return _of_partitions(found, "offline", Tone.BAD, "offline", said, remedy)
 
 
 def _under_min(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
-    found = tuple(row for row in rows if row.rank is Rank.UNDER_MIN_ISR)
-    if found:
-        yield Finding(
-            kind="under-min",
-            tone=Tone.BAD,
-            short=f"{count_of(found, 'partition')} under min ISR",
-            sentence=f"{count_of(found, 'partition')} under min ISR: writes with acks=all are refused, and the HW "
-            "stands still.",
-            remedy="Bring a replica that is out back into the ISR; they are listed below.",
-            show="under-min",
-            partitions=found,
-        )
+    found = (row for row in rows if row.rank is Rank.UNDER_MIN_ISR)
+    said = "under min ISR: writes with acks=all are refused, and the HW stands still."
+    remedy = "Bring a replica that is out back into the ISR; they are listed below."
+    return _of_partitions(found, "under-min", Tone.BAD, "under min ISR", said, remedy)
 
 
 def _recovering(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
-    found = tuple(row for row in rows if row.rank is Rank.RECOVERING)
-    if found:
-        yield Finding(
-            kind="recovering",
-            tone=Tone.BAD,
-            short=f"{count_of(found, 'partition')} elected unclean",
-            sentence=f"{count_of(found, 'partition')} elected unclean and not recovered: committed records may be "
-            "missing.",
-            remedy="The analytics report counts what was cut.",
-            show="recovering",
-            partitions=found,
-        )
+    found = (row for row in rows if row.rank is Rank.RECOVERING)
+    said = "elected unclean and not recovered: committed records may be missing."
+    remedy = "The analytics report counts what was cut."
+    return _of_partitions(found, "recovering", Tone.BAD, "elected unclean", said, remedy)
 
 
 def _fenced(picture: Picture) -> Iterator[Finding]:
-    nodes = picture.image.nodes if picture.image is not None else ()
-    found = tuple(sorted(node.node_id for node in nodes if node.fenced))
+    found = tuple(sorted(node.node_id for node in picture.nodes if node.fenced))
     if found:
         many = len(found) > 1
         yield Finding(
@@ -167,8 +160,7 @@ def _fenced(picture: Picture) -> Iterator[Finding]:
 
 
 def _filled(picture: Picture) -> Iterator[Finding]:
-    nodes = picture.image.nodes if picture.image is not None else ()
-    found = tuple(sorted(node.node_id for node in nodes if node.disk_nearly_full and not node.fenced))
+    found = tuple(sorted(node.node_id for node in picture.nodes if node.disk_nearly_full and not node.fenced))
     if found:
         yield Finding(
             kind="disk",
@@ -182,7 +174,7 @@ def _filled(picture: Picture) -> Iterator[Finding]:
 
 
 def _silent(picture: Picture) -> Iterator[Finding]:
-    fenced = {node.node_id for node in picture.image.nodes if node.fenced} if picture.image is not None else set()
+    fenced = {node.node_id for node in picture.nodes if node.fenced}
     found = tuple(
         sorted(
             node_id
@@ -221,17 +213,10 @@ def _failed(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
 
 
 def _at_min(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
-    found = tuple(row for row in rows if row.rank is Rank.AT_MIN_ISR)
-    if found:
-        yield Finding(
-            kind="at-min",
-            tone=Tone.WARN,
-            short=f"{count_of(found, 'partition')} at min ISR",
-            sentence=f"{count_of(found, 'partition')} at min ISR: with one in-sync replica less, acks=all is refused.",
-            remedy="Do not restart another node until the replicas below are back.",
-            show="at-min",
-            partitions=found,
-        )
+    found = (row for row in rows if row.rank is Rank.AT_MIN_ISR)
+    said = "at min ISR: with one in-sync replica less, acks=all is refused."
+    remedy = "Do not restart another node until the replicas below are back."
+    return _of_partitions(found, "at-min", Tone.WARN, "at min ISR", said, remedy)
 
 
 def _out_of_sync(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
@@ -253,8 +238,7 @@ def _out_of_sync(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
 
 
 def _leaving(picture: Picture) -> Iterator[Finding]:
-    nodes = picture.image.nodes if picture.image is not None else ()
-    found = tuple(sorted(node.node_id for node in nodes if node.shutting_down and not node.fenced))
+    found = tuple(sorted(node.node_id for node in picture.nodes if node.shutting_down and not node.fenced))
     if found:
         yield Finding(
             kind="leaving",
@@ -267,7 +251,7 @@ def _leaving(picture: Picture) -> Iterator[Finding]:
 
 
 def _moving(picture: Picture) -> Iterator[Finding]:
-    partitions = [each for topic in (picture.image.topics if picture.image else ()) for each in topic.partitions]
+    partitions = [each for topic in picture.topics for each in topic.partitions]
     running = [each for each in partitions if each.original]
     queued = [each for each in partitions if each.queued_target and not each.original]
     if running or queued:
@@ -282,17 +266,10 @@ def _moving(picture: Picture) -> Iterator[Finding]:
 
 
 def _not_preferred(rows: Sequence[PartitionRow]) -> Iterator[Finding]:
-    found = tuple(row for row in rows if row.leader is not None and not row.is_preferred)
-    if found:
-        yield Finding(
-            kind="not-preferred",
-            tone=Tone.NOTE,
-            short=f"{count_of(found, 'partition')} not led by the preferred replica",
-            sentence=f"{count_of(found, 'partition')} led by another replica than the preferred one.",
-            remedy="The controller moves leadership back by itself once the preferred replica is in sync.",
-            show="not-preferred",
-            partitions=found,
-        )
+    found = (row for row in rows if row.leader is not None and not row.is_preferred)
+    said = "led by another replica than the preferred one."
+    remedy = "The controller moves leadership back by itself once the preferred replica is in sync."
+    return _of_partitions(found, "not-preferred", Tone.NOTE, "not led by the preferred replica", said, remedy)
 
 
 def _nodes_text(node_ids: Sequence[NodeId]) -> str:

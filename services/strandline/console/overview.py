@@ -145,12 +145,10 @@ class PartitionRow:
 
 def partition_rows(picture: Picture) -> tuple[PartitionRow, ...]:
     """Every partition, by name and number."""
-    if picture.image is None:
-        return ()
-    nodes = {node.node_id: node for node in picture.image.nodes}
+    nodes = {node.node_id: node for node in picture.nodes}
     return tuple(
         _row(topic.name, partition, nodes, picture)
-        for topic in sorted(picture.image.topics, key=lambda topic: topic.name)
+        for topic in sorted(picture.topics, key=lambda topic: topic.name)
         for partition in topic.partitions
     )
 
@@ -281,7 +279,7 @@ class MoveRow:
 
 def move_rows(picture: Picture, rows: Sequence[PartitionRow]) -> tuple[MoveRow, ...]:
     """Every move, those that run first, then as `rows` are."""
-    images = {each.tp: each for topic in (picture.image.topics if picture.image else ()) for each in topic.partitions}
+    images = {each.tp: each for topic in picture.topics for each in topic.partitions}
     found = [move for row in rows for move in _moves(row, images[row.tp])]
     return tuple(sorted(found, key=lambda move: not move.is_running))
 

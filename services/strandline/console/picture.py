@@ -12,8 +12,10 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from strandline.client import DescribedGroup, TopicPartition as NamedPartition
-from strandline.core.messages import MetadataImage
+from strandline.client.administer.described import fetch_state_of
+from strandline.core.messages import MetadataImage, NodeImage, TopicImage
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
+from strandline.rpc.convert.by_name import As, ByName
 from strandline.rpc.convert.describe import ControllerDescribed
 from strandline.v1 import follower_service_pb2, leader_service_pb2, state_event_pb2
 
@@ -89,6 +91,11 @@ class GroupLook:
     left_out: int = 0
     groups: tuple[HeldGroup, ...] = ()
 
+    @property
+    def rows(self) -> int:
+        """How many members and offsets it has."""
+        return sum(len(one.described.members) + len(one.committed or ()) for one in self.groups)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerLook:
@@ -134,6 +141,16 @@ class Picture:
     """Keyed by the name of the process as shown on the page."""
 
     @property
+    def nodes(self) -> tuple[NodeImage, ...]:
+        """The nodes that the controller reported."""
+        return self.image.nodes if self.image is not None else ()
+
+    @property
+    def topics(self) -> tuple[TopicImage, ...]:
+        """The topics that the controller reported."""
+        return self.image.topics if self.image is not None else ()
+
+    @property
     def age_ms(self) -> int | None:
         """How old the controller's part is; None: it never sent anything."""
         heard = self.controller.heard_ms
@@ -146,54 +163,42 @@ class Picture:
 # The client's own reading leaves out bytes, which people want to see here. Invariant: a row with an error is left out,
 # never read as zeros.
 
-_FETCH_STATES: dict[int, str] = {
-    follower_service_pb2.FETCH_STATE_TRUNCATING: "truncating",
-    follower_service_pb2.FETCH_STATE_FETCHING: "fetching",
-    follower_service_pb2.FETCH_STATE_FAILED: "failed",
-    follower_service_pb2.FETCH_STATE_LEADING: "leading",
-    follower_service_pb2.FETCH_STATE_WAITING: "waiting",
-}
+_REMOTE = ByName(RemoteReplica, leader_service_pb2.DescribedRemoteReplica, node_id="replica_id", leo="log_end_offset")
+_LED = ByName(
+    LedPartition,
+    leader_service_pb2.DescribedPartition,
+    leo="log_end_offset",
+    hw="high_watermark",
+    log_start="log_start_offset",
+    size_bytes="log_size_bytes",
+    replicas=As("replicas", None, _REMOTE.read_all),
+    lso="last_stable_offset",
+    open_producer_id="oldest_open_producer_id",
+)
+_HELD = ByName(
+    HeldReplica,
+    follower_service_pb2.DescribedReplica,
+    leo="log_end_offset",
+    hw="high_watermark",
+    fetch_state=As("fetch_state", None, fetch_state_of),
+    reason="failed_reason",
+)
 
 
 def read_led(answer: leader_service_pb2.DescribePartitionsResponse) -> dict[TopicPartition, LedPartition]:
     """The partitions that the answering node leads."""
     return {
-        TopicPartition(topic.topic_id, row.partition_index): LedPartition(
-            leader_epoch=LeaderEpoch(row.leader_epoch),
-            leo=Offset(row.log_end_offset),
-            hw=Offset(row.high_watermark),
-            log_start=Offset(row.log_start_offset),
-            size_bytes=row.log_size_bytes,
-            replicas=tuple(_read_remote(remote) for remote in row.replicas),
-            lso=Offset(row.last_stable_offset) if row.HasField("last_stable_offset") else None,
-            open_producer_id=row.oldest_open_producer_id if row.HasField("oldest_open_producer_id") else None,
-        )
+        TopicPartition(topic.topic_id, row.partition_index): _LED.read(row)
         for topic in answer.topics
         for row in topic.partitions
         if not row.error_code
     }
 
 
-def _read_remote(row: leader_service_pb2.DescribedRemoteReplica) -> RemoteReplica:
-    return RemoteReplica(
-        node_id=NodeId(row.replica_id),
-        leo=Offset(row.log_end_offset) if row.HasField("log_end_offset") else None,
-        lag_records=row.lag_records if row.HasField("lag_records") else None,
-        lag_bytes=row.lag_bytes if row.HasField("lag_bytes") else None,
-        last_fetch_age_ms=row.last_fetch_age_ms if row.HasField("last_fetch_age_ms") else None,
-        last_caught_up_age_ms=row.last_caught_up_age_ms if row.HasField("last_caught_up_age_ms") else None,
-    )
-
-
 def read_held(answer: follower_service_pb2.DescribeReplicasResponse) -> dict[TopicPartition, HeldReplica]:
     """The replicas that the answering node holds, as it sees them."""
     return {
-        TopicPartition(topic.topic_id, row.partition_index): HeldReplica(
-            leo=Offset(row.log_end_offset),
-            hw=Offset(row.high_watermark),
-            fetch_state=_FETCH_STATES.get(row.fetch_state, "unknown"),
-            reason=row.failed_reason,
-        )
+        TopicPartition(topic.topic_id, row.partition_index): _HELD.read(row)
         for topic in answer.topics
         for row in topic.partitions
         if not row.error_code

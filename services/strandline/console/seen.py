@@ -5,7 +5,7 @@ Invariant: all parts of one page, and all pages of one version, show the same pi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass
 
 from strandline.console.findings import Finding, Tone, is_healthy, verdict, what_is_wrong
@@ -13,7 +13,6 @@ from strandline.console.groups import GroupRow, group_rows
 from strandline.console.overview import MoveRow, PartitionRow, Rank, is_silent, move_rows, partition_rows
 from strandline.console.picture import Picture
 from strandline.core.messages import NodeImage, TopicImage
-from strandline.core.types import NodeId
 from strandline.v1.state_event_pb2 import StateEvent
 
 MOST_AUDITED = 500
@@ -94,7 +93,7 @@ class SeenPicture:
 
     def figures(self) -> Figures:
         """The counts."""
-        nodes = self.picture.image.nodes if self.picture.image is not None else ()
+        nodes = self.picture.nodes
         return Figures(
             nodes=len(nodes),
             nodes_serving=sum(not node.fenced for node in nodes),
@@ -108,26 +107,13 @@ class SeenPicture:
 
     def nodes(self) -> tuple[NodeRow, ...]:
         """Every node, in order of id."""
-        image = self.picture.image
-        leads: dict[NodeId, int] = {}
-        holds: dict[NodeId, int] = {}
-        out: dict[NodeId, int] = {}
-        for row in self.rows:
-            if row.leader is not None:
-                leads[row.leader] = leads.get(row.leader, 0) + 1
-            for chip in row.chips:
-                holds[chip.node_id] = holds.get(chip.node_id, 0) + 1
-                out[chip.node_id] = out.get(chip.node_id, 0) + chip.is_out
-        nodes = sorted(image.nodes, key=lambda node: node.node_id) if image is not None else []
-        return tuple(self._node(node, leads, holds, out) for node in nodes)
+        leads = Counter(row.leader for row in self.rows if row.leader is not None)
+        holds = Counter(chip.node_id for row in self.rows for chip in row.chips)
+        out = Counter(chip.node_id for row in self.rows for chip in row.out)
+        nodes = sorted(self.picture.nodes, key=lambda node: node.node_id)
+        return tuple(self._node(node, leads[node.node_id], holds[node.node_id], out[node.node_id]) for node in nodes)
 
-    def _node(
-        self,
-        node: NodeImage,
-        leads: Mapping[NodeId, int],
-        holds: Mapping[NodeId, int],
-        out: Mapping[NodeId, int],
-    ) -> NodeRow:
+    def _node(self, node: NodeImage, leads: int, replicas: int, out_of_sync: int) -> NodeRow:
         now_ms = self.picture.now_ms
         look = self.picture.looks.get(node.node_id)
         state, tone = _node_state(node, silent=is_silent(look, now_ms))
@@ -138,9 +124,9 @@ class SeenPicture:
             heartbeat_age_ms=self.picture.controller.heartbeat_age_ms.get(node.node_id),
             answer_age_ms=None if look is None or look.answered_ms is None else max(0, now_ms - look.answered_ms),
             failure=look.failure if look is not None else "",
-            leads=leads.get(node.node_id, 0),
-            replicas=holds.get(node.node_id, 0),
-            out_of_sync=out.get(node.node_id, 0),
+            leads=leads,
+            replicas=replicas,
+            out_of_sync=out_of_sync,
         )
 
     def topics(self) -> tuple[TopicRow, ...]:
@@ -148,8 +134,7 @@ class SeenPicture:
         by_topic: dict[str, list[PartitionRow]] = {}
         for row in self.rows:
             by_topic.setdefault(row.tp.topic_id, []).append(row)
-        image = self.picture.image
-        topics = sorted(image.topics, key=lambda topic: topic.name) if image is not None else []
+        topics = sorted(self.picture.topics, key=lambda topic: topic.name)
         return tuple(_topic(topic, by_topic.get(topic.topic_id, [])) for topic in topics)
 
     def groups(self) -> tuple[GroupRow, ...]:

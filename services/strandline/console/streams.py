@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 
+from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from strandline.console.pages import Page, write_part
@@ -158,6 +159,5 @@ class LiveResponse:
         try:
             await self._streams.serve(self._make, receive, send)
         except TooManyBrowsers:
-            headers = [(b"retry-after", b"10"), (b"content-type", b"text/plain")]
-            await send({"type": "http.response.start", "status": 503, "headers": headers})
-            await send({"type": "http.response.body", "body": b"too many pages are kept live; close one\n"})
+            refusal = PlainTextResponse("too many pages are kept live; close one\n", 503, {"retry-after": "10"})
+            await refusal(scope, receive, send)

@@ -1,24 +1,24 @@
 """Observes the cluster: the controller by a watch, every node at intervals.
 
-All browsers share it. Invariant: at most one look at a node is under way, each with a deadline; a node that holds many
-partitions is looked at less often, so that it describes at most 1,000 replicas a second for us; a node that does not
-answer keeps its last answer on the page, with its age.
+All browsers share it. Invariant: at most one look at a node's partitions and one at its groups is under way, each with
+a deadline; a node that has many is looked at less often, so that it describes at most 1,000 replicas, and 1,000 members
+and offsets, a second for us; a node that does not answer keeps its last answer on the page, with its age.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from strandline.client.administer.admin_answers import read_listed
 from strandline.client.background import countdown
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.errors import ClusterUnreachable
 from strandline.console.courses import Courses, Transitions, transitions_between
-from strandline.console.groups import GroupLooks
+from strandline.console.groups import ask_for_groups
 from strandline.console.overview import partition_rows
 from strandline.console.picture import AuditLook, ControllerLook, GroupLook, NodeLook, Picture, read_held, read_led
 from strandline.console.settings import ConsoleSettings
@@ -38,10 +38,13 @@ if TYPE_CHECKING:
     from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
     from strandline.v1.metadata_service_pb2_grpc import MetadataServiceAsyncStub
 
+_Look = TypeVar("_Look", NodeLook, GroupLook)
+
 CONNECT_MS = 3_000
 SAMPLES_KEPT = 150
 _CONTROLLER_DEADLINE_MS = 2_000
-_MS_PER_REPLICA = 1
+_MS_PER_ROW = 1
+_GROUPS_REST_MS = 2_000
 _AUDITS_EVERY_S = 5
 
 
@@ -65,14 +68,21 @@ class Watching:
         self.courses = Courses(most_partitions=settings.partitions_followed, most_samples=SAMPLES_KEPT)
         self.cluster: Cluster | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._group_looks = GroupLooks(
-            clock,
-            settings.look_deadline_ms,
-            lambda node_id: self._picture.groups.get(node_id, GroupLook()),
-            self._tell_groups,
+        self._node_looks = _Looks(
+            clock=clock,
+            ask=self._ask_node,
+            known=lambda node_id: self._picture.looks.get(node_id, NodeLook()),
+            tell=self._tell_node,
+            rest_ms=lambda look: _MS_PER_ROW * len(look.held),
         )
-        self._looking: set[NodeId] = set()
-        self._rest_until: dict[NodeId, int] = {}
+        self._group_looks = _Looks(
+            clock=clock,
+            ask=lambda cluster, node_id, at: ask_for_groups(cluster, node_id, at, clock, settings.look_deadline_ms),
+            known=lambda node_id: self._picture.groups.get(node_id, GroupLook()),
+            tell=self._tell_groups,
+            rest_ms=lambda look: _MS_PER_ROW * look.rows,
+            least_rest_ms=_GROUPS_REST_MS,
+        )
 
     @property
     def picture(self) -> Picture:
@@ -190,21 +200,16 @@ class Watching:
                     controller = looks.create_task(self._look_at_controller(cluster))
                 if audits is None or audits.done():
                     audits = looks.create_task(self._look_at_audits(cluster))
-                for node in cluster.image.nodes:
-                    if node.client_endpoint is None or node.fenced:
-                        continue
-                    if self._is_due(node.node_id):
-                        self._looking.add(node.node_id)
-                        looks.create_task(self._look_at(cluster, node.node_id, node.client_endpoint))
-                    if self._group_looks.is_due(node.node_id):
-                        looks.create_task(self._group_looks.look_at(cluster, node.node_id, node.client_endpoint))
+                for node_id, endpoint in cluster.living.items():
+                    for kind in (self._node_looks, self._group_looks):
+                        if kind.is_due(node_id):
+                            looks.create_task(kind.look_at(cluster, node_id, endpoint))
                 await asyncio.sleep(self._settings.look_interval_ms / 1000)
                 self.courses.take(partition_rows(self.picture), self._clock())
                 self._changed()
 
     async def _look_at_audits(self, cluster: Cluster) -> None:
-        nodes = {node.node_id: node.client_endpoint for node in cluster.image.nodes if not node.fenced}
-        places = {f"node {node_id}": place for node_id, place in nodes.items() if place is not None}
+        places = {f"node {node_id}": place for node_id, place in cluster.living.items()}
         with suppress(Refused, ClusterUnreachable):
             places["controller"] = await cluster.controllers.first(countdown(self._settings.look_deadline_ms))
         found = await asyncio.gather(*(self._ask_for_audit(cluster, place) for place in places.values()))
@@ -220,24 +225,7 @@ class Watching:
         except (Refused, ClusterUnreachable) as error:
             return AuditLook(failure=_short(error))
 
-    def _is_due(self, node_id: NodeId) -> bool:
-        return node_id not in self._looking and self._clock() >= self._rest_until.get(node_id, 0)
-
-    async def _look_at(self, cluster: Cluster, node_id: NodeId, endpoint: Endpoint) -> None:
-        begun_ms = self._clock()
-        try:
-            look = await self._ask(cluster, endpoint)
-        except (Refused, ClusterUnreachable) as error:
-            known = self._picture.looks.get(node_id, NodeLook())
-            since = begun_ms if known.failing_since_ms is None else known.failing_since_ms
-            self._tell(node_id, replace(known, failing_since_ms=since, failure=_short(error)))
-        else:
-            self._rest_until[node_id] = begun_ms + _MS_PER_REPLICA * len(look.held)
-            self._tell(node_id, look)
-        finally:
-            self._looking.discard(node_id)
-
-    async def _ask(self, cluster: Cluster, endpoint: Endpoint) -> NodeLook:
+    async def _ask_node(self, cluster: Cluster, node_id: NodeId, endpoint: Endpoint) -> NodeLook:
         channel = cluster.channels.to(endpoint)
         leads: LeaderServiceAsyncStub = LeaderServiceStub(channel)
         holds: FollowerServiceAsyncStub = FollowerServiceStub(channel)
@@ -256,7 +244,7 @@ class Watching:
         )
         return NodeLook(answered_ms=self._clock(), led=read_led(led), held=read_held(held))
 
-    def _tell(self, node_id: NodeId, look: NodeLook) -> None:
+    def _tell_node(self, node_id: NodeId, look: NodeLook) -> None:
         if node_id in self._picture.looks:
             self._become(replace(self._picture, looks={**self._picture.looks, node_id: look}))
 
@@ -267,6 +255,42 @@ class Watching:
     def _become(self, picture: Picture) -> None:
         self._picture = picture
         self._changed()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Looks(Generic[_Look]):
+    """Looks at one side of each node: at most one at a time, and less often where an answer is long.
+
+    ``known`` gives the last look at a node, ``tell`` takes the next; ``rest_ms``: how long a node rests after a look.
+    """
+
+    clock: Clock
+    ask: Callable[[Cluster, NodeId, Endpoint], Awaitable[_Look]]
+    known: Callable[[NodeId], _Look]
+    tell: Callable[[NodeId, _Look], None]
+    rest_ms: Callable[[_Look], int]
+    least_rest_ms: int = 0
+    looking: set[NodeId] = field(default_factory=set)
+    rest_until: dict[NodeId, int] = field(default_factory=dict)
+
+    def is_due(self, node_id: NodeId) -> bool:
+        return node_id not in self.looking and self.clock() >= self.rest_until.get(node_id, 0)
+
+    async def look_at(self, cluster: Cluster, node_id: NodeId, endpoint: Endpoint) -> None:
+        self.looking.add(node_id)
+        begun_ms, rest_ms = self.clock(), self.least_rest_ms
+        try:
+            look = await self.ask(cluster, node_id, endpoint)
+        except (Refused, ClusterUnreachable) as error:
+            known = self.known(node_id)
+            since_ms = begun_ms if known.failing_since_ms is None else known.failing_since_ms
+            self.tell(node_id, replace(known, failing_since_ms=since_ms, failure=_short(error)))
+        else:
+            rest_ms = max(rest_ms, self.rest_ms(look))
+            self.tell(node_id, look)
+        finally:
+            self.looking.discard(node_id)
+            self.rest_until[node_id] = begun_ms + rest_ms
 
 
 def _short(error: Exception) -> str:

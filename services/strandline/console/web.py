@@ -68,11 +68,8 @@ class Guard:
             await send(message)
 
         if scope["type"] == "http" and not self.is_ours(Request(scope).headers.get("host", "")):
-            said = b"this console is not served under that name; see the setting hosts\n"
-            await send_guarded(
-                {"type": "http.response.start", "status": 421, "headers": [(b"content-type", b"text/plain")]}
-            )
-            await send_guarded({"type": "http.response.body", "body": said})
+            said = "this console is not served under that name; see the setting hosts\n"
+            await PlainTextResponse(said, 421)(scope, receive, send_guarded)
             return
         await self._app(scope, receive, send_guarded)
 

@@ -21,6 +21,10 @@ Row = dict[str, Any]
 """A row as it is exported: set columns only, in plain Python values."""
 
 
+TopicName = Callable[[str], str | None]
+"""Returns the name of a topic id; None if it is not known."""
+
+
 class Taken(NamedTuple):
     """An event as it was taken from the core, not yet numbered."""
 
@@ -29,6 +33,10 @@ class Taken(NamedTuple):
     event: StateEvent
     tp: TopicPartition | None
     controller_epoch: int | None = None
+
+
+EVENT: Final = 2
+"""The index of `Taken.event`; access by index takes a third of the time of access by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +48,8 @@ class Emitter:
     incarnation: int
 
 
-def to_row(taken: Taken, seq: int, emitter: Emitter, topic_name: Callable[[str], str | None]) -> Row:
-    """The row of an event. ``topic_name`` gives the name of a topic id, if it is known."""
+def to_row(taken: Taken, seq: int, emitter: Emitter, topic_name: TopicName) -> Row:
+    """The row of an event."""
     row: Row = {
         "schema_version": SCHEMA_VERSION,
         "cluster_id": emitter.cluster_id,
@@ -129,12 +137,6 @@ _OF_A_MEMBER = _steps(Member)
 #
 # Invariant: all events of a run have the same emitter, and their numbers increase.
 
-_EVENT: Final = 2
-"""The index of `Taken.event`; access by index takes a third of the time of access by name."""
-
-TopicName = Callable[[str], str | None]
-"""Returns the name of a topic id; None if it is not known."""
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -156,7 +158,7 @@ class Run:
 
     def by_dataset(self) -> dict[str, Run]:
         """The events of each dataset that has any, the transitions first."""
-        kinds = [type(event[_EVENT]) for event in self.events]
+        kinds = [type(event[EVENT]) for event in self.events]
         # There are few kinds and many events, so the dataset is looked up once for each kind.
         known = {kind: DATASET_OF[kind] for kind in set(kinds)}
         present = [dataset for dataset in (TRANSITIONS, SAMPLES) if dataset in known.values()]

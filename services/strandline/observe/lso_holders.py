@@ -171,26 +171,15 @@ class LsoHolders:
         hold = partition.hold if partition.hold and partition.hold.transaction is transaction else None
         held_ms = now_ms - hold.since_ms if hold else 0
         if hold is not None and hold.is_reported:
-            event = TransactionDecided(
-                producer_id=transaction.producer_id,
-                producer_epoch=_number(transaction.producer_epoch),
-                first_offset=transaction.first_offset,
-                marker_offset=marker,
-                outcome=_outcome(transaction.committed),
-                held_ms=held_ms,
-                first_ms=Moment(now_ms),
-                last_ms=Moment(now_ms),
-                n_coalesced=1,
-                leader_epoch=partition.leader.image.leader_epoch,
-                partition_epoch=partition.leader.isr.partition_epoch,
-            )
-            out.append(Emit(partition.leader.log.tp, event))
-        else:
-            bucket = partition.coalesced.get(transaction.committed)
-            if bucket is None:
-                bucket = partition.coalesced[transaction.committed] = _Coalesced(now_ms)
-                self._buckets.append((now_ms + COALESCED_MS, partition.leader.log.tp, transaction.committed, bucket))
-            bucket.take(marker, held_ms, now_ms)
+            alone = _Coalesced(now_ms)
+            alone.take(marker, held_ms, now_ms)
+            self._report_decided(partition, transaction.committed, alone, out, transaction)
+            return
+        bucket = partition.coalesced.get(transaction.committed)
+        if bucket is None:
+            bucket = partition.coalesced[transaction.committed] = _Coalesced(now_ms)
+            self._buckets.append((now_ms + COALESCED_MS, partition.leader.log.tp, transaction.committed, bucket))
+        bucket.take(marker, held_ms, now_ms)
 
     def _hold_moved(self, partition: _Partition, now_ms: int) -> None:
         """Update the holder: the first undecided transaction, once the HW has passed its first offset."""
@@ -243,13 +232,23 @@ class LsoHolders:
         self._repeated.append((now_ms + REPEATED_EVERY_MS, partition.leader.log.tp, hold))
 
     def _report_coalesced(self, partition: _Partition, committed: bool, out: list[Effect]) -> None:
-        bucket = partition.coalesced.pop(committed)
+        self._report_decided(partition, committed, partition.coalesced.pop(committed), out)
+
+    def _report_decided(
+        self,
+        partition: _Partition,
+        committed: bool,
+        bucket: _Coalesced,
+        out: list[Effect],
+        alone: _Transaction | None = None,
+    ) -> None:
+        """One row; ``alone``: the one transaction that it is of."""
         event = TransactionDecided(
-            producer_id=None,
-            producer_epoch=None,
-            first_offset=None,
+            producer_id=alone.producer_id if alone else None,
+            producer_epoch=_number(alone.producer_epoch) if alone else None,
+            first_offset=alone.first_offset if alone else None,
             marker_offset=bucket.marker,
-            outcome=_outcome(committed),
+            outcome="commit" if committed else "abort",
             held_ms=bucket.held_ms,
             first_ms=Moment(bucket.first_ms),
             last_ms=Moment(bucket.last_ms),
@@ -262,7 +261,3 @@ class LsoHolders:
 
 def _number(epoch: int | None) -> Number | None:
     return None if epoch is None else Number(epoch)
-
-
-def _outcome(committed: bool) -> str:
-    return "commit" if committed else "abort"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from strandline.cli.connect import over_tls, with_admin
-from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail, perform
+from strandline.cli.connect import ask, over_tls
+from strandline.cli.failures import EXIT_REFUSED, CommandFailed
 from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, printable, show, show_one
 from strandline.core.permissions import CLUSTER_NAME, Acls, Pattern, Permission, ResourceType, Rule, rule_refusal
@@ -46,7 +46,7 @@ Force = Annotated[bool, typer.Option("--force", help="Even if you could not chan
 @over_tls
 def list_rules(bootstrap: Bootstrap, output: Output = Format.TABLE) -> None:
     """List all rules."""
-    rules = perform(with_admin(bootstrap, lambda admin: admin.describe_acls()))
+    rules = ask(bootstrap, lambda admin: admin.describe_acls())
     show([_row(rule) for rule in rules], _RULE_COLUMNS, output, empty="no rules: with acl, clients may do nothing")
 
 
@@ -79,12 +79,12 @@ def _command(name: str, call: Callable[[Admin], _Call], done: str, words: str) -
             refusals = await call(admin)(rules, validate_only=True, force=force)
             return await call(admin)(rules, force=force) if yes and not any(refusals) else refusals
 
-        refusals = perform(with_admin(bootstrap, change_all))
+        refusals = ask(bootstrap, change_all)
         for rule, refusal in zip(rules, refusals, strict=True):
             typer.echo(printable(f"{rule}: {refusal}" if refusal else str(rule)), err=refusal is not None)
         if refused := len(refusals) - refusals.count(None):
             said = f"{count_of(refused, 'rule')} refused; `strandline acl list` shows those that are there"
-            raise fail(CommandFailed(said, EXIT_REFUSED))
+            raise CommandFailed(said)
         typer.echo(f"{count_of(len(rules), 'rule')} {done}" if yes else UNCHANGED)
 
 
@@ -94,7 +94,7 @@ _command("remove", lambda admin: admin.delete_acls, "removed", "Check that rules
 
 @acls.command("test")
 @over_tls
-def ask(
+def check(
     principal: Principal,
     operation: Annotated[str, _OPERATION],
     resource: Annotated[str, _RESOURCE],
@@ -103,7 +103,7 @@ def ask(
 ) -> None:
     """Say whether the rules allow it, and which one decides; exit code 1 if they do not."""
     wanted = _rule(principal, operation, resource, permission=Permission.ALLOW, pattern=Pattern.LITERAL)
-    rules = perform(with_admin(bootstrap, lambda admin: admin.describe_acls()))
+    rules = ask(bootstrap, lambda admin: admin.describe_acls())
     found = Acls(tuple(rules)).of(wanted.principal).rule_for(wanted.operation, wanted.resource, wanted.name)
     allowed = found is not None and found.permission is Permission.ALLOW
     why = "no rule allows it" if found is None else f"by the rule '{found}'"
@@ -172,7 +172,7 @@ def list_quotas(bootstrap: Bootstrap, output: Output = Format.TABLE) -> None:
     """List all quotas."""
     rows = [
         {"principal": quota.principal, "key": str(quota.key), "value": quota.value}
-        for quota in perform(with_admin(bootstrap, lambda admin: admin.describe_quotas()))
+        for quota in ask(bootstrap, lambda admin: admin.describe_quotas())
     ]
     show(rows, _QUOTA_COLUMNS, output, empty="no quotas: clients may use as much as they like")
 
@@ -209,10 +209,10 @@ def _change_quota(bootstrap: str, change: QuotaChange, done: str, *, yes: bool) 
         there = [(quota.principal, quota.key) for quota in await admin.describe_quotas()]
         if change.value is None and change[:2] not in there:
             said = f"{change.principal} has no {change.key}; `strandline quota list` shows what there is"
-            raise CommandFailed(said, EXIT_REFUSED)
+            raise CommandFailed(said)
         (refusal,) = await admin.alter_quotas([change], validate_only=not yes)
         if refusal is not None:
-            raise CommandFailed(str(refusal), EXIT_REFUSED)
+            raise CommandFailed(str(refusal))
 
-    perform(with_admin(bootstrap, alter))
+    ask(bootstrap, alter)
     typer.echo(f"1 quota {done}" if yes else UNCHANGED)

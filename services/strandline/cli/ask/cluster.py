@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.connect import over_tls
-from strandline.cli.durations import Duration, duration_option, read_duration, time_text
-from strandline.cli.failures import perform
-from strandline.cli.options import Bootstrap, Output
-from strandline.cli.output import Column, Format, cell, console, print_document, table
+from strandline.cli.connect import ask, over_tls
+from strandline.cli.durations import Duration, read_duration, time_text
+from strandline.cli.options import Bootstrap, Interval, Output
+from strandline.cli.output import Column, Format, cell, console, for_programs, print_document, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -59,41 +58,32 @@ def status(
     bootstrap: Bootstrap,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Show every node and partition.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep running and refresh the output.")] = False,
-    interval: Annotated[
-        Duration, duration_option("--interval", help="With --watch: how often to refresh.", least="200ms")
-    ] = read_duration("2s"),
+    interval: Interval = read_duration("2s"),
     output: Output = Format.TABLE,
 ) -> None:
     """Show on one screen whether the cluster is healthy, and what is wrong.
 
     Exit code 0: healthy; 1: something is wrong, and the screen says what.
     """
-    perform(_watch(bootstrap, interval, everything) if watch else _status(bootstrap, everything, output))
-
-
-async def _status(bootstrap: str, everything: bool, form: Format) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        seen = await _look(admin)
-    if form is Format.TABLE:
+    if watch:
+        ask(bootstrap, lambda admin: _watch(admin, interval, everything))
+        return
+    seen = ask(bootstrap, _look)
+    if output is Format.TABLE:
         console().print(screen(seen, everything=everything))
     else:
-        print_document(document(seen, everything=everything), form)
+        print_document(document(seen, everything=everything), output)
     if not seen.health.healthy:
         raise typer.Exit(1)
 
 
-async def _watch(bootstrap: str, interval: Duration, everything: bool) -> None:
+async def _watch(admin: Admin, interval: Duration, everything: bool) -> None:
     from rich.live import Live
 
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        with Live(console=console(), screen=False, auto_refresh=False) as live:
-            while True:
-                live.update(screen(await _look(admin), everything=everything), refresh=True)
-                await asyncio.sleep(interval.s)
+    with Live(console=console(), screen=False, auto_refresh=False) as live:
+        while True:
+            live.update(screen(await _look(admin), everything=everything), refresh=True)
+            await asyncio.sleep(interval.s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +243,6 @@ def document(seen: SeenCluster, *, everything: bool = False) -> dict[str, Any]:
     from strandline.cli.ask.node import node_rows
 
     image, rows = seen.image, status_rows(seen, everything=everything)
-    shown = [{key: value for key, value in row.items() if not key.endswith("_text")} for row in rows]
     return {
         "healthy": seen.health.healthy,
         "problems": list(seen.health.problems),
@@ -275,7 +264,7 @@ def document(seen: SeenCluster, *, everything: bool = False) -> dict[str, Any]:
             for one in seen.controllers
         ],
         "nodes": node_rows(image),
-        "partitions": shown,
+        "partitions": for_programs(rows),
     }
 
 

@@ -6,15 +6,13 @@ stdout holds records and nothing else.
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,11 +26,12 @@ from strandline.cli.ask.consume_options import (
     Start,
     Write,
     end_of,
+    json_line,
     read_format,
     start_of,
 )
 from strandline.cli.ask.record_input import key_of
-from strandline.cli.connect import over_tls, tls_options
+from strandline.cli.connect import known_topic, open_admin, over_tls, tls_options
 from strandline.cli.durations import FORMS
 from strandline.cli.failures import perform
 from strandline.cli.options import Bootstrap, Topic, addresses, group_option, partition_list
@@ -57,10 +56,14 @@ class RecordForm(StrEnum):
 
 
 class Isolation(StrEnum):
-    """Which records are given; equal until there are transactions."""
+    """Which records are given."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
+
+
+FromFollower = Annotated[bool, typer.Option("--from-follower", help="Read from followers, up to their high watermark.")]
+IsolationLevel = Annotated[Isolation, typer.Option(help="Only records of committed transactions, or all.")]
 
 
 @over_tls
@@ -90,12 +93,8 @@ def consume(
     ] = None,
     stop_at_end: Annotated[bool, typer.Option("--stop-at-end", help="The same as --until end.")] = False,
     max_records: Annotated[int | None, typer.Option("--max-records", "-n", min=1, help="Stop after so many.")] = None,
-    from_follower: Annotated[
-        bool, typer.Option("--from-follower", help="Read from followers, up to their high watermark.")
-    ] = False,
-    isolation: Annotated[
-        Isolation, typer.Option(help="Only records of committed transactions, or all.")
-    ] = Isolation.READ_COMMITTED,
+    from_follower: FromFollower = False,
+    isolation: IsolationLevel = Isolation.READ_COMMITTED,
     key: Annotated[str | None, typer.Option("--key", "-k", metavar="TEXT", help="Only records with this key.")] = None,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Also print keys, separated by TEXT.")
@@ -140,6 +139,10 @@ class Plan:
     isolation: Isolation
     key: bytes | None
 
+    def wants(self, key: bytes | None) -> bool:
+        """Whether records with this key are printed."""
+        return self.key is None or key == self.key
+
     def ends(self, timestamp_ms: int | None) -> bool:
         """Whether a record of this time lies beyond a time that ends the reading."""
         return isinstance(self.end, AtTime) and timestamp_ms is not None and timestamp_ms >= self.end.timestamp_ms
@@ -149,8 +152,8 @@ class Plan:
 class Printer:
     """Prints records to stdout and counts them."""
 
-    form: RecordForm
     write: Write | None = None
+    """A whole line; None: the value, after what ``shows_place`` and ``key_separator`` add."""
     key_separator: str | None = None
     shows_place: bool = False
     printed: int = 0
@@ -161,9 +164,6 @@ class Printer:
         out = sys.stdout.buffer
         if self.write is not None:
             out.write(self.write(topic, partition, record))
-            return
-        if self.form is RecordForm.JSON:
-            out.write(json.dumps(record_document(topic, partition, record)).encode() + b"\n")
             return
         if self.shows_place:
             out.write(b"[%d]@%d " % (partition, record.offset))
@@ -183,10 +183,10 @@ def printer_of(output: RecordForm, record_format: str | None, key_separator: str
         typer.BadParameter: the format is wrong, or given together with another form.
     """
     if record_format is None:
-        return Printer(form=output, key_separator=key_separator)
+        return Printer(write=json_line if output is RecordForm.JSON else None, key_separator=key_separator)
     if output is not RecordForm.TEXT or key_separator is not None:
         raise typer.BadParameter("--format defines the whole line; give it without --output and --key-separator")
-    return Printer(form=output, write=read_format(record_format))
+    return Printer(write=read_format(record_format))
 
 
 def _refuse_places(*places: object) -> None:
@@ -204,7 +204,6 @@ def _refuse_places(*places: object) -> None:
 
 async def _consume_in_group(bootstrap: str, plan: Plan, printer: Printer) -> None:
     """Until so many are printed, or for ever. Each poll commits what was printed before it, and so does the end."""
-    from strandline.cli.connect import open_admin
     from strandline.client import Consumer, Record
 
     async with open_admin(bootstrap) as admin:
@@ -225,7 +224,7 @@ async def _consume_in_group(bootstrap: str, plan: Plan, printer: Printer) -> Non
             records = await consumer.poll(max_records=_MOST_AT_ONCE if left is None else min(left, _MOST_AT_ONCE))
             printer.read_from(len(consumer.assignment()))
             for record in records:
-                if plan.key is None or record.key == plan.key:
+                if plan.wants(record.key):
                     printer.show(record.topic, record.partition, Record(*record[2:]))
                     left = None if left is None else left - 1
             sys.stdout.flush()
@@ -233,7 +232,6 @@ async def _consume_in_group(bootstrap: str, plan: Plan, printer: Printer) -> Non
 
 
 async def _consume(bootstrap: str, plan: Plan, printer: Printer) -> None:
-    from strandline.cli.connect import known_topic
     from strandline.client import Consumer
 
     if plan.group is not None:
@@ -263,7 +261,7 @@ async def _print_all(consumer: Consumer, plan: Plan, printer: Printer) -> None:
             for record in fetched.records:
                 if printer.printed == plan.max_records:
                     break
-                if plan.key is None or record.key == plan.key:
+                if plan.wants(record.key):
                     printer.show(fetched.topic, fetched.partition, record)
         sys.stdout.flush()
         if printer.printed == plan.max_records:
@@ -286,7 +284,7 @@ async def _print_range(bootstrap: str, consumer: Consumer, plan: Plan, printer: 
                     break
                 if printer.printed == plan.max_records:
                     break
-                if plan.key is None or record.key == plan.key:
+                if plan.wants(record.key):
                     printer.show(fetched.topic, fetched.partition, record)
         sys.stdout.flush()
         left -= over
@@ -301,14 +299,11 @@ def _is_beyond(consumer: Consumer, topic: str, partition: int, end: int) -> bool
 
 async def _offsets_at(bootstrap: str, topic: str, partitions: list[int], at: AtTime) -> dict[int, int]:
     """By partition the first offset at or after a time, and the end where there is none."""
-    from strandline.cli.connect import open_admin
     from strandline.client import LATEST
 
-    async with open_admin(bootstrap) as admin:
-        # Ends first: what is appended meanwhile is not before the time.
-        ends, found = [await admin.list_offsets(topic, partitions, timestamp_ms=ms) for ms in (LATEST, at.timestamp_ms)]
-    offsets = {index: found[index].offset for index in partitions}
-    return {index: (ends[index].offset or 0) if at is None else at for index, at in offsets.items()}
+    # Ends first: what is appended meanwhile is not before the time.
+    found = await _offsets(bootstrap, topic, partitions, LATEST, at.timestamp_ms)
+    return {index: end or 0 if offset is None else offset for index, (end, offset) in found.items()}
 
 
 async def _place(bootstrap: str, consumer: Consumer, plan: Plan) -> list[int]:
@@ -322,40 +317,18 @@ async def _place(bootstrap: str, consumer: Consumer, plan: Plan) -> list[int]:
     if isinstance(start, AtTime):
         consumer.seek_to_time(start.timestamp_ms)
     elif isinstance(start, Last):
-        for index, (first, end) in (await _spans(bootstrap, plan.topic, partitions)).items():
-            consumer.seek(plan.topic, index, max(first, end - start.count))
+        from strandline.client import EARLIEST, LATEST
+
+        found = await _offsets(bootstrap, plan.topic, partitions, LATEST, EARLIEST)
+        for index, (end, first) in found.items():
+            consumer.seek(plan.topic, index, max(first or 0, (end or 0) - start.count))
     return partitions
 
 
-async def _spans(bootstrap: str, topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
-    """By partition its first offset and its end."""
-    from strandline.cli.connect import open_admin
-    from strandline.client import EARLIEST, LATEST
-
+async def _offsets(
+    bootstrap: str, topic: str, partitions: list[int], *times_ms: int
+) -> dict[int, tuple[int | None, ...]]:
+    """By partition the offset of each time, asked for in this order."""
     async with open_admin(bootstrap) as admin:
-        ends, firsts = [await admin.list_offsets(topic, partitions, timestamp_ms=at) for at in (LATEST, EARLIEST)]
-    return {index: (firsts[index].offset or 0, ends[index].offset or 0) for index in partitions}
-
-
-def record_document(topic: str, partition: int, record: Record) -> dict[str, Any]:
-    """A record for programs. Bytes that are no UTF-8 are given in base64 under `..._base64`."""
-    document: dict[str, Any] = {
-        "topic": topic,
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        **_text("key", record.key),
-        **_text("value", record.value),
-    }
-    if record.headers:
-        document["headers"] = [{"name": name, **_text("value", value)} for name, value in record.headers]
-    return document
-
-
-def _text(name: str, content: bytes | None) -> dict[str, str | None]:
-    if content is None:
-        return {name: None}
-    try:
-        return {name: content.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(content).decode()}
+        found = [await admin.list_offsets(topic, partitions, timestamp_ms=time_ms) for time_ms in times_ms]
+    return {index: tuple(one[index].offset for one in found) for index in partitions}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -193,3 +195,32 @@ def _escape(letter: str) -> bytes:
     if letter not in _ESCAPES:
         raise typer.BadParameter(rf"--format: \{letter} is not known; known are \n \t \r \0 \\ and \xHH")
     return _ESCAPES[letter]
+
+
+def json_line(topic: str, partition: int, record: Record) -> bytes:
+    """A record as one line for programs."""
+    return json.dumps(record_document(topic, partition, record)).encode() + b"\n"
+
+
+def record_document(topic: str, partition: int, record: Record) -> dict[str, Any]:
+    """A record for programs. Bytes that are no UTF-8 are given in base64 under `..._base64`."""
+    document: dict[str, Any] = {
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        **_text("key", record.key),
+        **_text("value", record.value),
+    }
+    if record.headers:
+        document["headers"] = [{"name": name, **_text("value", value)} for name, value in record.headers]
+    return document
+
+
+def _text(name: str, content: bytes | None) -> dict[str, str | None]:
+    if content is None:
+        return {name: None}
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(content).decode()}

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace as changed
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from strandline.cli.ask.planning import Save, Seen, Yes, carry_out
 from strandline.cli.ask.reassign import take_back, watch_until_done
 from strandline.cli.ask.throttle import Force, Limit, Throttle
-from strandline.cli.connect import over_tls
-from strandline.cli.failures import CommandFailed, perform
+from strandline.cli.connect import ask, over_tls
+from strandline.cli.failures import CommandFailed
 from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Format
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.planning import plan
 from strandline.core.planning.values import Goal, Plan
+
+if TYPE_CHECKING:
+    from strandline.client import Admin
 
 _EVERY_S = 1.0
 _STOP_S = 60
@@ -52,74 +55,66 @@ def drain(
         return plan.plan(nodes, seen.partitions, {Goal.DRAINED})
 
     limit = Limit(throttle, force)
-    perform(
-        carry_out(
-            bootstrap,
-            make,
-            yes=yes,
-            save=save,
-            form=output,
-            limit=limit,
-            first=lambda admin: admin.drain_node(node_id),
-        )
+    carry_out(
+        bootstrap,
+        make,
+        yes=yes,
+        save=save,
+        form=output,
+        limit=limit,
+        first=lambda admin: admin.drain_node(node_id),
     )
     if yes and remove:
-        perform(_remove(bootstrap, node_id, stderr=output is not Format.TABLE))
+        ask(bootstrap, lambda admin: _remove(admin, node_id, stderr=output is not Format.TABLE))
 
 
-async def _remove(bootstrap: str, node_id: int, *, stderr: bool) -> None:
+async def _remove(admin: Admin, node_id: int, *, stderr: bool) -> None:
     """Wait until no partition names the node, have it stop, and remove it; on ``stderr`` people can follow that.
 
     Raises:
         CommandFailed: its session did not end in time.
     """
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        await watch_until_done(admin, _EVERY_S, node_id, stderr=stderr)
-        node = next(node for node in (await admin.metadata()).nodes if node.node_id == node_id)
-        if not node.fenced:
-            await admin.shutdown_node(node_id, node_epoch=node.node_epoch)
-        why = ""
-        for _ in range(int(_STOP_S / _EVERY_S)):
-            try:
-                await admin.unregister_node(node_id)
-            except Refused as refused:
-                if refused.refusal.code is not ErrorCode.INVALID_REQUEST:
-                    raise
-                why = refused.refusal.message
-                await asyncio.sleep(_EVERY_S)
-            else:
-                typer.echo(f"removed node {node_id}", err=stderr)
-                return
+    await watch_until_done(admin, _EVERY_S, node_id, stderr=stderr)
+    node = next(node for node in (await admin.metadata()).nodes if node.node_id == node_id)
+    if not node.fenced:
+        await admin.shutdown_node(node_id, node_epoch=node.node_epoch)
+    why = ""
+    for _ in range(int(_STOP_S / _EVERY_S)):
+        try:
+            await admin.unregister_node(node_id)
+        except Refused as refused:
+            if refused.refusal.code is not ErrorCode.INVALID_REQUEST:
+                raise
+            why = refused.refusal.message
+            await asyncio.sleep(_EVERY_S)
+        else:
+            typer.echo(f"removed node {node_id}", err=stderr)
+            return
     raise CommandFailed(f"node {node_id} holds nothing and is not removed: {why}")
 
 
 @over_tls
 def undrain(node_id: Node, bootstrap: Bootstrap, yes: Yes = False) -> None:
     """Show the moves that take replicas from a drained node; --yes cancels them, and the node takes replicas again."""
-    perform(_undrain(bootstrap, node_id, yes))
+    ask(bootstrap, lambda admin: _undrain(admin, node_id, yes))
+    typer.echo(f"node {node_id} {'takes' if yes else 'would take'} replicas again")
 
 
-async def _undrain(bootstrap: str, node_id: int, yes: bool) -> None:
+async def _undrain(admin: Admin, node_id: int, yes: bool) -> None:
     """A move does not say who submitted it, so every one is shown that takes a replica from the node.
 
     Raises:
         CommandFailed: there is no such node; or some moves are not cancelled, with exit code 2.
     """
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        if node_id not in {node.node_id for node in (await admin.metadata()).nodes}:
-            raise CommandFailed(f"BROKER_ID_NOT_REGISTERED: {plan.unknown_node(node_id)}")
-        ongoing = await admin.list_partition_reassignments()
-        leaving = [one for one in ongoing if node_id in {*one.replicas} - {*one.target}]
-        for one in leaving:
-            typer.echo(f"{one.topic}-{one.partition}: {one.state}, to {','.join(map(str, one.target))}")
-        if yes:
-            await admin.drain_node(node_id, draining=False)
-        await take_back(admin, [(one.topic, one.partition) for one in leaving], yes=yes)
-    typer.echo(f"node {node_id} {'takes' if yes else 'would take'} replicas again")
+    if node_id not in {node.node_id for node in (await admin.metadata()).nodes}:
+        raise CommandFailed(f"BROKER_ID_NOT_REGISTERED: {plan.unknown_node(node_id)}")
+    ongoing = await admin.list_partition_reassignments()
+    leaving = [one for one in ongoing if node_id in {*one.replicas} - {*one.target}]
+    for one in leaving:
+        typer.echo(f"{one.topic}-{one.partition}: {one.state}, to {','.join(map(str, one.target))}")
+    if yes:
+        await admin.drain_node(node_id, draining=False)
+    await take_back(admin, [(one.topic, one.partition) for one in leaving], yes=yes)
 
 
 @over_tls
@@ -134,13 +129,11 @@ def replace(
     output: Output = Format.TABLE,
 ) -> None:
     """Plan that one node takes the place of another, and nothing else moves; --yes submits it."""
-    perform(
-        carry_out(
-            bootstrap,
-            lambda seen: plan.replace(seen.nodes, seen.partitions, old, new),
-            yes=yes,
-            save=save,
-            form=output,
-            limit=Limit(throttle, force),
-        )
+    carry_out(
+        bootstrap,
+        lambda seen: plan.replace(seen.nodes, seen.partitions, old, new),
+        yes=yes,
+        save=save,
+        form=output,
+        limit=Limit(throttle, force),
     )

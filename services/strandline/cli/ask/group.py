@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.ask.group_reset import reset_offsets, topic_choice
-from strandline.cli.connect import over_tls
-from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail, perform
+from strandline.cli.ask.group_reset import reset_offsets, see, topic_choice
+from strandline.cli.connect import ask, over_tls
+from strandline.cli.failures import EXIT_REFUSED, CommandFailed, confirm
 from strandline.cli.options import Bootstrap, Output, states_of
-from strandline.cli.output import Column, Format, show
+from strandline.cli.output import NUMBER, TEXT, Column, Format, kafka_columns, show
 
 if TYPE_CHECKING:
     from strandline.cli.ask.group_reset import SeenGroup
@@ -27,13 +27,8 @@ if TYPE_CHECKING:
 # Invariant: what goes is named and confirmed first; a group with members, and offsets of a topic that members subscribe
 # to, are refused by the coordinator.
 
-_GROUPS = [Column("group", "GROUP"), Column("outcome", "OUTCOME")]
-_GROUP_DELETE_OFFSETS = [
-    Column("group", "GROUP"),
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", number=True),
-    Column("outcome", "OUTCOME"),
-]
+_GROUPS = kafka_columns(group=TEXT, outcome=TEXT)
+_GROUP_DELETE_OFFSETS = kafka_columns(group=TEXT, topic=TEXT, partition=NUMBER, outcome=TEXT)
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -47,8 +42,10 @@ def delete(
 ) -> None:
     """Delete groups with their offsets; asks first. Exit code 1 if one was not deleted."""
     wanted = list(dict.fromkeys(groups))
-    _confirm(f"delete {', '.join(wanted)} with all committed offsets?", yes)
-    _show(perform(_delete(bootstrap, wanted)), _GROUPS, output)
+    if not yes:
+        confirm(f"delete {', '.join(wanted)} with all committed offsets?", "nothing was deleted")
+    deleted = ask(bootstrap, lambda admin: admin.delete_groups(wanted))
+    _show([{"group": group_id, **_outcome(refusal)} for group_id, refusal in deleted.items()], _GROUPS, output)
 
 
 @over_tls
@@ -63,22 +60,14 @@ def delete_offsets(
 ) -> None:
     """Delete a group's offsets of topics; asks first. Exit code 1 if one was not deleted."""
     chosen = [topic_choice(text) for text in topic]
-    _confirm(f"delete the offsets of {group} in {', '.join(topic)}?", yes)
-    _show(perform(_delete_offsets(bootstrap, group, chosen)), _GROUP_DELETE_OFFSETS, output)
-
-
-def _confirm(question: str, yes: bool) -> None:
-    """Asks for a yes.
-
-    Raises:
-        typer.Exit: it was not given.
-    """
-    try:
-        agreed = yes or typer.confirm(question, err=True)
-    except typer.Abort:
-        agreed = False
-    if not agreed:
-        raise fail(CommandFailed("nothing was deleted: it was not confirmed; answer y, or give --yes"))
+    if not yes:
+        confirm(f"delete the offsets of {group} in {', '.join(topic)}?", "nothing was deleted")
+    deleted = ask(bootstrap, lambda admin: _delete_offsets(admin, group, chosen))
+    rows = [
+        {"group": group, "topic": topic, "partition": index, **_outcome(refusal)}
+        for (topic, index), refusal in deleted.items()
+    ]
+    _show(rows, _GROUP_DELETE_OFFSETS, output)
 
 
 def _show(rows: list[dict[str, Any]], columns: list[Column], form: Format) -> None:
@@ -87,33 +76,17 @@ def _show(rows: list[dict[str, Any]], columns: list[Column], form: Format) -> No
         raise typer.Exit(EXIT_REFUSED)
 
 
-async def _delete(bootstrap: str, ids: list[str]) -> list[dict[str, Any]]:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        deleted = await admin.delete_groups(ids)
-    return [{"group": group_id, **_outcome(refusal)} for group_id, refusal in deleted.items()]
-
-
 async def _delete_offsets(
-    bootstrap: str, group_id: str, chosen: list[tuple[str, list[int] | None]]
-) -> list[dict[str, Any]]:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        # Of a group that is not there nothing is committed either; only its description says that it is not.
-        await admin.describe_groups([group_id])
-        committed = await admin.list_group_offsets(group_id)
-        named = [
-            (topic, index)
-            for topic, index in sorted(committed)
-            if any(topic == name and (indexes is None or index in indexes) for name, indexes in chosen)
-        ]
-        deleted = await admin.delete_group_offsets(group_id, named) if named else {}
-    return [
-        {"group": group_id, "topic": topic, "partition": index, **_outcome(refusal)}
-        for (topic, index), refusal in deleted.items()
+    admin: Admin, group_id: str, chosen: list[tuple[str, list[int] | None]]
+) -> dict[TopicPartition, Refusal | None]:
+    # Of a group that is not there nothing is committed either; only its description says that it is not.
+    await admin.describe_groups([group_id])
+    named = [
+        (topic, index)
+        for topic, index in sorted(await admin.list_group_offsets(group_id))
+        if any(topic == name and (indexes is None or index in indexes) for name, indexes in chosen)
     ]
+    return await admin.delete_group_offsets(group_id, named) if named else {}
 
 
 def _outcome(refusal: Refusal | None) -> dict[str, Any]:
@@ -128,28 +101,14 @@ app.command("delete-offsets")(delete_offsets)
 
 STATES = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
 
-_LISTED = [Column("group", "GROUP"), Column("type", "TYPE"), Column("state", "STATE")]
-_OFFSETS = [
-    Column("group", "GROUP"),
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", number=True),
-    Column("current_offset", "CURRENT-OFFSET", number=True),
-    Column("log_end_offset", "LOG-END-OFFSET", number=True),
-    Column("lag", "LAG", number=True),
-]
-_SECONDS = [Column("lag_seconds", "LAG-SECONDS", number=True)]
-_READERS = [
-    Column("consumer_id", "CONSUMER-ID"),
-    Column("host", "HOST"),
-    Column("client_id", "CLIENT-ID"),
-]
+_LISTED = kafka_columns(group=TEXT, type=TEXT, state=TEXT)
+_OFFSETS = kafka_columns(
+    group=TEXT, topic=TEXT, partition=NUMBER, current_offset=NUMBER, log_end_offset=NUMBER, lag=NUMBER
+)
+_SECONDS = kafka_columns(lag_seconds=NUMBER)
+_READERS = kafka_columns(consumer_id=TEXT, host=TEXT, client_id=TEXT)
 _MEMBERS = [
-    Column("group", "GROUP"),
-    Column("consumer_id", "CONSUMER-ID"),
-    Column("instance_id", "INSTANCE-ID"),
-    Column("host", "HOST"),
-    Column("client_id", "CLIENT-ID"),
-    Column("state", "STATE"),
+    *kafka_columns(group=TEXT, consumer_id=TEXT, instance_id=TEXT, host=TEXT, client_id=TEXT, state=TEXT),
     Column("partitions", "#PARTITIONS", number=True),
 ]
 _VERBOSE = [
@@ -183,7 +142,12 @@ def list_groups(
     output: Output = Format.TABLE,
 ) -> None:
     """List the groups of the cluster. Exit code 1 if a node did not answer for its own."""
-    perform(_list(bootstrap, states_of(state, STATES, "group"), output))
+    states = states_of(state, STATES, "group")
+    found, lacking = ask(bootstrap, lambda admin: _listed(admin, states))
+    rows = [{"group": each.group_id, "type": each.type, "state": each.state} for each in found]
+    show(rows, _LISTED, output, empty="no group")
+    if lacking:
+        raise CommandFailed("\n".join(lacking))
 
 
 @app.command()
@@ -211,24 +175,15 @@ def describe(
         raise typer.BadParameter("give one of --offsets, --members and --state")
     if seconds and (members or state):
         raise typer.BadParameter("--seconds goes with --offsets: members and states have no lag")
-    perform(_describe(bootstrap, groups or [], _columns(members, state, verbose, seconds), output))
-
-
-def _columns(members: bool, state: bool, verbose: bool, seconds: bool) -> list[Column]:
+    seen, lacking = ask(bootstrap, lambda admin: _see(admin, groups or [], with_ages=seconds))
     if state:
-        return _STATES
-    if members:
-        return _MEMBERS + (_VERBOSE if verbose else [])
-    return _OFFSETS + (_SECONDS if seconds else []) + _READERS
-
-
-async def _list(bootstrap: str, states: list[str], form: Format) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        found, lacking = await _listed(admin, states)
-    rows = [{"group": each.group_id, "type": each.type, "state": each.state} for each in found]
-    show(rows, _LISTED, form, empty="no group")
+        show([state_row(each) for each in seen], _STATES, output, empty="no offset is committed")
+    elif members:
+        rows = [row for each in seen for row in member_rows(each)]
+        show(rows, _MEMBERS + (_VERBOSE if verbose else []), output, empty="no member")
+    else:
+        rows = [row for each in seen for row in offset_rows(each, with_ages=seconds)]
+        show(rows, _OFFSETS + (_SECONDS if seconds else []) + _READERS, output, empty="no offset is committed")
     if lacking:
         raise CommandFailed("\n".join(lacking))
 
@@ -246,27 +201,13 @@ async def _listed(admin: Admin, states: list[str]) -> tuple[list[ListedGroup], l
         ]
 
 
-async def _describe(bootstrap: str, ids: list[str], columns: list[Column], form: Format) -> None:
-    from strandline.cli.ask.group_reset import see
-    from strandline.cli.connect import open_admin
-
+async def _see(admin: Admin, ids: list[str], *, with_ages: bool) -> tuple[list[SeenGroup], list[str]]:
+    """These groups, or without ids all of them; and one sentence for each node that lacks some."""
     lacking: list[str] = []
-    async with open_admin(bootstrap) as admin:
-        if not ids:
-            found, lacking = await _listed(admin, [])
-            ids = [each.group_id for each in found]
-        with_ages = _SECONDS[0] in columns
-        seen = [await see(admin, group_id, with_ages=with_ages) for group_id in dict.fromkeys(ids)]
-    is_of_members = columns[: len(_MEMBERS)] == _MEMBERS
-    if columns is _STATES:
-        rows = [state_row(each) for each in seen]
-    elif is_of_members:
-        rows = [row for each in seen for row in member_rows(each)]
-    else:
-        rows = [row for each in seen for row in offset_rows(each, with_ages=with_ages)]
-    show(rows, columns, form, empty="no member" if is_of_members else "no offset is committed")
-    if lacking:
-        raise CommandFailed("\n".join(lacking))
+    if not ids:
+        found, lacking = await _listed(admin, [])
+        ids = [each.group_id for each in found]
+    return [await see(admin, group_id, with_ages=with_ages) for group_id in dict.fromkeys(ids)], lacking
 
 
 def offset_rows(seen: SeenGroup, *, with_ages: bool = False) -> list[dict[str, Any]]:

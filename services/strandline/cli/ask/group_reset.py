@@ -17,24 +17,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from strandline.cli.connect import over_tls
+from strandline.cli.connect import ask, over_tls
 from strandline.cli.durations import FORMS, Duration, duration_option, read_moment_us
-from strandline.cli.failures import CommandFailed, perform
+from strandline.cli.failures import CommandFailed
 from strandline.cli.options import Bootstrap, Output
-from strandline.cli.output import Column, Format, show
+from strandline.cli.output import NUMBER, TEXT, Format, kafka_columns, show
 
 if TYPE_CHECKING:
     from strandline.client import Admin, DescribedGroup
 
 
-_COLUMNS = [
-    Column("group", "GROUP"),
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", number=True),
-    Column("current_offset", "CURRENT-OFFSET", number=True),
-    Column("new_offset", "NEW-OFFSET", number=True),
-    Column("note", "NOTE"),
-]
+_COLUMNS = kafka_columns(group=TEXT, topic=TEXT, partition=NUMBER, current_offset=NUMBER, new_offset=NUMBER, note=TEXT)
 
 Kind = Literal["earliest", "latest", "current", "offset", "shift", "time", "file"]
 
@@ -111,7 +104,7 @@ def reset_offsets(
     if dry_run and execute:
         raise typer.BadParameter("give --dry-run or --execute, and not both")
     chosen = [topic_choice(text) for text in topic or []]
-    rows = perform(_reset(bootstrap, group, chosen, given[0], export, execute))
+    rows = ask(bootstrap, lambda admin: _reset(admin, group, chosen, given[0], export, execute))
     show(rows, _COLUMNS, output, empty="no partition")
     if not execute:
         typer.echo("strandline: nothing was written: this was a dry run; --execute commits it", err=True)
@@ -186,25 +179,22 @@ def new_offset(target: Target, named: Named, known: OffsetRange) -> tuple[int, s
 
 
 async def _reset(
-    bootstrap: str,
+    admin: Admin,
     group_id: str,
     chosen: list[tuple[str, list[int] | None]],
     target: Target,
     export: Path | None,
     execute: bool,
 ) -> list[dict[str, Any]]:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        committed = await committed_of(admin, group_id)
-        named = await _partitions(admin, chosen, target, committed)
-        bounds = await _bounds(admin, named, committed, target)
-        plan = {each: new_offset(target, each, bounds[each]) for each in sorted(named)}
-        if export is not None:
-            with export.open("w", encoding="utf-8", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerows([*each, offset] for each, (offset, _) in plan.items())
-        if execute and plan:
-            await admin.alter_group_offsets(group_id, {each: offset for each, (offset, _) in plan.items()})
+    committed = await committed_of(admin, group_id)
+    named = await _partitions(admin, chosen, target, committed)
+    bounds = await _bounds(admin, named, committed, target)
+    plan = {each: new_offset(target, each, bounds[each]) for each in sorted(named)}
+    if export is not None:
+        with export.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([*each, offset] for each, (offset, _) in plan.items())
+    if execute and plan:
+        await admin.alter_group_offsets(group_id, {each: offset for each, (offset, _) in plan.items()})
     return [
         {
             "group": group_id,

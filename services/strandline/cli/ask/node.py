@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.ask import drain
-from strandline.cli.connect import over_tls
+from strandline.cli.connect import ask, over_tls
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, perform
 from strandline.cli.local.processes import ENDPOINT_FILE
-from strandline.cli.options import Bootstrap, MaybeBootstrap, Output
-from strandline.cli.output import Column, Format, show
+from strandline.cli.options import Bootstrap, Output
+from strandline.cli.output import Column, Format, for_programs, show
 from strandline.units import duration_text
 
 if TYPE_CHECKING:
-    from strandline.client import DescribedCluster, DescribedNode, Endpoint as DescribedEndpoint
-    from strandline.core.errors import ErrorCode
+    from strandline.client import Admin, DescribedCluster, DescribedNode, Endpoint as DescribedEndpoint, ListedNode
     from strandline.core.messages import Endpoint
     from strandline.node.settings import ReplicaSettings
     from strandline.rpc.tls import Tls
@@ -54,26 +53,21 @@ _COLUMNS = [
 @over_tls
 def list_nodes(bootstrap: Bootstrap, output: Output = Format.TABLE) -> None:
     """List the registered data nodes with their state and what they hold."""
-    perform(_list(bootstrap, output))
 
+    async def look(admin: Admin) -> tuple[DescribedCluster, list[ListedNode]]:
+        return await admin.metadata(), await admin.list_nodes()
 
-async def _list(bootstrap: str, form: Format) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        image = await admin.metadata()
-        listed = {entry.node.node_id: entry for entry in await admin.list_nodes()}
+    image, listed = ask(bootstrap, look)
     rows = node_rows(image)
+    by_id = {entry.node.node_id: entry for entry in listed}
     for row in rows:
-        entry = listed.get(row["node_id"])
+        entry = by_id.get(row["node_id"])
         age_ms = entry.last_heartbeat_age_ms if entry else None
         row["last_heartbeat_age_ms"] = age_ms
         row["heartbeat_text"] = None if age_ms is None else f"{duration_text(age_ms)} ago"
         row["directory_id"] = entry.directory_id if entry else None
         row["feature_levels"] = f"{entry.feature_min}-{entry.feature_max}" if entry else None
-    if form is not Format.TABLE:
-        rows = [{key: value for key, value in row.items() if key != "heartbeat_text"} for row in rows]
-    show(rows, _COLUMNS, form, empty="no node has registered")
+    show(rows if output is Format.TABLE else for_programs(rows), _COLUMNS, output, empty="no node has registered")
 
 
 @app.command()
@@ -87,14 +81,7 @@ def remove(
     Refused while its session lives, and while partitions are assigned to it: `node drain` or `replace` moves them.
     Its id may register again, as a new node.
     """
-    perform(_remove(bootstrap, node_id))
-
-
-async def _remove(bootstrap: str, node_id: int) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        await admin.unregister_node(node_id)
+    ask(bootstrap, lambda admin: admin.unregister_node(node_id))
     typer.echo(f"removed node {node_id}")
 
 
@@ -102,7 +89,7 @@ async def _remove(bootstrap: str, node_id: int) -> None:
 @over_tls
 def shutdown(
     node_id: Annotated[int | None, typer.Argument(metavar="[NODE]", help="The node's id.")] = None,
-    bootstrap: MaybeBootstrap = "",
+    bootstrap: Bootstrap = "",
     itself: Annotated[
         bool,
         typer.Option("--self", help="The node on this machine that STRANDLINE_ variables configure; wait for it."),
@@ -120,14 +107,7 @@ def shutdown(
     assert node_id is not None
     if not bootstrap:
         raise typer.BadParameter("--bootstrap or STRANDLINE_BOOTSTRAP must say where to find the cluster")
-    perform(_shutdown(bootstrap, node_id))
-
-
-async def _shutdown(bootstrap: str, node_id: int) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        await admin.shutdown_node(node_id)
+    ask(bootstrap, lambda admin: admin.shutdown_node(node_id))
     typer.echo(f"node {node_id} is shutting down; `strandline node list` shows when it is gone")
 
 
@@ -241,9 +221,12 @@ def running_node(directory: Path) -> Incarnation | None:
 
 async def _hand_over(settings: ReplicaSettings, node: Incarnation, until: float) -> int | None:
     """Ask until the node leads nothing: how many partitions are left; None if it is not the registered process."""
-    from strandline.core.errors import Refused
+    from strandline.core.errors import ErrorCode, Refused
+    from strandline.rpc.tls import open_tls
 
-    tls = _tls(settings)
+    tls = open_tls(settings.tls_cert, settings.tls_key, settings.tls_ca)
+    # A newer process registered under this id, or the controller never heard of it.
+    gone = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
     left, failure = 1, "not asked"
     while True:
         for address in settings.bootstrap():
@@ -251,7 +234,7 @@ async def _hand_over(settings: ReplicaSettings, node: Incarnation, until: float)
                 left, failure = await _ask(address, tls, node), ""
                 break
             except Refused as error:
-                if error.refusal.code in _gone():
+                if error.refusal.code in gone:
                     return None
                 failure = str(error.refusal)
         if left == 0:
@@ -276,19 +259,3 @@ async def _ask(address: Endpoint, tls: Tls | None, node: Incarnation) -> int:
         answer = await call(stub.ShutdownNode, request, deadline_ms=_CALL_MS)
     check(answer)
     return sum(len(topic.partitions) for topic in answer.remaining_partitions)
-
-
-def _tls(settings: ReplicaSettings) -> Tls | None:
-    from strandline.rpc.tls import TlsWrong, open_tls
-
-    try:
-        return open_tls(settings.tls_cert, settings.tls_key, settings.tls_ca)
-    except TlsWrong as error:
-        raise CommandFailed(str(error), EXIT_UNREACHABLE) from error
-
-
-def _gone() -> tuple[ErrorCode, ...]:
-    """A newer process registered under this id, or the controller never heard of it."""
-    from strandline.core.errors import ErrorCode
-
-    return (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.connect import over_tls
+from strandline.cli.connect import ask, over_tls, topics_named
 from strandline.cli.durations import FORMS, read_moment_us, time_text
-from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail, perform
+from strandline.cli.failures import EXIT_REFUSED, confirm
 from strandline.cli.options import Bootstrap, Output, Topic, partition_list
-from strandline.cli.output import Column, Format, show
+from strandline.cli.output import NUMBER, TEXT, Column, Format, for_programs, plain_columns, show
 from strandline.units import duration_text
 
 if TYPE_CHECKING:
     from strandline.client import (
         Admin,
-        DescribedCluster,
         DescribedFollower,
         DescribedLeader,
         DescribedPartition,
         DescribedReplica,
+        DescribedTopic,
         Election,
         FoundOffset,
     )
@@ -66,36 +66,21 @@ def elect(
         raise typer.BadParameter("--unclean and --partition need a TOPIC")
     indexes = partition_list(partition)
     if unclean and not yes:
-        _confirm(topic)
-    perform(_elect(bootstrap, topic, indexes, unclean, output))
+        confirm(f"acknowledged records of {topic} may be lost; elect unclean?", "no election was held")
 
-
-def _confirm(topic: str | None) -> None:
-    try:
-        agreed = typer.confirm(f"acknowledged records of {topic} may be lost; elect unclean?", err=True)
-    except typer.Abort:
-        agreed = False
-    if not agreed:
-        raise fail(CommandFailed("no election was held: it was not confirmed; answer y, or give --yes"))
-
-
-async def _elect(bootstrap: str, topic: str | None, indexes: list[int] | None, unclean: bool, form: Format) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
+    async def hold(admin: Admin) -> list[Election]:
         wanted = [] if topic is None else await _partitions(admin, topic, indexes)
-        held = await admin.elect_leaders(wanted, unclean=unclean)
-    show([election_row(one) for one in held], _COLUMNS, form, empty="no partition needs an election")
+        return await admin.elect_leaders(wanted, unclean=unclean)
+
+    held = ask(bootstrap, hold)
+    show([election_row(one) for one in held], _COLUMNS, output, empty="no partition needs an election")
     if any(is_unmet(one) for one in held):
         raise typer.Exit(EXIT_REFUSED)
 
 
 async def _partitions(admin: Admin, name: str, indexes: list[int] | None) -> list[tuple[str, int]]:
-    image = await admin.metadata()
-    count = next((len(topic.partitions) for topic in image.topics if topic.name == name), None)
-    if count is None:
-        raise CommandFailed(f"UNKNOWN_TOPIC_OR_PARTITION: no topic is named {name!r}; see `strandline topic list`")
-    return [(name, index) for index in (range(count) if indexes is None else indexes)]
+    (topic,) = topics_named((await admin.metadata()).topics, name)
+    return [(name, index) for index in (range(len(topic.partitions)) if indexes is None else indexes)]
 
 
 def is_unmet(election: Election) -> bool:
@@ -122,13 +107,7 @@ def election_row(election: Election) -> dict[str, Any]:
 #
 # Invariant: every offset is the leader's own answer; the end is the HW, so nothing beyond it is ever shown.
 
-_TOPIC_OFFSETS_COLUMNS = [
-    Column("topic", "topic"),
-    Column("partition", "partition", number=True),
-    Column("earliest", "earliest", number=True),
-    Column("latest", "latest", number=True),
-    Column("records", "records", number=True),
-]
+_TOPIC_OFFSETS_COLUMNS = plain_columns(topic=TEXT, partition=NUMBER, earliest=NUMBER, latest=NUMBER, records=NUMBER)
 _AT_TIME = [Column("offset_at_time", "offset at the time", number=True), Column("time_text", "its time (UTC)")]
 _NEWEST = [Column("newest_offset", "newest record", number=True), Column("newest_text", "its time (UTC)")]
 
@@ -150,43 +129,33 @@ def offsets(
 ) -> None:
     """Show the first offset and the end (HW) of each partition."""
     at_ms = None if timestamp is None else read_moment_us(timestamp, "--timestamp") // 1_000
-    perform(_offsets(bootstrap, topic, partition_list(partition), at_ms, max_timestamp, output))
+    indexes = partition_list(partition)
 
+    async def look(admin: Admin) -> list[dict[str, Any]]:
+        from strandline.client import EARLIEST, LATEST, MAX_TIMESTAMP
 
-async def _offsets(
-    bootstrap: str, name: str, partitions: list[int] | None, at_ms: int | None, newest: bool, form: Format
-) -> None:
-    from strandline.cli.connect import open_admin
-    from strandline.client import EARLIEST, LATEST, MAX_TIMESTAMP
-
-    async with open_admin(bootstrap) as admin:
-        await _check_known(admin, name)
+        topics_named((await admin.metadata()).topics, topic)
         # Ends first: a beginning that moves meanwhile then never lies behind its end.
-        ends = await admin.list_offsets(name, partitions, timestamp_ms=LATEST)
-        starts = await admin.list_offsets(name, ends, timestamp_ms=EARLIEST)
-        at_time = {} if at_ms is None else await admin.list_offsets(name, ends, timestamp_ms=at_ms)
-        last = await admin.list_offsets(name, ends, timestamp_ms=MAX_TIMESTAMP) if newest else {}
-    rows = [
-        {
-            "topic": name,
-            "partition": index,
-            "earliest": starts[index].offset,
-            "latest": end.offset,
-            "records": (end.offset or 0) - (starts[index].offset or 0),
-            **(_found(at_time[index], "offset_at_time", "time") if at_time else {}),
-            **(_found(last[index], "newest_offset", "newest") if last else {}),
-        }
-        for index, end in sorted(ends.items())
-    ]
-    if form is not Format.TABLE:
-        rows = [{key: value for key, value in row.items() if not key.endswith("_text")} for row in rows]
-    show(rows, [*_TOPIC_OFFSETS_COLUMNS, *(_AT_TIME if at_time else []), *(_NEWEST if newest else [])], form)
+        ends = await admin.list_offsets(topic, indexes, timestamp_ms=LATEST)
+        starts = await admin.list_offsets(topic, ends, timestamp_ms=EARLIEST)
+        at_time = {} if at_ms is None else await admin.list_offsets(topic, ends, timestamp_ms=at_ms)
+        last = await admin.list_offsets(topic, ends, timestamp_ms=MAX_TIMESTAMP) if max_timestamp else {}
+        return [
+            {
+                "topic": topic,
+                "partition": index,
+                "earliest": starts[index].offset,
+                "latest": end.offset,
+                "records": (end.offset or 0) - (starts[index].offset or 0),
+                **(_found(at_time[index], "offset_at_time", "time") if at_time else {}),
+                **(_found(last[index], "newest_offset", "newest") if last else {}),
+            }
+            for index, end in sorted(ends.items())
+        ]
 
-
-async def _check_known(admin: Admin, name: str) -> None:
-    image = await admin.metadata()
-    if name not in {topic.name for topic in image.topics}:
-        raise CommandFailed(f"UNKNOWN_TOPIC_OR_PARTITION: no topic is named {name!r}; see `strandline topic list`")
+    rows = ask(bootstrap, look)
+    columns = _TOPIC_OFFSETS_COLUMNS + (_AT_TIME if at_ms is not None else []) + (_NEWEST if max_timestamp else [])
+    show(rows if output is Format.TABLE else for_programs(rows), columns, output)
 
 
 def _found(found: FoundOffset, offset_key: str, time_key: str) -> dict[str, Any]:
@@ -203,7 +172,7 @@ def _found(found: FoundOffset, offset_key: str, time_key: str) -> dict[str, Any]
 # Invariant: what a replica says of itself (LEO, HW, state) comes from its own node, what it lacks (lag) from the
 # leader; a node that does not answer leaves its columns empty and hides no replica.
 
-COLUMNS = [
+REPLICA_COLUMNS = [
     Column("topic", "topic"),
     Column("partition", "partition", number=True),
     Column("node", "node", number=True),
@@ -218,18 +187,16 @@ COLUMNS = [
 
 
 def replica_rows(
-    image: DescribedCluster,
+    topics: Iterable[DescribedTopic],
     led: Iterable[DescribedLeader],
     held: Iterable[DescribedReplica],
-    is_wanted: Callable[[str, DescribedPartition], bool],
+    is_wanted: Callable[[DescribedPartition], bool],
 ) -> Iterator[dict[str, Any]]:
     """One row per replica and observer of the partitions that are wanted, the preferred leader first."""
     views = {(view.topic, view.partition): view for view in led}
     selves = {(replica.topic, replica.partition, replica.node_id): replica for replica in held}
-    for topic in sorted(image.topics, key=lambda topic: topic.name):
-        for partition in topic.partitions:
-            if not is_wanted(topic.name, partition):
-                continue
+    for topic in topics:
+        for partition in filter(is_wanted, topic.partitions):
             for node_id in (*partition.replicas, *partition.observers):
                 name = topic.name, partition.partition
                 yield _row(topic.name, partition, node_id, views.get(name), selves.get((*name, node_id)))

@@ -24,6 +24,7 @@ from strandline.cli.ask.throttle import (
     refuse_never_ending,
     time_at,
 )
+from strandline.cli.connect import ask
 from strandline.cli.failures import CommandFailed
 from strandline.cli.output import Column, Format, console, print_document, table
 from strandline.core.errors import Refused
@@ -100,7 +101,7 @@ def target_of(partition: DescribedPartition) -> tuple[int, ...]:
     return partition.queued_target or staying
 
 
-async def carry_out(
+def carry_out(
     bootstrap: str,
     make: Callable[[Seen], Plan],
     *,
@@ -110,14 +111,10 @@ async def carry_out(
     limit: Limit,
     first: Callable[[Admin], Awaitable[object]] | None = None,
 ) -> None:
-    """Make a plan and show it; with ``yes``, run ``first`` and submit the plan.
+    """Make a plan and show it; with ``yes``, run ``first`` and submit the plan. Exit code 2 if the plan, or the
+    controller, refuses some of it."""
 
-    Raises:
-        CommandFailed: the plan, or the controller, refuses some of it; with exit code 2.
-    """
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
+    async def submit(admin: Admin) -> tuple[Seen, Plan]:
         seen = await look(admin)
         plan = make(seen)
         if plan.refusals:
@@ -130,6 +127,9 @@ async def carry_out(
             if first is not None:
                 await first(admin)
             await _submit(admin, plan.moves, limit.rate, validate_only=False)
+        return seen, plan
+
+    seen, plan = ask(bootstrap, submit)
     document = plan_document(seen, plan, limit.rate, submitted=yes and bool(plan.moves))
     if form is Format.TABLE:
         _print(document)

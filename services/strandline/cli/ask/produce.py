@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.ask import record_input
-from strandline.cli.connect import over_tls, tls_options
+from strandline.cli.connect import known_topic, over_tls, tls_options
 from strandline.cli.durations import FORMS, Duration, duration_option, read_duration, read_moment_us
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, perform
 from strandline.cli.options import Bootstrap, Topic, addresses
@@ -143,7 +143,6 @@ async def _produce(
     options: dict[str, Any],
     quiet: bool,
 ) -> None:
-    from strandline.cli.connect import known_topic
     from strandline.client import ErrorCode, Producer, Refused
 
     tally = Tally()

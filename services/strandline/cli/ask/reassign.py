@@ -29,11 +29,12 @@ from strandline.cli.ask.throttle import (
     read_rate,
     refuse_never_ending,
 )
-from strandline.cli.connect import over_tls
-from strandline.cli.durations import Duration, duration_option, read_duration
-from strandline.cli.failures import CommandFailed, perform
-from strandline.cli.options import Bootstrap, Output
-from strandline.cli.output import Column, Format, console, show, table
+from strandline.cli.ask.txn import partition_of
+from strandline.cli.connect import ask, over_tls
+from strandline.cli.durations import read_duration
+from strandline.cli.failures import CommandFailed
+from strandline.cli.options import Bootstrap, Interval, Output
+from strandline.cli.output import Column, Format, console, for_programs, show, table
 from strandline.core.planning.plan import EVERY_GOAL, plan
 from strandline.core.planning.values import Goal
 from strandline.units import bytes_text, count_of, duration_text
@@ -45,14 +46,13 @@ if TYPE_CHECKING:
     from strandline.client.administer.admin_answers import OngoingReassignment
 
 _BAR = 20
-_FOR_PEOPLE = ("name", "bar", "since_text", "throttle_text", "waiting_text")
 _SHOWN = 20
 _COLUMNS = [
-    Column("name", "partition"),
+    Column("name_text", "partition"),
     Column("state", "state"),
     Column("adding", "adds"),
     Column("removing", "removes"),
-    Column("bar", "copied"),
+    Column("bar_text", "copied"),
     Column("since_text", "since", number=True),
     Column("throttle_text", "throttle", number=True),
     Column("waiting_text", "waits for"),
@@ -95,25 +95,16 @@ def rebalance(
 ) -> None:
     """Plan moves that empty draining nodes and even out racks, replicas, leaders and bytes; --yes submits them."""
     goals = EVERY_GOAL if what is None else {Goal.LEADERS}
-    perform(
-        carry_out(
-            bootstrap,
-            lambda seen: plan(seen.nodes, seen.partitions, goals),
-            yes=yes,
-            save=save,
-            form=output,
-            limit=Limit(throttle, force),
-        )
+    carry_out(
+        bootstrap,
+        lambda seen: plan(seen.nodes, seen.partitions, goals),
+        yes=yes,
+        save=save,
+        form=output,
+        limit=Limit(throttle, force),
     )
     if what is not None and yes:
-        perform(_elect(bootstrap))
-
-
-async def _elect(bootstrap: str) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        await admin.elect_leaders()
+        ask(bootstrap, lambda admin: admin.elect_leaders())
 
 
 @app.command()
@@ -129,8 +120,7 @@ def submit(
     output: Output = Format.TABLE,
 ) -> None:
     """Show the moves of a plan's file, and submit them with --yes."""
-    limit = Limit(throttle, force)
-    perform(carry_out(bootstrap, lambda seen: read_plan(file, seen), yes=yes, form=output, limit=limit))
+    carry_out(bootstrap, lambda seen: read_plan(file, seen), yes=yes, form=output, limit=Limit(throttle, force))
 
 
 @app.command()
@@ -140,9 +130,7 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Refresh the output until nothing is under way.")
     ] = False,
-    interval: Annotated[
-        Duration, duration_option("--interval", help="With --watch: how often to refresh.", least="200ms")
-    ] = read_duration("2s"),
+    interval: Interval = read_duration("2s"),
     output: Output = Format.TABLE,
 ) -> None:
     """Show the moves under way: how much is copied, at which throttle, and what they wait for.
@@ -152,29 +140,23 @@ def status(
     """
     if watch and output not in (Format.TABLE, Format.JSON):
         raise typer.BadParameter("--watch shows a table, or with -o json a line for each change")
-    perform(_status(bootstrap, interval if watch else None, output))
-
-
-async def _status(bootstrap: str, interval: Duration | None, form: Format) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        if interval is not None:
-            await (watch_until_done if form is Format.TABLE else _print_changes)(admin, interval.s)
-            return
-        rows = await progress(admin)
-        if throttled := _throttled(rows):
-            rows = await progress(admin, written=await inflow(admin, throttled))
-    if form is Format.TABLE and rows:
+    if watch:
+        follow = watch_until_done if output is Format.TABLE else _print_changes
+        ask(bootstrap, lambda admin: follow(admin, interval.s))
+        return
+    rows = ask(bootstrap, _look)
+    if output is Format.TABLE and rows:
         console().print(screen(rows, rate=None))
     else:
-        show(_plain(rows), [], form, empty="nothing is under way")
+        show(for_programs(rows), [], output, empty="nothing is under way")
     if rows:
         raise typer.Exit(1)
 
 
-def _plain(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if key not in _FOR_PEOPLE} for row in rows]
+async def _look(admin: Admin) -> list[dict[str, Any]]:
+    rows = await progress(admin)
+    throttled = _throttled(rows)
+    return await progress(admin, written=await inflow(admin, throttled)) if throttled else rows
 
 
 def _throttled(rows: Iterable[dict[str, Any]]) -> list[str]:
@@ -196,7 +178,7 @@ async def _print_changes(admin: Admin, interval_s: float) -> None:
     written: Mapping[Name, float] = {}
     while shown != []:
         rows = await progress(admin, written=written)
-        plain = _plain(rows)
+        plain = for_programs(rows)
         now = [row | {"since_ms": None} for row in plain]
         if now != shown:
             print(json.dumps(plain), flush=True)
@@ -261,8 +243,8 @@ async def progress(
                 "throttle_bytes_per_s": rate,
                 "never_at_this_rate": too_slow is not None,
                 "waiting_for": {str(each): why for each, why in one.waiting_for.items()},
-                "name": f"{one.topic}-{one.partition}",
-                "bar": bar(copied, total),
+                "name_text": f"{one.topic}-{one.partition}",
+                "bar_text": bar(copied, total),
                 "since_text": None if one.since_ms is None else duration_text(one.since_ms),
                 "throttle_text": None if rate is None else f"{bytes_text(rate)}/s",
                 "waiting_text": "; ".join(waits) or None,
@@ -324,17 +306,13 @@ def cancel(
     yes: Yes = False,
 ) -> None:
     """Cancel moves under way: the partitions return to their previous replicas."""
-    perform(_cancel(bootstrap, partitions or [], force, yes))
+    named = [partition_of(name) for name in partitions or []]
 
-
-async def _cancel(bootstrap: str, named: Iterable[str], force: bool, yes: bool) -> None:
-    from strandline.cli.ask.txn_change import partition_of
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        chosen = [partition_of(name) for name in named]
-        chosen = chosen or [(one.topic, one.partition) for one in await admin.list_partition_reassignments()]
+    async def cancel_all(admin: Admin) -> None:
+        chosen = named or [(one.topic, one.partition) for one in await admin.list_partition_reassignments()]
         await take_back(admin, chosen, force=force, yes=yes)
+
+    ask(bootstrap, cancel_all)
 
 
 @app.command()
@@ -346,24 +324,22 @@ def throttle(
     yes: Yes = False,
 ) -> None:
     """Change the throttle of all moves under way, including waiting ones."""
-    perform(_throttle(bootstrap, Limit(None if rate == "none" else read_rate(rate), force), yes))
+    limit = Limit(None if rate == "none" else read_rate(rate), force)
+    ask(bootstrap, lambda admin: _throttle(admin, limit, yes))
 
 
-async def _throttle(bootstrap: str, limit: Limit, yes: bool) -> None:
+async def _throttle(admin: Admin, limit: Limit, yes: bool) -> None:
     """Submit the targets that are under way again, at another rate.
 
     Raises:
         CommandFailed: the rate is too low, or some moves have another target by now; with exit code 2.
     """
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        ongoing = await admin.list_partition_reassignments()
-        if limit.rate is not None and not limit.force and ongoing:
-            slower = [one._replace(throttle_bytes_per_s=limit.rate, state="running") for one in ongoing]
-            refuse_never_ending(_never(slower, await inflow(admin, {one.topic for one in ongoing})).values())
-        targets = {(one.topic, one.partition): one.target for one in ongoing}
-        await _alter(admin, targets, "changed", yes=yes, throttle_bytes_per_s=limit.rate, planned_from=targets)
+    ongoing = await admin.list_partition_reassignments()
+    if limit.rate is not None and not limit.force and ongoing:
+        slower = [one._replace(throttle_bytes_per_s=limit.rate, state="running") for one in ongoing]
+        refuse_never_ending(_never(slower, await inflow(admin, {one.topic for one in ongoing})).values())
+    targets = {(one.topic, one.partition): one.target for one in ongoing}
+    await _alter(admin, targets, "changed", yes=yes, throttle_bytes_per_s=limit.rate, planned_from=targets)
 
 
 async def take_back(admin: Admin, chosen: Iterable[tuple[str, int]], *, force: bool = False, yes: bool) -> None:

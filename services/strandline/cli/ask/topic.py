@@ -10,21 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.ask.partitions import elect, offsets
+from strandline.cli.ask.partitions import REPLICA_COLUMNS, elect, offsets, replica_rows
 from strandline.cli.ask.planning import Seen, Yes, carry_out, read_assignment
 from strandline.cli.ask.throttle import Force, Limit, Throttle
 from strandline.cli.ask.topic_change import add_partitions, configs, delete_records, grow
-from strandline.cli.connect import over_tls
-from strandline.cli.failures import CommandFailed, fail, perform
+from strandline.cli.connect import ask, no_topic, over_tls, topics_named
+from strandline.cli.failures import confirm
 from strandline.cli.options import Bootstrap, Output, Topic, key_values
-from strandline.cli.output import Column, Format, console, show, show_one
+from strandline.cli.output import Column, Format, console, for_programs, show, show_one
 from strandline.core.planning.plan import plan
 from strandline.core.planning.values import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from strandline.client import DescribedCluster, DescribedPartition, DescribedTopic
+    from strandline.client import Admin, DescribedPartition, DescribedTopic
+
+    Test = Callable[[DescribedPartition], bool]
 
 app = typer.Typer(
     help="Create, list, describe, alter, delete topics; partitions, settings, offsets, elections, old records.",
@@ -70,48 +72,32 @@ def create(
     placed = read_assignment(assignment)
     if placed and (partitions is not None or replication_factor is not None):
         raise typer.BadParameter("--assignment sets partitions and replicas; leave out the other options")
-    perform(_create(bootstrap, topic, partitions, replication_factor, placed, settings, output))
-
-
-async def _create(
-    bootstrap: str,
-    name: str,
-    partitions: int | None,
-    factor: int | None,
-    placed: dict[int, list[int]],
-    configs: dict[str, str],
-    form: Format,
-) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        created = await admin.create_topic(
-            name, partitions=partitions, replication_factor=factor, configs=configs, assignments=placed
-        )
-    sentence = f"created {name}: {created.partitions} partitions, {created.replication_factor} replicas each"
-    show_one(created._asdict(), form, sentence)
+    created = ask(
+        bootstrap,
+        lambda admin: admin.create_topic(
+            topic,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            configs=settings,
+            assignments=placed,
+        ),
+    )
+    sentence = f"created {topic}: {created.partitions} partitions, {created.replication_factor} replicas each"
+    show_one(created._asdict(), output, sentence)
 
 
 @app.command("list")
 @over_tls
 def list_topics(bootstrap: Bootstrap, output: Output = Format.TABLE) -> None:
     """List all topics."""
-    perform(_list(bootstrap, output))
-
-
-async def _list(bootstrap: str, form: Format) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        image = await admin.metadata()
-    rows = [topic_row(topic) for topic in sorted(image.topics, key=lambda topic: topic.name)]
+    image = ask(bootstrap, lambda admin: admin.metadata())
     columns = [
         Column("topic", "topic"),
         Column("partitions", "partitions", number=True),
         Column("replication_factor", "replicas", number=True),
         Column("configs_text", "settings"),
     ]
-    show(rows, columns, form, empty="no topics")
+    show([topic_row(topic) for topic in topics_named(image.topics, None)], columns, output, empty="no topics")
 
 
 @app.command()
@@ -135,12 +121,10 @@ def describe(
 ) -> None:
     """Show the partitions of one topic or of all: leader, epoch, replicas, ISR."""
     tests = _filters(under_replicated, under_min_isr, unavailable)
-    perform((_describe_replicas if replicas else _describe)(bootstrap, topic, tests, output))
+    (_describe_replicas if replicas else _describe)(bootstrap, topic, tests, output)
 
 
-def _filters(
-    under_replicated: bool, under_min_isr: bool, unavailable: bool
-) -> list[Callable[[DescribedPartition], bool]]:
+def _filters(under_replicated: bool, under_min_isr: bool, unavailable: bool) -> list[Test]:
     from strandline.cli.ask import health
 
     asked = [
@@ -151,17 +135,12 @@ def _filters(
     return [test for wanted, test in asked if wanted]
 
 
-async def _describe(
-    bootstrap: str, name: str | None, tests: list[Callable[[DescribedPartition], bool]], form: Format
-) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        image = await admin.metadata()
-    topics = _chosen(image, name)
+def _describe(bootstrap: str, name: str | None, tests: list[Test], form: Format) -> None:
+    image = ask(bootstrap, lambda admin: admin.metadata())
+    topics = topics_named(image.topics, name)
     rows = [
         partition_row(topic.name, partition)
-        for topic in sorted(topics, key=lambda topic: topic.name)
+        for topic in topics
         for partition in topic.partitions
         if all(test(partition) for test in tests)
     ]
@@ -170,36 +149,15 @@ async def _describe(
     show(rows, _PARTITION_COLUMNS, form, empty="no such partitions")
 
 
-async def _describe_replicas(
-    bootstrap: str, name: str | None, tests: list[Callable[[DescribedPartition], bool]], form: Format
-) -> None:
-    from strandline.cli.ask.partitions import COLUMNS, replica_rows
-    from strandline.cli.connect import open_admin
+def _describe_replicas(bootstrap: str, name: str | None, tests: list[Test], form: Format) -> None:
+    async def look(admin: Admin) -> list[dict[str, Any]]:
+        topics = topics_named((await admin.metadata()).topics, name)
+        names = [] if name is None else [name]
+        led, held = await admin.describe_partitions(names), await admin.describe_replicas(names)
+        return list(replica_rows(topics, led, held, lambda partition: all(test(partition) for test in tests)))
 
-    names = [] if name is None else [name]
-    async with open_admin(bootstrap) as admin:
-        image = await admin.metadata()
-        chosen = {topic.name for topic in _chosen(image, name)}
-        led = await admin.describe_partitions(names)
-        held = await admin.describe_replicas(names)
-    rows = list(
-        replica_rows(image, led, held, lambda topic, part: topic in chosen and all(test(part) for test in tests))
-    )
-    if form is not Format.TABLE:
-        rows = [{key: value for key, value in row.items() if not key.endswith("_text")} for row in rows]
-    show(rows, COLUMNS, form, empty="no such partitions")
-
-
-def _chosen(image: DescribedCluster, name: str | None) -> list[DescribedTopic]:
-    """The topic of this name, or all.
-
-    Raises:
-        CommandFailed: there is none of this name.
-    """
-    topics = [topic for topic in image.topics if name in (None, topic.name)]
-    if name is not None and not topics:
-        raise CommandFailed(f"UNKNOWN_TOPIC_OR_PARTITION: no topic is named {name!r}; see `strandline topic list`")
-    return topics
+    rows = ask(bootstrap, look)
+    show(rows if form is Format.TABLE else for_programs(rows), REPLICA_COLUMNS, form, empty="no such partitions")
 
 
 def _print_heading(topic: DescribedTopic) -> None:
@@ -233,38 +191,32 @@ def alter(
     if replication_factor is not None:
         if partitions is not None or settings or delete_config:
             raise typer.BadParameter("--replication-factor makes its own plan; leave out the other changes")
-        limit = Limit(throttle, force)
-        perform(
-            carry_out(
-                bootstrap,
-                lambda seen: _factor_plan(seen, topic, replication_factor),
-                yes=yes,
-                form=output,
-                limit=limit,
-            )
+        carry_out(
+            bootstrap,
+            lambda seen: _factor_plan(seen, topic, replication_factor),
+            yes=yes,
+            form=output,
+            limit=Limit(throttle, force),
         )
         return
     if partitions is None and not settings and not delete_config:
         raise typer.BadParameter(
             "nothing to alter: give --partitions, --replication-factor, --config or --delete-config"
         )
-    perform(_alter(bootstrap, topic, partitions, settings, delete_config or []))
 
-
-async def _alter(bootstrap: str, name: str, partitions: int | None, settings: dict[str, str], unset: list[str]) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        if settings or unset:
-            await admin.alter_topic_configs(name, settings, delete=unset)
-            typer.echo(f"altered the settings of {name}")
+    async def change(admin: Admin) -> None:
+        if settings or delete_config:
+            await admin.alter_topic_configs(topic, settings, delete=delete_config or [])
+            typer.echo(f"altered the settings of {topic}")
         if partitions is not None:
-            await grow(admin, name, partitions)
+            await grow(admin, topic, partitions)
+
+    ask(bootstrap, change)
 
 
 def _factor_plan(seen: Seen, name: str, factor: int) -> Plan:
     if name not in {each.topic for each in seen.partitions}:
-        raise CommandFailed(f"UNKNOWN_TOPIC_OR_PARTITION: no topic is named {name!r}; see `strandline topic list`")
+        raise no_topic(name)
     wanted = [replace(each, replication_factor=factor if each.topic == name else None) for each in seen.partitions]
     return plan(seen.nodes, wanted, ())
 
@@ -278,30 +230,9 @@ def delete(
 ) -> None:
     """Delete a topic and all its records."""
     if not yes:
-        _confirm(topic)
-    perform(_delete(bootstrap, topic))
-
-
-def _confirm(topic: str) -> None:
-    """Ask for confirmation.
-
-    Raises:
-        typer.Exit: it was not given.
-    """
-    try:
-        agreed = typer.confirm(f"delete topic {topic} and all its records?")
-    except typer.Abort:
-        agreed = False
-    if not agreed:
-        raise fail(CommandFailed(f"topic {topic} is not deleted: it was not confirmed; answer y, or give --yes"))
-
-
-async def _delete(bootstrap: str, name: str) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        await admin.delete_topic(name)
-    typer.echo(f"deleted {name}")
+        confirm(f"delete topic {topic} and all its records?", f"topic {topic} is not deleted", err=False)
+    ask(bootstrap, lambda admin: admin.delete_topic(topic))
+    typer.echo(f"deleted {topic}")
 
 
 app.command("add-partitions")(add_partitions)

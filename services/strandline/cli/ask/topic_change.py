@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from strandline.cli.connect import over_tls
-from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail, perform
+from strandline.cli.connect import ask, over_tls
+from strandline.cli.failures import EXIT_REFUSED, CommandFailed, confirm
 from strandline.cli.options import Bootstrap, Output, Topic, partition_list
-from strandline.cli.output import Column, Format, show
+from strandline.cli.output import NUMBER, TEXT, Column, Format, plain_columns, show
 
 if TYPE_CHECKING:
-    from strandline.client import Admin, DeletedRecords, TopicConfig
+    from strandline.client import Admin, DeletedRecords
 
 
 # ---- topic_add_partitions
@@ -37,14 +37,7 @@ def add_partitions(
     total: Annotated[int, typer.Option("--total", "-t", min=2, help="The new number of partitions.")],
 ) -> None:
     """Add partitions to a topic. Records with a key may go to other partitions from then on."""
-    perform(_add(bootstrap, topic, total))
-
-
-async def _add(bootstrap: str, topic: str, total: int) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        await grow(admin, topic, total)
+    ask(bootstrap, lambda admin: grow(admin, topic, total))
 
 
 async def grow(admin: Admin, topic: str, total: int) -> None:
@@ -79,25 +72,9 @@ def configs(
     output: Output = Format.TABLE,
 ) -> None:
     """Show the settings of a topic: value, where it comes from (topic, node, default), and the default."""
-    perform(_configs(bootstrap, topic, name or [], output))
-
-
-async def _configs(bootstrap: str, topic: str, names: list[str], form: Format) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        found = await admin.describe_configs(topic, names)
-    show([config_row(one) for one in found], _TOPIC_CONFIGS_COLUMNS, form, empty="no settings")
-
-
-def config_row(config: TopicConfig) -> dict[str, Any]:
-    """A setting as a row."""
-    return {
-        "name": config.name,
-        "value": config.value,
-        "source": config.source.value,
-        "default": config.default,
-    }
+    found = ask(bootstrap, lambda admin: admin.describe_configs(topic, name or []))
+    rows = [one._asdict() | {"source": one.source.value} for one in found]
+    show(rows, _TOPIC_CONFIGS_COLUMNS, output, empty="no settings")
 
 
 # ---- topic_delete_records
@@ -107,12 +84,7 @@ def config_row(config: TopicConfig) -> dict[str, Any]:
 # that moment, so records that arrive meanwhile stay. Exit code 0 means that every in-sync replica has deleted.
 
 _LATEST = "latest"
-_COLUMNS = [
-    Column("topic", "topic"),
-    Column("partition", "partition", number=True),
-    Column("low_watermark", "low watermark", number=True),
-    Column("outcome", "outcome"),
-]
+_COLUMNS = plain_columns(topic=TEXT, partition=NUMBER, low_watermark=NUMBER, outcome=TEXT)
 
 
 class Planned(NamedTuple):
@@ -142,10 +114,16 @@ def delete_records(
 ) -> None:
     """Delete the records below an offset permanently; shows what would be deleted, and asks first."""
     indexes, offset = partition_list(partition) or [], _read_before(before)
-    plan = perform(_plan(bootstrap, topic, indexes, offset))
+    plan = ask(bootstrap, lambda admin: _plan(admin, topic, indexes, offset))
     if not yes:
-        _confirm(topic, plan)
-    deleted = perform(_delete(bootstrap, topic, plan))
+        for one in plan:
+            span = (
+                f"{one.records} records, offsets {one.log_start} to {one.before - 1}" if one.records else "no records"
+            )
+            typer.echo(f"partition {one.partition} of {topic}: {span} (high watermark {one.high_watermark})", err=True)
+        confirm("delete them permanently, on every replica?", "nothing was deleted")
+    offsets = {one.partition: one.before for one in plan}
+    deleted = ask(bootstrap, lambda admin: admin.delete_records(topic, offsets)).values()
     show([deleted_row(topic, one) for one in deleted], _COLUMNS, output)
     if any(one.refusal is not None for one in deleted):
         raise typer.Exit(EXIT_REFUSED)
@@ -164,18 +142,16 @@ def _read_before(text: str) -> int | None:
     return int(text)
 
 
-async def _plan(bootstrap: str, name: str, indexes: Iterable[int], before: int | None) -> list[Planned]:
+async def _plan(admin: Admin, name: str, indexes: Iterable[int], before: int | None) -> list[Planned]:
     """What would be deleted.
 
     Raises:
         CommandFailed: ``before`` is above the HW of a partition.
     """
-    from strandline.cli.connect import open_admin
     from strandline.client import EARLIEST, LATEST
 
-    async with open_admin(bootstrap) as admin:
-        ends = await admin.list_offsets(name, indexes, timestamp_ms=LATEST)
-        starts = await admin.list_offsets(name, ends, timestamp_ms=EARLIEST)
+    ends = await admin.list_offsets(name, indexes, timestamp_ms=LATEST)
+    starts = await admin.list_offsets(name, ends, timestamp_ms=EARLIEST)
     plan = []
     for index, end in sorted(ends.items()):
         hw = end.offset or 0
@@ -184,31 +160,6 @@ async def _plan(bootstrap: str, name: str, indexes: Iterable[int], before: int |
             raise CommandFailed(f"{reported}; nothing was deleted, give an offset up to {hw}, or {_LATEST}")
         plan.append(Planned(index, starts[index].offset or 0, hw if before is None else before, hw))
     return plan
-
-
-def _confirm(topic: str, plan: Iterable[Planned]) -> None:
-    """Show the plan on stderr and ask for a yes.
-
-    Raises:
-        typer.Exit: it was not given.
-    """
-    for one in plan:
-        span = f"{one.records} records, offsets {one.log_start} to {one.before - 1}" if one.records else "no records"
-        typer.echo(f"partition {one.partition} of {topic}: {span} (high watermark {one.high_watermark})", err=True)
-    try:
-        agreed = typer.confirm("delete them permanently, on every replica?", err=True)
-    except typer.Abort:
-        agreed = False
-    if not agreed:
-        raise fail(CommandFailed("nothing was deleted: it was not confirmed; answer y, or give --yes"))
-
-
-async def _delete(bootstrap: str, name: str, plan: Iterable[Planned]) -> list[DeletedRecords]:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        deleted = await admin.delete_records(name, {one.partition: one.before for one in plan})
-    return list(deleted.values())
 
 
 def deleted_row(topic: str, deleted: DeletedRecords) -> dict[str, Any]:

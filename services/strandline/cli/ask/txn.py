@@ -11,66 +11,139 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.ask.group_reset import topic_choice
-from strandline.cli.ask.txn_change import abort, fence, partition_of
-from strandline.cli.connect import over_tls
+from strandline.cli.connect import ask, over_tls
 from strandline.cli.durations import Duration, duration_option, read_duration
-from strandline.cli.failures import EXIT_REFUSED, CommandFailed, perform
+from strandline.cli.failures import EXIT_REFUSED, CommandFailed
 from strandline.cli.options import Bootstrap, Output, states_of
-from strandline.cli.output import Column, Format, show
+from strandline.cli.output import NUMBER, TEXT, Column, Format, kafka_columns, show
 
 if TYPE_CHECKING:
     from strandline import client
 
 app = typer.Typer(help="List and describe transactions; find and abort those that hang.", no_args_is_help=True)
 
-app.command("abort")(abort)
-app.command("fence")(fence)
-
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 LONGEST = "15m"
 """The longest time-out that a producer may ask for by default."""
 
-_LISTED = [
-    Column("transactional_id", "TRANSACTIONAL-ID"),
-    Column("producer_id", "PRODUCER-ID", number=True),
-    Column("state", "STATE"),
-    Column("open_seconds", "OPEN-SECONDS", number=True),
-]
+_EPOCH = Column("producer_epoch", "EPOCH", number=True)
+_LISTED = kafka_columns(transactional_id=TEXT, producer_id=NUMBER, state=TEXT, open_seconds=NUMBER)
 _DESCRIBED = [
-    Column("transactional_id", "TRANSACTIONAL-ID"),
-    Column("coordinator", "COORDINATOR", number=True),
-    Column("producer_id", "PRODUCER-ID", number=True),
-    Column("producer_epoch", "EPOCH", number=True),
-    Column("state", "STATE"),
-    Column("timeout_ms", "TIMEOUT-MS", number=True),
-    Column("open_seconds", "OPEN-SECONDS", number=True),
+    *kafka_columns(transactional_id=TEXT, coordinator=NUMBER, producer_id=NUMBER),
+    _EPOCH,
+    *kafka_columns(state=TEXT, timeout_ms=NUMBER, open_seconds=NUMBER),
     Column("partitions", "WITHOUT-MARKER"),
 ]
 _PRODUCERS = [
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", number=True),
-    Column("producer_id", "PRODUCER-ID", number=True),
-    Column("producer_epoch", "EPOCH", number=True),
-    Column("last_sequence", "LAST-SEQUENCE", number=True),
-    Column("silent_seconds", "SILENT-SECONDS", number=True),
-    Column("coordinator_epoch", "COORDINATOR-EPOCH", number=True),
-    Column("open_since_offset", "OPEN-SINCE-OFFSET", number=True),
+    *kafka_columns(topic=TEXT, partition=NUMBER, producer_id=NUMBER),
+    _EPOCH,
+    *kafka_columns(last_sequence=NUMBER, silent_seconds=NUMBER, coordinator_epoch=NUMBER, open_since_offset=NUMBER),
 ]
 _HANGING = [
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", number=True),
-    Column("start_offset", "START-OFFSET", number=True),
-    Column("producer_id", "PRODUCER-ID", number=True),
-    Column("producer_epoch", "EPOCH", number=True),
-    Column("silent_seconds", "SILENT-SECONDS", number=True),
-    Column("transactional_id", "TRANSACTIONAL-ID"),
-    Column("why", "WHY"),
+    *kafka_columns(topic=TEXT, partition=NUMBER, start_offset=NUMBER, producer_id=NUMBER),
+    _EPOCH,
+    *kafka_columns(silent_seconds=NUMBER, transactional_id=TEXT, why=TEXT),
+]
+_ABORTED = [
+    *kafka_columns(topic=TEXT, partition=NUMBER, start_offset=NUMBER, producer_id=NUMBER),
+    _EPOCH,
+    *kafka_columns(marker_epoch=NUMBER, outcome=TEXT),
+]
+_FENCED = [
+    *kafka_columns(transactional_id=TEXT, producer_id=NUMBER),
+    _EPOCH,
+    *kafka_columns(state=TEXT),
+    Column("partitions", "WITHOUT-MARKER"),
+    *kafka_columns(outcome=TEXT),
 ]
 
 
 @app.callback()
 def txn() -> None:
     """List and describe transactions; find and abort those that hang."""
+
+
+# ---- change
+# `strandline txn abort` and `fence`: end a transaction that its producer and coordinator do not end.
+#
+# Invariant: what is changed is what was shown.
+
+Execute = Annotated[bool, typer.Option("--execute", help="Apply the plan; without it the plan is only shown.")]
+
+
+@app.command()
+@over_tls
+def abort(
+    bootstrap: Bootstrap,
+    partition: Annotated[str, typer.Argument(metavar="TOPIC-N", help="The partition, orders-3 for example.")],
+    start_offset: Annotated[int, typer.Option(min=0, help="Its first offset, as find-hanging shows it.")],
+    execute: Execute = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Abort a transaction in one partition, regardless of its coordinator: only for one that hangs.
+
+    Its other partitions are not changed: if the transaction is alive they may still be committed.
+    """
+    topic, index = partition_of(partition)
+
+    async def end(admin: client.Admin) -> client.PartitionProducer:
+        act = admin.abort_transaction if execute else admin.open_transaction
+        return await act(topic, index, start_offset=start_offset)
+
+    producer = ask(bootstrap, end)
+    row = {
+        "topic": topic,
+        "partition": index,
+        "start_offset": start_offset,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "marker_epoch": producer.producer_epoch + 1,
+        "aborted": execute,
+        "outcome": "aborted" if execute else "would be aborted",
+    }
+    show([row], _ABORTED, output)
+    _say_if_dry(execute)
+
+
+@app.command()
+@over_tls
+def fence(
+    bootstrap: Bootstrap,
+    transactional_id: Annotated[str, typer.Argument(metavar="ID", help="The transactional id.")],
+    execute: Execute = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Abort the transaction of a transactional id in all its partitions, and fence its producer.
+
+    The producer's next request fails with PRODUCER_FENCED or INVALID_PRODUCER_EPOCH; a new one may begin at once.
+    """
+
+    async def take(admin: client.Admin) -> tuple[client.DescribedTransaction, tuple[int, int]]:
+        (seen,) = await admin.describe_transactions([transactional_id])
+        identity = seen.producer_id, seen.producer_epoch
+        return seen, await admin.fence_transactional_id(transactional_id) if execute else identity
+
+    seen, (producer_id, producer_epoch) = ask(bootstrap, take)
+    row = {
+        "transactional_id": transactional_id,
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+        "state": seen.state,
+        "partitions": [f"{topic}-{index}" for topic, index in seen.partitions],
+        "fenced": execute,
+        "outcome": "fenced" if execute else "would be fenced",
+    }
+    show([row], _FENCED, output)
+    _say_if_dry(execute)
+
+
+def _say_if_dry(execute: bool) -> None:
+    if not execute:
+        typer.echo("strandline: nothing was changed: this was a dry run; --execute applies it", err=True)
+
+
+# ---- look
+# `strandline txn list`, `describe`, `producers` and `find-hanging`.
 
 
 @app.command("list")
@@ -86,7 +159,13 @@ def list_transactions(
     output: Output = Format.TABLE,
 ) -> None:
     """List the transactional ids of the cluster. Exit code 1 if a node did not answer for its own."""
-    perform(_list(bootstrap, states_of(state, STATES, "transaction"), older_than, producer_id or [], output))
+    states = states_of(state, STATES, "transaction")
+    longer_than_ms = None if older_than is None else int(older_than.ms)
+    found, lacking = ask(bootstrap, lambda admin: _listed(admin, states, producer_id or [], longer_than_ms))
+    now_ms = time.time() * 1_000
+    show([listed_row(each, now_ms) for each in found], _LISTED, output, empty="no transactional id")
+    if lacking:
+        raise CommandFailed("\n".join(lacking))
 
 
 @app.command()
@@ -97,7 +176,9 @@ def describe(
     output: Output = Format.TABLE,
 ) -> None:
     """Show transactional ids with their transaction, and which partitions of it have no marker yet."""
-    perform(_describe(bootstrap, transactional_ids, output))
+    found = ask(bootstrap, lambda admin: admin.describe_transactions(dict.fromkeys(transactional_ids)))
+    now_ms = time.time() * 1_000
+    show([described_row(each, now_ms) for each in found], _DESCRIBED, output)
 
 
 @app.command()
@@ -108,7 +189,10 @@ def producers(
     output: Output = Format.TABLE,
 ) -> None:
     """Show which producers the log of a partition remembers, and which have a transaction open there."""
-    perform(_producers(bootstrap, *partition_of(partition), output))
+    topic, index = partition_of(partition)
+    found = ask(bootstrap, lambda admin: admin.describe_producers(topic, [index]))
+    now_ms = time.time() * 1_000
+    show([producer_row(each, now_ms) for each in found], _PRODUCERS, output, empty="no producer is remembered there")
 
 
 @app.command("find-hanging")
@@ -129,63 +213,28 @@ def find_hanging(
 
     Exit code 1 if there is one; `strandline txn abort` ends it.
     """
-    perform(_find_hanging(bootstrap, [topic_choice(text) for text in topic or []], older_than, output))
-
-
-async def _list(
-    bootstrap: str, states: list[str], older_than: Duration | None, producer_ids: list[int], form: Format
-) -> None:
-    from strandline.cli.connect import open_admin
-    from strandline.client import TransactionsIncomplete
-
-    lacking: list[str] = []
-    async with open_admin(bootstrap) as admin:
-        try:
-            longer_than_ms = None if older_than is None else int(older_than.ms)
-            found = await admin.list_transactions(
-                states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms
-            )
-        except TransactionsIncomplete as incomplete:
-            found = incomplete.transactions
-            lacking = [
-                f"transactional ids that node {node_id} coordinates may be missing: {why}"
-                for node_id, why in incomplete.missing.items()
-            ]
+    chosen = [topic_choice(text) for text in topic or []]
+    found = ask(bootstrap, lambda admin: hanging(admin, chosen, int(older_than.ms)))
     now_ms = time.time() * 1_000
-    show([listed_row(each, now_ms) for each in found], _LISTED, form, empty="no transactional id")
-    if lacking:
-        raise CommandFailed("\n".join(lacking))
-
-
-async def _describe(bootstrap: str, ids: list[str], form: Format) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        found = await admin.describe_transactions(dict.fromkeys(ids))
-    now_ms = time.time() * 1_000
-    show([described_row(each, now_ms) for each in found], _DESCRIBED, form)
-
-
-async def _producers(bootstrap: str, topic: str, partition: int, form: Format) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        found = await admin.describe_producers(topic, [partition])
-    now_ms = time.time() * 1_000
-    show([producer_row(each, now_ms) for each in found], _PRODUCERS, form, empty="no producer is remembered there")
-
-
-async def _find_hanging(
-    bootstrap: str, chosen: list[tuple[str, list[int] | None]], older_than: Duration, form: Format
-) -> None:
-    from strandline.cli.connect import open_admin
-
-    async with open_admin(bootstrap) as admin:
-        found = await hanging(admin, chosen, int(older_than.ms))
-    now_ms = time.time() * 1_000
-    show([hanging_row(each, now_ms) for each in found], _HANGING, form, empty="no transaction hangs")
+    show([hanging_row(each, now_ms) for each in found], _HANGING, output, empty="no transaction hangs")
     if found:
         raise typer.Exit(EXIT_REFUSED)
+
+
+async def _listed(
+    admin: client.Admin, states: list[str], producer_ids: list[int], longer_than_ms: int | None
+) -> tuple[list[client.ListedTransaction], list[str]]:
+    """The transactional ids of every living node, and one sentence for each node that lacks some."""
+    from strandline.client import TransactionsIncomplete
+
+    try:
+        listed = await admin.list_transactions(states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms)
+        return listed, []
+    except TransactionsIncomplete as incomplete:
+        return incomplete.transactions, [
+            f"transactional ids that node {node_id} coordinates may be missing: {why}"
+            for node_id, why in incomplete.missing.items()
+        ]
 
 
 async def hanging(
@@ -255,3 +304,15 @@ def hanging_row(found: client.HangingTransaction, now_ms: float) -> dict[str, An
 
 def _seconds_since(at_ms: int | None, now_ms: float) -> float | None:
     return None if at_ms is None else round(max(0.0, now_ms - at_ms) / 1_000, 1)
+
+
+def partition_of(text: str) -> tuple[str, int]:
+    """`orders-3` as topic and partition; the topic's own name may have hyphens.
+
+    Raises:
+        typer.BadParameter: the text does not end in a hyphen and a number.
+    """
+    topic, hyphen, number = text.rpartition("-")
+    if not (topic and hyphen and number.isdecimal()):
+        raise typer.BadParameter(f"{text!r} names no partition; write the topic, a hyphen and a number: orders-3")
+    return topic, int(number)

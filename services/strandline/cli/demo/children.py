@@ -86,14 +86,8 @@ class Producing:
             await asyncio.sleep(REPORT_EVERY_S)
 
     def _state(self, *, done: bool) -> AckReport:
-        return AckReport.of(
-            self.ledger,
-            began_ms=self.began_ms,
-            at_ms=now_ms(),
-            held_ms=self.held_ms,
-            is_held=self.is_held,
-            done=done,
-        )
+        given = {"began_ms": self.began_ms, "at_ms": now_ms(), "held_ms": self.held_ms, "is_held": self.is_held}
+        return AckReport.of(self.ledger, **given, done=done)
 
 
 def now_ms() -> float:

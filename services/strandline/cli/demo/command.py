@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, perform
+from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, perform
 from strandline.units import bytes_text, duration_text
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ async def _demo(file: Path | None, directory: Path | None, partitions: int, want
     (where / "verdict.json").write_text(json.dumps(verdict.document(), indent=2) + "\n")
     typer.echo(f"\nThe run is left in {where}")
     if not verdict.passed:
-        raise typer.Exit(verdict.exit_code)
+        raise typer.Exit(EXIT_REFUSED)
 
 
 def _fresh(directory: Path | None) -> Path:

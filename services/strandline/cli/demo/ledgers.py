@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import struct
 import sys
-from dataclasses import asdict, dataclass, field
-from typing import BinaryIO, NamedTuple
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, BinaryIO, NamedTuple, Self
 
 LINE_NUMBER = struct.Struct(">Q")
 """The key of every record of the demo: its line number, so that order and repetition can be seen."""
@@ -83,10 +84,6 @@ class AckLedger:
         """Lines that were never acknowledged."""
         return sum(self.lines_of) - self.acked + self.twice
 
-    def longest_silence_ms(self) -> float:
-        """The longest time that a partition gave no acknowledgement; 0 if none was worth noting."""
-        return max((silence.length_ms for silence in self.silences), default=0.0)
-
 
 @dataclass(slots=True)
 class ReadLedger:
@@ -137,7 +134,18 @@ REPORT_EVERY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AckReport:
+class _Report:
+    done: bool = False
+
+    @classmethod
+    def of(cls, ledger: AckLedger | ReadLedger, **given: Any) -> Self:
+        """The ledger's state, and what is ``given`` besides."""
+        state = {each.name: getattr(ledger, each.name) for each in fields(cls) if hasattr(ledger, each.name)}
+        return cls(**state | given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckReport(_Report):
     """The producing side. Times are monotonic ms, which all processes of a machine share."""
 
     acked: int = 0
@@ -150,43 +158,14 @@ class AckReport:
     held_ms: float = 0.0
     """How long nothing was sent on purpose."""
     is_held: bool = False
-    last_heard_ms: tuple[float, ...] = ()
-    silences: tuple[Silence, ...] = ()
-    done: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        ledger: AckLedger,
-        *,
-        began_ms: float,
-        at_ms: float,
-        done: bool,
-        held_ms: float = 0.0,
-        is_held: bool = False,
-    ) -> AckReport:
-        """The ledger's state."""
-        return cls(
-            acked=ledger.acked,
-            refused=ledger.refused,
-            twice=ledger.twice,
-            missing=ledger.missing,
-            not_in_order=ledger.not_in_order,
-            began_ms=began_ms,
-            at_ms=at_ms,
-            held_ms=held_ms,
-            is_held=is_held,
-            last_heard_ms=tuple(ledger.last_heard_ms),
-            silences=tuple(ledger.silences),
-            done=done,
-        )
+    last_heard_ms: Sequence[float] = ()
+    silences: Sequence[Silence] = ()
 
     @classmethod
     def parse(cls, line: bytes) -> AckReport:
         """A report from its json line."""
         content = json.loads(line)
-        silences = tuple(Silence(*entry) for entry in content.pop("silences"))
-        return cls(silences=silences, last_heard_ms=tuple(content.pop("last_heard_ms")), **content)
+        return cls(silences=[Silence(*entry) for entry in content.pop("silences")], **content)
 
     @property
     def sending_s(self) -> float:
@@ -195,12 +174,12 @@ class AckReport:
 
     @property
     def longest_silence_ms(self) -> float:
-        """The longest time that a partition gave no acknowledgement."""
+        """The longest time that a partition gave no acknowledgement; 0 if none was worth noting."""
         return max((silence.length_ms for silence in self.silences), default=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadReport:
+class ReadReport(_Report):
     """The consuming side."""
 
     consumed: int = 0
@@ -208,19 +187,6 @@ class ReadReport:
     missing: int = 0
     not_in_order: int = 0
     strangers: int = 0
-    done: bool = False
-
-    @classmethod
-    def of(cls, ledger: ReadLedger, *, done: bool) -> ReadReport:
-        """The ledger's state."""
-        return cls(
-            consumed=ledger.consumed,
-            twice=ledger.twice,
-            missing=ledger.missing,
-            not_in_order=ledger.not_in_order,
-            strangers=ledger.strangers,
-            done=done,
-        )
 
     @classmethod
     def parse(cls, line: bytes) -> ReadReport:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from strandline.cli.output import console
-from strandline.units import bytes_text, duration_text
+from strandline.units import bytes_text
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -39,36 +39,6 @@ class Scene:
     """Whether bars make sense now."""
     making: tuple[str, int, int] | None = None
     """Of the report that is being made: which part, how many are done, and of how many."""
-
-
-class Screen(Protocol):
-    """A place to tell the story."""
-
-    def __enter__(self) -> Screen:
-        """Begins to show."""
-        ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leaves the story on the screen and takes the moving part away."""
-        ...
-
-    def tell(self, word: str, sentence: str, *, tone: str = "") -> None:
-        """One permanent line: what happened (a word or two) and its figures."""
-        ...
-
-    def figure(self, name: str, shown: str) -> None:
-        """One permanent line of the closing figures, without a time."""
-        ...
-
-    def gap(self) -> None:
-        """An empty line."""
-        ...
-
-    def refresh(self) -> None:
-        """Shows the scene as it is now."""
-        ...
 
 
 def open_screen(scene: Scene) -> Screen:
@@ -153,6 +123,10 @@ class LiveScreen:
         self._live.update(moving_part(self._scene, self._console.width), refresh=True)
 
 
+Screen = LiveScreen | PlainScreen
+"""A place to tell the story: permanent lines, and a scene below them that moves."""
+
+
 def story_line(elapsed_s: float, word: str, sentence: str, tone: str) -> RenderableType:
     """Time, word, sentence; a long sentence goes on below itself."""
     from rich.table import Table
@@ -223,6 +197,3 @@ def percent(done: int, total: int) -> str:
     if total == 0:
         return "0 %"
     return f"{100 * done // total} %"
-
-
-__all__ = ["LiveScreen", "PlainScreen", "Scene", "Screen", "duration_text", "open_screen", "story_line"]

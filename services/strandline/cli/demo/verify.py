@@ -60,11 +60,6 @@ class DemoVerdict:
         """Whether every check held (and there was one)."""
         return bool(self.checks) and all(check.held for check in self.checks)
 
-    @property
-    def exit_code(self) -> int:
-        """0 when every check held, else 1."""
-        return 0 if self.passed else 1
-
     def document(self) -> dict[str, Any]:
         """The verdict for programs."""
         checks = [{"check": check.sentence, "held": check.held, "shown": check.shown} for check in self.checks]

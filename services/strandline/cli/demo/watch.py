@@ -138,11 +138,9 @@ EVENT_FILES = "events.jsonl*"
 class TruncationSeen:
     """A replica cut its log from ``from_leo`` down to ``to_leo``."""
 
-    node_id: int
     partition: int
     from_leo: int
     to_leo: int
-    committed_cut: int
 
     @property
     def records(self) -> int:
@@ -177,13 +175,7 @@ def _events_of(path: Path) -> Iterator[dict[str, Any]]:
 def truncations(directory: Path, topic_id: str) -> list[TruncationSeen]:
     """The truncations of one topic's partitions, in order of their files."""
     return [
-        TruncationSeen(
-            node_id=int(event.get("node_id", 0)),
-            partition=int(event["partition"]),
-            from_leo=int(event["from_leo"]),
-            to_leo=int(event["to_leo"]),
-            committed_cut=int(event.get("committed_cut") or 0),
-        )
+        TruncationSeen(partition=int(event["partition"]), from_leo=int(event["from_leo"]), to_leo=int(event["to_leo"]))
         for event in read_events(directory)
         if event.get("event_type") == "TRUNCATION" and event.get("topic_id") == topic_id
     ]

@@ -46,12 +46,12 @@ class Issued:
     key: bytes
 
 
-def new_authority(cluster: str, days: int, *, now: datetime | None = None) -> Authority:
+def new_authority(cluster: str, days: int) -> Authority:
     """An authority for one cluster; it may sign certificates of processes and nothing below them."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{cluster} authority"[:64])])
     builder = (
-        _unsigned(name, key, days, now or datetime.now(UTC))
+        _unsigned(name, key, days, datetime.now(UTC))
         .issuer_name(name)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs=True), critical=True)

@@ -14,7 +14,7 @@ import typer
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail
 from strandline.cli.options import Output
-from strandline.cli.output import Column, Format, show
+from strandline.cli.output import TEXT, Format, plain_columns, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from strandline.rpc.permissions import Identity
 
 app = typer.Typer(help="Make the certificates of a cluster: authority, nodes, clients.", no_args_is_help=True)
-
-LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the certificates, one folder each.")]
 ValidFor = Annotated[
@@ -36,12 +34,7 @@ Hosts = Annotated[
     list[str] | None, typer.Option("--host", metavar="HOST", help="A host name or address of the server; repeatable.")
 ]
 
-_COLUMNS = [
-    Column("holder", "holder"),
-    Column("identity", "identity"),
-    Column("hosts", "hosts"),
-    Column("valid_until", "valid until"),
-]
+_COLUMNS = plain_columns(holder=TEXT, identity=TEXT, hosts=TEXT, valid_until=TEXT)
 
 
 @app.callback()
@@ -78,7 +71,7 @@ def new(
         from strandline.rpc.permissions import CallerRole, Identity
 
         name = cluster or str(uuid.uuid4())
-        common = [*(hosts or []), *LOOPBACK_HOSTS]
+        common = [*(hosts or []), *folder.LOOPBACK_HOSTS]
         plan: list[tuple[Identity, list[str]]] = [
             (Identity(name, CallerRole.CONTROLLER, "controller"), [*(controller_host or ["controller"]), *common])
         ]
@@ -112,7 +105,7 @@ def add(
 
         identity = parse_identity(f"{SCHEME}{folder.cluster_of(directory)}/{who}")
         is_server = identity.role in (CallerRole.REPLICA, CallerRole.CONTROLLER) or hosts
-        names = [*(hosts or []), *LOOPBACK_HOSTS] if is_server else []
+        names = [*(hosts or []), *folder.LOOPBACK_HOSTS] if is_server else []
         return [folder.add(directory, folder.authority_of(directory), identity, names, valid_for.days)]
 
     _perform(work, output)

@@ -5,7 +5,9 @@ Invariant: exit code 1 means that something is missing without a reported gap, o
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +16,7 @@ import typer
 from strandline.cli.durations import Duration, duration_option, read_duration, time_text
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, fail
 from strandline.cli.options import Output
-from strandline.cli.output import Column, Format, show
+from strandline.cli.output import NUMBER, TEXT, Column, Format, plain_columns, show
 
 if TYPE_CHECKING:
     from strandline.export.destination import Destination
@@ -25,15 +27,9 @@ app = typer.Typer(help="Verify, compact and recover exported state events.", no_
 Place = Annotated[str, typer.Argument(metavar="DIR|URI", help="The services' export_dir or export_uri.")]
 
 _COLUMNS = [
-    Column("cluster", "cluster"),
-    Column("node", "node", number=True),
-    Column("incarnation", "incarnation", number=True),
-    Column("rows", "rows", number=True),
-    Column("last_seq", "last seq", number=True),
-    Column("coverage", "coverage", number=True),
+    *plain_columns(cluster=TEXT, node=NUMBER, incarnation=NUMBER, rows=NUMBER, last_seq=NUMBER, coverage=NUMBER),
     Column("from", "from"),
-    Column("to", "to"),
-    Column("verdict", "verdict"),
+    *plain_columns(to=TEXT, verdict=TEXT),
 ]
 
 
@@ -42,8 +38,8 @@ def verify(place: Place, output: Output = Format.TABLE) -> None:
     """Check hashes against manifests, and that the numbers of every incarnation have no unreported gap."""
     from strandline.export.verify import verify as verified
 
-    destination = _open(place)
-    found = _guarded(place, lambda: [verified(destination, cluster) for cluster in _clusters(place, destination)])
+    with _exported(place) as (destination, clusters):
+        found = [verified(destination, cluster) for cluster in clusters]
     show([_row(one.cluster_id, part) for one in found for part in one.incarnations], _COLUMNS, output)
     if output is Format.TABLE:
         for one in found:
@@ -64,21 +60,24 @@ def compact(
     from strandline.export import layout
     from strandline.export.compact import Unsound, compact as compacted
 
-    destination = _open(place)
-    before_hour = layout.hour_of(_now_us() - grace.us)
+    before_hour = layout.hour_of(time.time_ns() // 1_000 - grace.us)
     try:
-        done = _guarded(
-            place,
-            lambda: [
-                {"cluster": cluster, "dataset": one.dataset, "hour": one.hour_path} | _sizes(one)
-                for cluster in _clusters(place, destination)
+        with _exported(place) as (destination, clusters):
+            done = [
+                {
+                    "cluster": cluster,
+                    "dataset": one.dataset,
+                    "hour": one.hour_path,
+                    "files": one.files_before,
+                    "now": one.files_after,
+                    "rows": one.rows,
+                }
+                for cluster in clusters
                 for one in compacted(destination, cluster, before_hour=before_hour)
-            ],
-        )
+            ]
     except Unsound as error:
         raise fail(CommandFailed(f"{error}; see: strandline export verify {place}", EXIT_REFUSED)) from error
-    columns = [Column(name, name) for name in ("cluster", "dataset", "hour", "files", "now", "rows")]
-    show(done, columns, output)
+    show(done, plain_columns(cluster=TEXT, dataset=TEXT, hour=TEXT, files=TEXT, now=TEXT, rows=TEXT), output)
 
 
 @app.command()
@@ -103,10 +102,6 @@ def recover(
         said = f"{place} does not take the files, and they stay in the spool: {error}"
         raise fail(CommandFailed(said, EXIT_UNREACHABLE)) from error
     typer.echo(f"{files} files exported" if files else f"nothing is left in the spool of {data_dir}")
-
-
-def _sizes(one: Any) -> dict[str, int]:
-    return {"files": one.files_before, "now": one.files_after, "rows": one.rows}
 
 
 def _row(cluster_id: str, found: IncarnationFound) -> dict[str, Any]:
@@ -148,21 +143,15 @@ def _open(place: str) -> Destination:
         raise fail(CommandFailed(str(error), EXIT_UNREACHABLE)) from error
 
 
-def _clusters(place: str, destination: Destination) -> list[str]:
+@contextmanager
+def _exported(place: str) -> Iterator[tuple[Destination, list[str]]]:
+    """The destination and the clusters in it; a failure to read there ends the command with one line."""
     from strandline.export.reading import clusters
 
-    found = clusters(destination)
-    if not found:
-        raise FileNotFoundError(f"nothing is exported in {place}: no CLUSTER_ID/v1 folder is there")
-    return found
-
-
-def _guarded(place: str, work: Any) -> Any:
+    destination = _open(place)
     try:
-        return work()
+        if not (found := clusters(destination)):
+            raise FileNotFoundError(f"nothing is exported in {place}: no CLUSTER_ID/v1 folder is there")
+        yield destination, found
     except OSError as error:
         raise fail(CommandFailed(f"{place} cannot be read: {error}", EXIT_UNREACHABLE)) from error
-
-
-def _now_us() -> int:
-    return int(datetime.now(UTC).timestamp() * 1_000_000)

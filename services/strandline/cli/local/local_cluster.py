@@ -79,8 +79,8 @@ class LocalCluster:
         self.directory = plan.directory.resolve()
         self._ports = read_ports(self.directory)
         self.etcd: Members | None = None
-        self.controllers: dict[int, Service] = {n: self._controller_service(n) for n in self.controller_numbers}
-        self.nodes: dict[int, Service] = {node_id: self._node_service(node_id) for node_id in self.node_ids}
+        self.controllers = {n: self._service(self._controller_name(n)) for n in self.controller_numbers}
+        self.nodes = {node_id: self._service(f"node-{node_id}") for node_id in self.node_ids}
 
     @property
     def node_ids(self) -> list[int]:
@@ -221,18 +221,9 @@ class LocalCluster:
     def _controller_name(self, number: int) -> str:
         return "controller" if self.plan.controllers == 1 else f"controller-{number}"
 
-    def _controller_service(self, number: int) -> Service:
-        name = self._controller_name(number)
+    def _service(self, name: str) -> Service:
         return Service(
             name=name, command=(), directory=self.directory / name, output=self.directory / "logs" / f"{name}.log"
-        )
-
-    def _node_service(self, node_id: int) -> Service:
-        return Service(
-            name=f"node-{node_id}",
-            command=(),
-            directory=self.directory / f"node-{node_id}",
-            output=self.directory / "logs" / f"node-{node_id}.log",
         )
 
     def _controller_command(self, number: int) -> list[str]:

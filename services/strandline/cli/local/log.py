@@ -5,6 +5,7 @@ Invariant: exit code 0 means that everything checked is sound (dump) or equal (v
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +13,9 @@ import typer
 
 from strandline.cli.connect import over_tls
 from strandline.cli.durations import time_text
-from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail, perform
+from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, explained, perform
 from strandline.cli.options import Output
-from strandline.cli.output import Column, Format, console, print_document, show
+from strandline.cli.output import Column, Format, console, for_programs, print_document, show
 from strandline.units import bytes_text
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ _BATCH_COLUMNS = [
     Column("producer_text", "producer"),
     Column("transaction", "transaction"),
     Column("crc", "CRC"),
-    Column("place", "segment @ byte"),
+    Column("place_text", "segment @ byte"),
 ]
 
 
@@ -65,19 +66,19 @@ def dump(
     Reads only the files and contacts no process. Exit code 1 when a batch is damaged. HW and LSO are those of the last
     checkpoint, a few seconds old on a live node.
     """
-    try:
+    with explained():
         damaged = _dump(directory, partition, from_offset, limit, output)
-    except CommandFailed as failure:
-        raise fail(failure) from failure
     if damaged:
         raise typer.Exit(1)
 
 
 def _dump(directory: Path, only: str | None, from_offset: int, limit: int | None, form: Format) -> bool:
+    from strandline.storage.inspect import dump_log
+
     logs = [path for path in find_logs(directory).values() if only in (None, path.name)]
     if not logs:
         raise CommandFailed(f"{directory}: no log is named {only!r}; name it TOPIC-N, for example orders-0")
-    dumped = [(path, _batch_rows(path, from_offset, limit)) for path in logs]
+    dumped = [(path, [_batch_row(batch) for batch in islice(dump_log(path, from_offset), limit)]) for path in logs]
     if form is Format.TABLE:
         for path, rows in dumped:
             _print_log(path, rows)
@@ -107,21 +108,13 @@ def find_logs(directory: Path) -> dict[tuple[str, int], Path]:
     return dict(sorted(found.items()))
 
 
-def _batch_rows(path: Path, from_offset: int, limit: int | None) -> list[dict[str, Any]]:
-    from itertools import islice
-
-    from strandline.storage.inspect import dump_log
-
-    return [_batch_row(batch) for batch in islice(dump_log(path, from_offset), limit)]
-
-
 def _batch_row(batch: DumpedBatch) -> dict[str, Any]:
     segment = batch.path.stem.lstrip("0") or "0"
     row: dict[str, Any] = {
         "crc": batch.fault or ("ok" if batch.crc_ok else "damaged"),
         "segment": batch.path.name,
         "position": batch.position,
-        "place": f"{segment} @ {batch.position:,}",
+        "place_text": f"{segment} @ {batch.position:,}",
     }
     from strandline.records.batch import codec_of
 
@@ -208,7 +201,7 @@ def _log_document(path: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "leo": bounds.leo,
         "size_bytes": bounds.size_bytes,
         "epochs": [{"epoch": entry.epoch, "start_offset": entry.start_offset} for entry in beside.epochs],
-        "batches": [{key: row[key] for key in row if key not in ("producer_text", "place")} for row in rows],
+        "batches": for_programs(rows),
     }
 
 
@@ -238,21 +231,13 @@ def verify(
     Exit code 1 when two differ, or when nothing could be compared though there are records.
     """
     if directories:
-        perform(_report_files(directories, topic, output))
+        report(verify_files(directories, topic), output)
     elif bootstrap:
-        perform(_report_cluster(bootstrap, topic, output))
+        from strandline.cli.local.log_over_rpc import verify_cluster
+
+        report(perform(verify_cluster(bootstrap, topic)), output)
     else:
         raise typer.BadParameter("give the replicas' data directories, or --bootstrap for a running cluster")
-
-
-async def _report_files(directories: list[Path], topic: str | None, form: Format) -> None:
-    report(verify_files(directories, topic), form)
-
-
-async def _report_cluster(bootstrap: str, topic: str | None, form: Format) -> None:
-    from strandline.cli.local.log_over_rpc import verify_cluster
-
-    report(await verify_cluster(bootstrap, topic), form)
 
 
 def verify_files(directories: list[Path], topic: str | None = None) -> list[Equality]:
@@ -312,15 +297,12 @@ def report(results: list[Equality], form: Format) -> None:
         Column("topic", "topic"),
         Column("partition", "partition", number=True),
         Column("replicas", "replicas"),
-        Column("range", "offsets"),
+        Column("range_text", "offsets"),
         Column("batches", "batches", number=True),
         Column("size_text", "bytes", number=True),
         Column("result", "result"),
     ]
-    if form is Format.TABLE:
-        show(rows, columns, form)
-    else:
-        print_document([{key: row[key] for key in row if key not in ("range", "size_text")} for row in rows], form)
+    show(rows if form is Format.TABLE else for_programs(rows), columns, form)
     if any(result.is_vacuous for result in results):
         typer.echo(f"strandline: {_VACUOUS}", err=True)
     if not all(result.equal for result in results):
@@ -335,7 +317,7 @@ def equality_row(result: Equality) -> dict[str, Any]:
         "replicas": list(result.replicas),
         "start": result.start,
         "end": result.end,
-        "range": f"{result.start:,} to {result.end:,}",
+        "range_text": f"{result.start:,} to {result.end:,}",
         "batches": result.batches,
         "size_bytes": result.size_bytes,
         "size_text": bytes_text(result.size_bytes),

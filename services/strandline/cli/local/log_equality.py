@@ -89,26 +89,19 @@ def compare(
     count = size_bytes = 0
     reached = start
     for row in zip_longest(*walks):
-        difference = _row_difference(names, row, reached)
-        if difference is not None:
-            return _result(topic, partition, known, count, size_bytes, difference)
+        if (difference := _row_difference(names, row, reached)) is not None:
+            break
         count, size_bytes, reached = count + 1, size_bytes + row[0].size_bytes, row[0].next_offset
-    difference = f"the log ends at {reached}, below the HW {end}" if reached < end else None
-    return _result(topic, partition, known, count, size_bytes, difference)
-
-
-def _result(
-    topic: str, partition: int, copies: tuple[Copy, ...], batches: int, size_bytes: int, difference: str | None
-) -> Equality:
-    start, end = bounds(copies)
+    else:
+        difference = f"the log ends at {reached}, below the HW {end}" if reached < end else None
     return Equality(
         topic=topic,
         partition=partition,
-        replicas=tuple(copy.name for copy in copies),
+        replicas=tuple(names),
         start=start,
         end=end,
-        leo=max(copy.leo for copy in copies),
-        batches=batches,
+        leo=max(copy.leo for copy in known),
+        batches=count,
         size_bytes=size_bytes,
         difference=difference,
     )

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from contextlib import suppress
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from strandline.cli.connect import CONNECTING, TlsCa, TlsCert, TlsKey, TokenFile, names_of_profiles
-from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, explain, fail
+from strandline.cli.failures import explained
 from strandline.cli.options import Bootstrap, Output, addresses
 from strandline.cli.output import Column, Format, show
 
@@ -35,30 +33,9 @@ _COLUMNS = [
     Column("wrong", "wrong"),
 ]
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def _refusing(command: _Command) -> _Command:
-    """The command; what is wrong with a profile or its file ends it with one line."""
-
-    @wraps(command)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        from strandline.client.settings import ProfileWrong
-
-        try:
-            return command(*args, **kwargs)
-        except ProfileWrong as error:
-            raise fail(CommandFailed(str(error), EXIT_UNREACHABLE)) from error
-        except OSError as error:
-            failure = explain(error) or CommandFailed(f"{error.filename}: {error.strerror}", EXIT_UNREACHABLE)
-            raise fail(failure) from error
-
-    result: Any = guarded
-    return result  # type: ignore[no-any-return]
-
 
 @app.command()
-@_refusing
+@explained()
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, '_', '-' and '.'.")],
     bootstrap: Bootstrap,
@@ -94,7 +71,7 @@ def create(
 
 
 @app.command()
-@_refusing
+@explained()
 def use(name: Name) -> None:
     """Take addresses and certificates from this profile, wherever neither an option nor a variable gives them."""
     from strandline.client.settings import Profile
@@ -104,7 +81,7 @@ def use(name: Name) -> None:
 
 
 @app.command("list")
-@_refusing
+@explained()
 def list_profiles(output: Output = Format.TABLE) -> None:
     """List the profiles, with the one in use."""
     from strandline.client.settings import Profile, ProfileWrong, profile_in_use, profile_names
@@ -121,7 +98,7 @@ def list_profiles(output: Output = Format.TABLE) -> None:
 
 
 @app.command("show")
-@_refusing
+@explained()
 def show_profile(
     name: Annotated[
         str | None,
@@ -142,7 +119,7 @@ def show_profile(
 
 
 @app.command()
-@_refusing
+@explained()
 def delete(name: Name) -> None:
     """Delete a profile. If it is in use, none is in use afterwards."""
     from strandline.client.settings import ProfileWrong, choice_path, profile_in_use, profile_path

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.ask.consume import Isolation
+from strandline.cli.ask.consume import FromFollower, Isolation, IsolationLevel
 from strandline.cli.ask.produce import AcksName, CompressionName
-from strandline.cli.connect import over_tls, tls_options
+from strandline.cli.connect import known_topic, open_admin, over_tls, tls_options
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import CommandFailed, perform
 from strandline.cli.options import Bootstrap, Output, Topic, addresses, group_option
@@ -121,12 +121,8 @@ def consume(
         str | None,
         group_option("Read as a member of this group, from where it has committed, and commit what was read."),
     ] = None,
-    from_follower: Annotated[
-        bool, typer.Option("--from-follower", help="Read from followers, up to their high watermark.")
-    ] = False,
-    isolation: Annotated[
-        Isolation, typer.Option(help="Only records of committed transactions, or all.")
-    ] = Isolation.READ_COMMITTED,
+    from_follower: FromFollower = False,
+    isolation: IsolationLevel = Isolation.READ_COMMITTED,
     deadline: Deadline = _DEADLINE,
     output: Output = Format.TABLE,
     quiet: Quiet = False,
@@ -221,7 +217,6 @@ def _settings_of_producer(acks: AcksName, compression: CompressionName, linger: 
 
 @asynccontextmanager
 async def _producer(bootstrap: str, settings: dict[str, Any], load: Load) -> AsyncIterator[Producer]:
-    from strandline.cli.connect import known_topic
     from strandline.client import Producer
 
     async with Producer(addresses(bootstrap), on_delivery=load.batch_ended, **tls_options(), **settings) as producer:
@@ -242,8 +237,6 @@ async def _consumer(bootstrap: str, settings: dict[str, Any], *, stop_at_end: bo
 
 async def _assign(consumer: Consumer, topic: str, start: Any) -> None:
     """Returns once the consumer knows where it begins in every partition, if that is at the end."""
-    from strandline.cli.connect import known_topic
-
     async with known_topic(topic):
         partitions = await consumer.assign([topic], start=start)
     while start == "end" and any(consumer.position(*partition) is None for partition in partitions):
@@ -289,7 +282,6 @@ def _perform(
 async def _cluster(bootstrap: str, topic: str) -> dict[str, Any]:
     """What the figures depend on besides the settings."""
     from strandline import __version__
-    from strandline.cli.connect import open_admin
 
     async with open_admin(bootstrap) as admin:
         image = await admin.metadata()

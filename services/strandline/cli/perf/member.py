@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
-from strandline.cli.connect import tls_options
+from strandline.cli.connect import open_admin, tls_options
 from strandline.cli.options import addresses
 from strandline.client import Consumer, FetchedRecords, RebalanceListener, TopicPartition
 
-IDLE_MS = 3_000
+_IDLE_MS = 3_000
 """Longer than a fetch waits at a leader, so that a high watermark that was passed meanwhile is known."""
 _LOOK_EVERY_S = 1.0
 
@@ -58,10 +58,9 @@ class MemberFigures(NamedTuple):
 class MemberReading:
     """A member that reads one topic; has what `measure_consuming` asks of a consumer."""
 
-    def __init__(self, consumer: Consumer, group: str, idle_ms: int = IDLE_MS) -> None:
+    def __init__(self, consumer: Consumer, group: str) -> None:
         self._consumer = consumer
         self._group = group
-        self._idle_ms = idle_ms
         self._ownership = Ownership()
         self._joined_ms = 0.0
         self.is_finished = False
@@ -78,7 +77,7 @@ class MemberReading:
 
     async def fetch_batches(self) -> list[FetchedRecords]:
         """What comes next; nothing at the end."""
-        while not (fetched := await self._consumer.fetch_batches(self._idle_ms)):
+        while not (fetched := await self._consumer.fetch_batches(_IDLE_MS)):
             if self._is_at_end():
                 self.is_finished = True
                 break
@@ -110,8 +109,6 @@ class MemberReading:
 @asynccontextmanager
 async def open_member(bootstrap: str, settings: dict[str, Any], topic: str, group: str) -> AsyncIterator[MemberReading]:
     """A member of ``group`` that owns partitions of a topic, which must exist."""
-    from strandline.cli.connect import open_admin
-
     async with open_admin(bootstrap) as admin:
         # A group may subscribe to a topic that does not exist yet, and would wait for it.
         await admin.describe_topics([topic])

@@ -271,6 +271,11 @@ _STATES: dict[int, str] = {
 }
 
 
+def fetch_state_of(number: int) -> str:
+    """A fetch state in a word; a node of a later release may have states that this client does not know."""
+    return _STATES.get(number, "unknown")
+
+
 _FOLLOWER = ByName(
     DescribedFollower,
     leader_service_pb2.DescribedRemoteReplica,
@@ -293,8 +298,7 @@ _REPLICA = ByName(
     follower_service_pb2.DescribedReplica,
     leo="log_end_offset",
     durable_leo="durable_log_end_offset",
-    # A node of a later release may have states that this client does not know.
-    fetch_state=As("fetch_state", None, lambda number: _STATES.get(number, "unknown")),
+    fetch_state=As("fetch_state", None, fetch_state_of),
     reason="failed_reason",
     leader="leader_id",
     leader_epoch=None,
@@ -318,11 +322,8 @@ def read_replicas(response: follower_service_pb2.DescribeReplicasResponse) -> It
     for topic in response.topics:
         for row in topic.partitions:
             refusal = read_error(row)
-            view = None if refusal is not None else _read_self(row)
+            epoch = row.leader_epoch if row.HasField("leader_epoch") else -1
+            view = None if refusal is not None else _REPLICA.read(row, leader_epoch=epoch)
             yield DescribedReplica(
                 response.node_id, topic.topic, row.partition_index, row.log_size_bytes, view, refusal
             )
-
-
-def _read_self(row: follower_service_pb2.DescribedReplica) -> ReplicaState:
-    return _REPLICA.read(row, leader_epoch=row.leader_epoch if row.HasField("leader_epoch") else -1)

@@ -104,8 +104,6 @@ GROUP = ByName(
 # ---- transactions
 # Transactional ids with their transactions; and the producers that logs remember, which leaders describe.
 
-STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
-"""How far a transaction can have come."""
 UNDER_WAY = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 """States in which partitions may have a transaction open."""
 

@@ -7,23 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from strandline.client.administer.described_by_coordinators import GROUP, DescribedGroup, ListedGroup
 from strandline.client.cluster.metadata import Cluster
-from strandline.client.errors import ClusterUnreachable, CommitFailed, GroupsIncomplete
+from strandline.client.errors import CommitFailed, GroupsIncomplete
 from strandline.client.groups.committed_offsets import CommittedOffsets, OffsetAndMetadata
-from strandline.client.groups.coordinator import GroupCoordinator, RequestVerdict
+from strandline.client.groups.coordinator import GroupCoordinator, ask_every_node, verdict_of
 from strandline.client.records import TopicPartition
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.messages import Endpoint
 from strandline.rpc.convert.errors import read_error
 from strandline.v1 import group_service_pb2 as pb, partition_pb2
 from strandline.v1.group_service_pb2_grpc import GroupServiceStub
-
-if TYPE_CHECKING:
-    # The stubs' async faces exist for the type checker only.
-    from strandline.v1.group_service_pb2_grpc import GroupServiceAsyncStub
 
 
 class GroupAdmin:
@@ -40,35 +34,14 @@ class GroupAdmin:
             GroupsIncomplete: a node did not answer, or does not know its groups yet.
         """
         request = pb.ListGroupsRequest(cluster_id=self._cluster.cluster_id, states_filter=states)
-        # A fenced node leads nothing, so it coordinates no group.
-        living = {node.node_id: node.client_endpoint for node in self._cluster.image.nodes if not node.fenced}
-        asked = {node_id: endpoint for node_id, endpoint in living.items() if endpoint is not None}
-        answers = await asyncio.gather(*(self._list_at(endpoint, request) for endpoint in asked.values()))
-        found = {
-            row.group_id: ListedGroup(row.group_id, row.group_state, row.group_type)
-            for rows, _ in answers
-            for row in rows
-        }
-        groups = [found[group_id] for group_id in sorted(found)]
-        missing = {
-            int(node_id): refusal for node_id, (_, refusal) in zip(asked, answers, strict=True) if refusal is not None
-        }
+        answers, missing = await ask_every_node(
+            self._cluster, lambda channel: GroupServiceStub(channel).ListGroups, request, deadline_ms=self._timeout_ms
+        )
+        rows = sorted((row for answer in answers for row in answer.groups), key=lambda row: row.group_id)
+        found = {row.group_id: ListedGroup(row.group_id, row.group_state, row.group_type) for row in rows}
         if missing:
-            raise GroupsIncomplete(groups, missing)
-        return groups
-
-    async def _list_at(
-        self, endpoint: Endpoint, request: pb.ListGroupsRequest
-    ) -> tuple[Sequence[pb.ListedGroup], Refusal | None]:
-        stub: GroupServiceAsyncStub = GroupServiceStub(self._cluster.channels.to(endpoint))
-        try:
-            answer = await self._cluster.ask(stub.ListGroups, request, deadline_ms=self._timeout_ms)
-        except ClusterUnreachable as error:
-            return (), Refusal(ErrorCode.NETWORK_EXCEPTION, str(error))
-        except Refused as refused:
-            return (), refused.refusal
-        # Both: a node that still loads one of its partitions lists the groups of the others.
-        return answer.groups, read_error(answer)
+            raise GroupsIncomplete([*found.values()], missing)
+        return [*found.values()]
 
     async def describe(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
         """Groups in the order asked for."""
@@ -78,7 +51,10 @@ class GroupAdmin:
         request = pb.DescribeGroupsRequest(cluster_id=self._cluster.cluster_id, group_ids=[group_id])
         coordinator = self._coordinator(group_id)
         answered = await coordinator.ask(
-            lambda to: to.DescribeGroups, request, _judge_described, deadline_ms=self._timeout_ms
+            lambda to: to.DescribeGroups,
+            request,
+            lambda answer: verdict_of(*answer.groups),
+            deadline_ms=self._timeout_ms,
         )
         assert coordinator.answered_by is not None
         return GROUP.read(answered.answer.groups[0], coordinator=coordinator.answered_by)
@@ -91,7 +67,10 @@ class GroupAdmin:
         request = pb.DeleteGroupsRequest(cluster_id=self._cluster.cluster_id, groups_names=[group_id])
         try:
             await self._coordinator(group_id).ask(
-                lambda to: to.DeleteGroups, request, _judge_deleted, deadline_ms=self._timeout_ms
+                lambda to: to.DeleteGroups,
+                request,
+                lambda answer: verdict_of(*answer.results),
+                deadline_ms=self._timeout_ms,
             )
         except Refused as refused:
             return refused.refusal
@@ -119,7 +98,7 @@ class GroupAdmin:
         rows = [partition_pb2.TopicPartitions(topic=topic, partitions=[index]) for topic, index in partitions]
         request = pb.OffsetDeleteRequest(cluster_id=self._cluster.cluster_id, group_id=group_id, topics=rows)
         answered = await self._coordinator(group_id).ask(
-            lambda to: to.OffsetDelete, request, _judge_offsets, deadline_ms=self._timeout_ms
+            lambda to: to.OffsetDelete, request, verdict_of, deadline_ms=self._timeout_ms
         )
         found = {
             TopicPartition(topic.name, row.partition_index): read_error(row)
@@ -132,19 +111,3 @@ class GroupAdmin:
 
     def _coordinator(self, group_id: str) -> GroupCoordinator:
         return GroupCoordinator(self._cluster, group_id)
-
-
-def _judge_described(answer: pb.DescribeGroupsResponse) -> RequestVerdict:
-    (row,) = answer.groups
-    return RequestVerdict(read_error(row), row.current_coordinator if row.HasField("current_coordinator") else None)
-
-
-def _judge_deleted(answer: pb.DeleteGroupsResponse) -> RequestVerdict:
-    (row,) = answer.results
-    return RequestVerdict(read_error(row), row.current_coordinator if row.HasField("current_coordinator") else None)
-
-
-def _judge_offsets(answer: pb.OffsetDeleteResponse) -> RequestVerdict:
-    return RequestVerdict(
-        read_error(answer), answer.current_coordinator if answer.HasField("current_coordinator") else None
-    )

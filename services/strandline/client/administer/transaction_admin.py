@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from strandline.client.administer.admin_answers import check
 from strandline.client.administer.described_by_coordinators import (
     LISTED_TRANSACTION,
     PRODUCER,
@@ -21,20 +22,19 @@ from strandline.client.administer.described_by_coordinators import (
     PartitionProducer,
 )
 from strandline.client.cluster.metadata import Cluster
-from strandline.client.errors import ClusterUnreachable, TransactionsIncomplete
+from strandline.client.errors import TransactionsIncomplete
+from strandline.client.groups.coordinator import ask_every_node
 from strandline.client.produce.transactional_id import TransactionCoordinator
 from strandline.client.records import TopicPartition
 from strandline.core import types
-from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import Endpoint
-from strandline.rpc.convert.errors import read_error
 from strandline.v1 import leader_service_pb2 as leader_pb, partition_pb2, transaction_service_pb2 as pb
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 from strandline.v1.transaction_service_pb2_grpc import TransactionServiceStub
 
 if TYPE_CHECKING:
     from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
-    from strandline.v1.transaction_service_pb2_grpc import TransactionServiceAsyncStub
 
 
 # ---- hanging
@@ -116,31 +116,18 @@ class TransactionAdmin:
             producer_id_filters=producer_ids,
             duration_filter=longer_than_ms,
         )
-        # A fenced node leads nothing, so it coordinates no id.
-        living = {node.node_id: node.client_endpoint for node in self._cluster.image.nodes if not node.fenced}
-        asked = {node_id: endpoint for node_id, endpoint in living.items() if endpoint is not None}
-        answers = await asyncio.gather(*(self._list_at(endpoint, request) for endpoint in asked.values()))
-        found = {row.transactional_id: LISTED_TRANSACTION.read(row) for rows, _ in answers for row in rows}
+        answers, missing = await ask_every_node(
+            self._cluster,
+            lambda channel: TransactionServiceStub(channel).ListTransactions,
+            request,
+            deadline_ms=self._timeout_ms,
+        )
+        rows = (row for answer in answers for row in answer.transaction_states)
+        found = {row.transactional_id: LISTED_TRANSACTION.read(row) for row in rows}
         transactions = [found[transactional_id] for transactional_id in sorted(found)]
-        missing = {
-            int(node_id): refusal for node_id, (_, refusal) in zip(asked, answers, strict=True) if refusal is not None
-        }
         if missing:
             raise TransactionsIncomplete(transactions, missing)
         return transactions
-
-    async def _list_at(
-        self, endpoint: Endpoint, request: pb.ListTransactionsRequest
-    ) -> tuple[Sequence[pb.ListedTransaction], Refusal | None]:
-        """What one node knows, and why that may not be all."""
-        stub: TransactionServiceAsyncStub = TransactionServiceStub(self._cluster.channels.to(endpoint))
-        try:
-            answer = await self._cluster.ask(stub.ListTransactions, request, deadline_ms=self._timeout_ms)
-        except ClusterUnreachable as error:
-            return (), Refusal(ErrorCode.NETWORK_EXCEPTION, str(error))
-        except Refused as refused:
-            return (), refused.refusal
-        return answer.transaction_states, read_error(answer)
 
     async def describe(self, transactional_ids: Iterable[str]) -> list[DescribedTransaction]:
         """Transactional ids in the order asked for."""
@@ -171,7 +158,7 @@ class TransactionAdmin:
         answer = await self._cluster.ask(self._at(endpoint).DescribeProducers, request, deadline_ms=self._timeout_ms)
         rows = [row for found in answer.topics for row in found.partitions]
         for row in rows:
-            _check(read_error(row))
+            check(row)
         return [
             PRODUCER.read(one, topic=topic, partition=row.partition_index)
             for row in rows
@@ -214,7 +201,7 @@ class TransactionAdmin:
         answer = await self._cluster.ask(
             self._at(self._leader(tp)).WriteTxnMarkers, request, deadline_ms=self._timeout_ms
         )
-        _check(read_error(answer.markers[0].topics[0].partitions[0]))
+        check(answer.markers[0].topics[0].partitions[0])
 
     async def fence(self, transactional_id: str) -> tuple[int, int]:
         """Take the identity of a transactional id, which aborts its open transaction and fences its producer; the
@@ -246,8 +233,3 @@ class TransactionAdmin:
 
 def _named(*tps: types.TopicPartition) -> partition_pb2.TopicPartitions:
     return partition_pb2.TopicPartitions(topic_id=tps[0].topic_id, partitions=[tp.partition for tp in tps])
-
-
-def _check(refusal: Refusal | None) -> None:
-    if refusal is not None:
-        raise Refused.of(refusal)

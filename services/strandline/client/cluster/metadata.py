@@ -149,6 +149,16 @@ class Cluster:
         return self.view.image
 
     @property
+    def living(self) -> dict[NodeId, Endpoint]:
+        """The addresses of the nodes that are not fenced.
+
+        Raises:
+            ClientClosed: not started.
+        """
+        nodes = {node.node_id: node.client_endpoint for node in self.image.nodes if not node.fenced}
+        return {node_id: endpoint for node_id, endpoint in nodes.items() if endpoint is not None}
+
+    @property
     def metadata_age_ms(self) -> int | None:
         """The greatest possible age of the view, in ms, as the server reported it plus the time since; or None."""
         if self._age_ms is None:
@@ -447,8 +457,7 @@ class Cluster:
         return list(dict.fromkeys([*self._drawn, *known]))
 
     def _nodes(self) -> list[Endpoint]:
-        nodes = self.view.image.nodes if self.view.image is not None else ()
-        return [node.client_endpoint for node in nodes if node.client_endpoint is not None and not node.fenced]
+        return list(self.living.values()) if self.view.image is not None else []
 
     def _refused(self, endpoint: Endpoint, error: grpc.aio.AioRpcError) -> None:
         refusal = refusal_of(error)

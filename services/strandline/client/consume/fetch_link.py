@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import grpc
@@ -66,21 +67,47 @@ OnRefused = Callable[["FetchLink", int, Refusal], None]
 """Called when a message was refused as a whole."""
 
 
-class LeaderLink:
+@dataclass(slots=True, eq=False)
+class FetchLink:
+    """A way to fetch from one node."""
+
+    _channel: grpc.aio.Channel
+    _terms: FetchTerms
+    _on_answer: OnAnswer
+    _on_refused: OnRefused
+    _on_end: OnEnd
+    is_broken: bool = field(default=False, init=False)
+
+    async def run(self) -> None:
+        """Serve the link until it breaks, for whatever reason."""
+        why = "the node is not reachable"
+        try:
+            if await is_connected(self._channel, CONNECT_TIMEOUT_MS):
+                why = await self._exchange()
+        finally:
+            self.is_broken = True
+            self._on_end(self, why)
+
+    def name(self, number: int, wanted: Sequence[WantedFetch]) -> None:
+        """Fetch these partitions, under this number."""
+        raise NotImplementedError
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch these no more."""
+        raise NotImplementedError
+
+    async def _exchange(self) -> str:
+        """Send fetches and take answers; returns why that ended."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True, eq=False)
+class LeaderLink(FetchLink):
     """Fetches over one long-lived stream; partitions without news stay parked at the leader."""
 
-    def __init__(
-        self, channel: grpc.aio.Channel, terms: FetchTerms, on_answer: OnAnswer, on_refused: OnRefused, on_end: OnEnd
-    ) -> None:
-        self._channel = channel
-        self._terms = terms
-        self._on_answer = on_answer
-        self._on_refused = on_refused
-        self._on_end = on_end
-        # Bounded by the consumer: each partition is named at most once before it is answered.
-        self._messages: asyncio.Queue[leader_service_pb2.FetchStreamRequest] = asyncio.Queue()
-        self._pause = Pause()
-        self.is_broken = False
+    # Bounded by the consumer: each partition is named at most once before it is answered.
+    _messages: asyncio.Queue[leader_service_pb2.FetchStreamRequest] = field(default_factory=asyncio.Queue, init=False)
+    _pause: Pause = field(default_factory=Pause, init=False)
 
     def name(self, number: int, wanted: Sequence[WantedFetch]) -> None:
         """Fetch these partitions, under this number."""
@@ -96,25 +123,7 @@ class LeaderLink:
         self._messages.put_nowait(message)
 
     def _message(self, number: int) -> leader_service_pb2.FetchStreamRequest:
-        terms = self._terms
-        return leader_service_pb2.FetchStreamRequest(
-            correlation_id=number,
-            cluster_id=terms.cluster_id,
-            max_wait_ms=terms.max_wait_ms,
-            min_bytes=terms.min_bytes,
-            max_bytes=terms.max_bytes,
-            isolation_level=terms.isolation_level,
-        )
-
-    async def run(self) -> None:
-        """Serve the link until its stream ends, for whatever reason."""
-        why = "the node is not reachable"
-        try:
-            if await is_connected(self._channel, CONNECT_TIMEOUT_MS):
-                why = await self._exchange()
-        finally:
-            self.is_broken = True
-            self._on_end(self, why)
+        return leader_service_pb2.FetchStreamRequest(correlation_id=number, **self._terms._asdict())
 
     async def _exchange(self) -> str:
         stream = open_fetch_stream(self._channel)
@@ -155,20 +164,12 @@ class LeaderLink:
         _hand_on(self, lambda _: number, arrived, self._on_answer)
 
 
-class FollowerLink:
+@dataclass(slots=True, eq=False)
+class FollowerLink(FetchLink):
     """Fetches by long polls; the call itself is the consent to read from a follower (M1)."""
 
-    def __init__(
-        self, channel: grpc.aio.Channel, terms: FetchTerms, on_answer: OnAnswer, on_refused: OnRefused, on_end: OnEnd
-    ) -> None:
-        self._channel = channel
-        self._terms = terms
-        self._on_answer = on_answer
-        self._on_refused = on_refused
-        self._on_end = on_end
-        self._wanted: dict[TopicPartition, tuple[int, WantedFetch]] = {}
-        self._wake = asyncio.Event()
-        self.is_broken = False
+    _wanted: dict[TopicPartition, tuple[int, WantedFetch]] = field(default_factory=dict, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def name(self, number: int, wanted: Sequence[WantedFetch]) -> None:
         """Fetch these partitions with the next poll, under this number."""
@@ -180,17 +181,8 @@ class FollowerLink:
         for tp in partitions:
             self._wanted.pop(tp, None)
 
-    async def run(self) -> None:
+    async def _exchange(self) -> str:
         """Poll whenever something is wanted, until a poll fails."""
-        why = "the node is not reachable"
-        try:
-            if await is_connected(self._channel, CONNECT_TIMEOUT_MS):
-                why = await self._poll()
-        finally:
-            self.is_broken = True
-            self._on_end(self, why)
-
-    async def _poll(self) -> str:
         stub: FollowerServiceAsyncStub = FollowerServiceStub(self._channel)
         timeout_s = (self._terms.max_wait_ms + _POLL_SLACK_MS) / 1000
         while True:
@@ -199,24 +191,16 @@ class FollowerLink:
             asked, self._wanted = self._wanted, {}
             if not asked:
                 continue
-            request = self._request([one for _, one in asked.values()])
+            request = follower_service_pb2.FollowerServiceFetchRequest(
+                **self._terms._asdict(),
+                topics=fetch_topics([one for _, one in asked.values()], self._terms.max_bytes),
+            )
             try:
                 response = await stub.Fetch(request, timeout=timeout_s)
             except grpc.aio.AioRpcError as error:
                 return str(refusal_of(error))
             self._answered(response, {tp: number for tp, (number, _) in asked.items()})
             await asyncio.sleep(response.throttle_time_ms / 1_000)
-
-    def _request(self, wanted: Sequence[WantedFetch]) -> follower_service_pb2.FollowerServiceFetchRequest:
-        terms = self._terms
-        return follower_service_pb2.FollowerServiceFetchRequest(
-            cluster_id=terms.cluster_id,
-            max_wait_ms=terms.max_wait_ms,
-            min_bytes=terms.min_bytes,
-            max_bytes=terms.max_bytes,
-            isolation_level=terms.isolation_level,
-            topics=fetch_topics(wanted, terms.max_bytes),
-        )
 
     def _answered(
         self, response: follower_service_pb2.FollowerServiceFetchResponse, numbers: dict[TopicPartition, int]
@@ -226,10 +210,6 @@ class FollowerLink:
             for number in set(numbers.values()):
                 self._on_refused(self, number, refusal)
         _hand_on(self, lambda tp: numbers.get(tp, 0), _POLLED.of(response), self._on_answer)
-
-
-FetchLink = LeaderLink | FollowerLink
-"""A way to fetch from one node."""
 
 
 def fetch_topics(wanted: Iterable[WantedFetch], max_bytes: int) -> list[partition_pb2.FetchTopic]:

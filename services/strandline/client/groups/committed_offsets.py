@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from strandline.client.cluster.metadata import Cluster
-from strandline.client.groups.coordinator import ATTEMPT_MS, GroupCoordinator, RequestVerdict, passes_by
+from strandline.client.groups.coordinator import ATTEMPT_MS, GroupCoordinator, RequestVerdict, passes_by, verdict_of
 from strandline.client.produce.delivery import ProducerIdentity
 from strandline.client.records import TopicPartition
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
@@ -248,12 +248,12 @@ def _judge_commit(answer: pb.OffsetCommitResponse | pb.TxnOffsetCommitResponse) 
 
 def _judge_fetch(answer: pb.OffsetFetchResponse) -> RequestVerdict:
     (group,) = answer.groups
-    refusal = read_error(group)
-    if refusal is None:
+    verdict = verdict_of(group)
+    if verdict.refusal is None:
         rows = [row for topic in group.topics for row in topic.partitions]
         # One refused partition refuses all: if it were left out, it would look like one without a commit (G28).
-        refusal = next((one for row in rows if (one := read_error(row)) is not None), None)
-    return RequestVerdict(refusal, group.current_coordinator if group.HasField("current_coordinator") else None)
+        return verdict._replace(refusal=next((one for row in rows if (one := read_error(row)) is not None), None))
+    return verdict
 
 
 def _read_fetched(answer: pb.OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata | None]:

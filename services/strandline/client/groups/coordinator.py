@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 import time
-from asyncio import sleep
+from asyncio import gather, sleep
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import grpc
 
@@ -24,7 +24,7 @@ from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import Endpoint
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
 from strandline.rpc.channels import Backoff, UnaryMethod
-from strandline.rpc.convert.errors import read_error
+from strandline.rpc.convert.errors import HasError, read_error
 from strandline.v1 import group_service_pb2 as pb, partition_pb2
 from strandline.v1.group_service_pb2_grpc import GroupServiceStub
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _Request = TypeVar("_Request")
 _Answer = TypeVar("_Answer")
 _Stub = TypeVar("_Stub")
+_List = TypeVar("_List", bound=HasError)
 
 ATTEMPT_MS = 5_000
 """How long one attempt waits for its answer at most."""
@@ -66,6 +67,19 @@ class RequestVerdict(NamedTuple):
     refusal: Refusal | None
     coordinator: partition_pb2.CurrentLeader | None = None
     """The coordinator of the key, as far as the refusing node knows."""
+
+
+class _SaysCoordinator(HasError, Protocol):
+    @property
+    def current_coordinator(self) -> partition_pb2.CurrentLeader: ...
+
+    def HasField(self, field_name: Literal["current_coordinator"], /) -> bool: ...  # noqa: N802 - protobuf names it
+
+
+def verdict_of(answer: _SaysCoordinator) -> RequestVerdict:
+    """What an answer, or the one row of an answer, says."""
+    hint = answer.current_coordinator if answer.HasField("current_coordinator") else None
+    return RequestVerdict(read_error(answer), hint)
 
 
 class Answered(NamedTuple, Generic[_Answer]):
@@ -246,3 +260,35 @@ class GroupCoordinator(Coordinator["GroupServiceAsyncStub"]):
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         super().__init__(cluster, _GROUPS, group_id)
         self.group_id = group_id
+
+
+# ---- lists
+# What all coordinators know together: each living node is asked for its own.
+#
+# Invariant: a list is of the whole cluster, or the nodes that lack something are named with it: never a gap.
+
+
+async def ask_every_node(
+    cluster: Cluster,
+    method: Callable[[grpc.aio.Channel], UnaryMethod[_Request, _List]],
+    request: _Request,
+    *,
+    deadline_ms: int,
+) -> tuple[list[_List], dict[int, Refusal]]:
+    """What nodes list of what they coordinate; and by node why that may not be all."""
+
+    async def ask(endpoint: Endpoint) -> tuple[_List | None, Refusal | None]:
+        try:
+            answer = await cluster.ask(method(cluster.channels.to(endpoint)), request, deadline_ms=deadline_ms)
+        except ClusterUnreachable as error:
+            return None, Refusal(ErrorCode.NETWORK_EXCEPTION, str(error))
+        except Refused as refused:
+            return None, refused.refusal
+        # Both: a node that still loads one of its partitions lists what it coordinates by the others.
+        return answer, read_error(answer)
+
+    # A fenced node leads nothing, so it coordinates nothing.
+    asked = cluster.living
+    found = await gather(*map(ask, asked.values()))
+    missing = {int(node_id): why for node_id, (_, why) in zip(asked, found, strict=True) if why is not None}
+    return [answer for answer, _ in found if answer is not None], missing

@@ -22,7 +22,7 @@ from strandline.client.consume.positions import Assignment, Where
 from strandline.client.errors import TopicDeleted
 from strandline.client.groups.committed_offsets import AsMember
 from strandline.client.groups.committing import Superseded
-from strandline.client.groups.coordinator import ATTEMPT_MS, GroupCoordinator, RequestVerdict, passes_by
+from strandline.client.groups.coordinator import ATTEMPT_MS, GroupCoordinator, passes_by, verdict_of
 from strandline.client.groups.group_commits import GroupCommits
 from strandline.client.groups.member import (
     Confirmed,
@@ -38,7 +38,7 @@ from strandline.client.records import RebalanceListener, TopicPartition
 from strandline.core import types
 from strandline.core.errors import Refusal, Refused
 from strandline.rpc.channels import Backoff
-from strandline.rpc.convert.errors import read_error
+from strandline.rpc.convert.errors import by_topic
 from strandline.v1 import group_service_pb2 as pb, partition_pb2
 
 _Listens = Callable[[Sequence[TopicPartition]], Awaitable[None]]
@@ -438,7 +438,7 @@ class Membership:
     async def _send(self, heartbeat: Heartbeat, deadline_ms: int) -> pb.ConsumerGroupHeartbeatResponse:
         request = heartbeat_request(self._cluster, self._coordinator, self.member.terms, heartbeat)
         return await self._coordinator.ask_once(
-            lambda to: to.ConsumerGroupHeartbeat, request, judge_heartbeat, deadline_ms=deadline_ms
+            lambda to: to.ConsumerGroupHeartbeat, request, verdict_of, deadline_ms=deadline_ms
         )
 
 
@@ -466,20 +466,11 @@ def heartbeat_request(
         request.rack_id = terms.rack or ""
     if heartbeat.held is not None:
         request.topic_partitions.SetInParent()
-        by_topic: dict[str, list[int]] = {}
-        for tp in sorted(heartbeat.held):
-            by_topic.setdefault(tp.topic_id, []).append(tp.partition)
         request.topic_partitions.topics.extend(
-            partition_pb2.TopicPartitions(topic_id=topic_id, partitions=indexes)
-            for topic_id, indexes in by_topic.items()
+            partition_pb2.TopicPartitions(topic_id=topic_id, partitions=[tp.partition for tp in tps])
+            for topic_id, tps in by_topic(sorted(heartbeat.held), lambda tp: tp)
         )
     return request
-
-
-def judge_heartbeat(answer: pb.ConsumerGroupHeartbeatResponse) -> RequestVerdict:
-    """What a coordinator says of a heartbeat."""
-    hint = answer.current_coordinator if answer.HasField("current_coordinator") else None
-    return RequestVerdict(read_error(answer), hint)
 
 
 def _now_ms() -> float:

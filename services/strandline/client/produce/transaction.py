@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.consumer import Consumer
@@ -19,9 +19,6 @@ from strandline.client.groups.membership import GroupMetadata
 from strandline.client.log import log
 from strandline.client.produce.transactional_id import TransactionalId, TransactionPhase
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
-
-if TYPE_CHECKING:
-    pass
 
 
 class _Staged(NamedTuple):

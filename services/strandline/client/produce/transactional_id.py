@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.errors import OutcomeUnknown, ProducerFenced, TransactionAborted
-from strandline.client.groups.coordinator import Coordinator, CoordinatorKind, RequestVerdict
+from strandline.client.groups.coordinator import Coordinator, CoordinatorKind, verdict_of
 from strandline.client.log import log
 from strandline.client.produce.delivery import ProducerIdentity
 from strandline.core.coordinator.internal_topics import TRANSACTION_STATE
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import NodeId
-from strandline.rpc.convert.errors import read_error
 from strandline.v1 import group_service_pb2, transaction_service_pb2 as pb
 from strandline.v1.transaction_service_pb2_grpc import TransactionServiceStub
 
@@ -66,7 +65,7 @@ class TransactionCoordinator(Coordinator["TransactionServiceAsyncStub"]):
             producer_id=None if known is None else known.producer_id,
             producer_epoch=None if known is None else known.producer_epoch,
         )
-        answered = await self.ask(lambda to: to.InitProducerId, request, _judge, deadline_ms=deadline_ms)
+        answered = await self.ask(lambda to: to.InitProducerId, request, verdict_of, deadline_ms=deadline_ms)
         return ProducerIdentity(answered.answer.producer_id, answered.answer.producer_epoch)
 
     async def end(self, identity: ProducerIdentity, *, committed: bool, deadline_ms: int) -> ProducerIdentity:
@@ -82,7 +81,7 @@ class TransactionCoordinator(Coordinator["TransactionServiceAsyncStub"]):
             producer_epoch=identity.producer_epoch,
             committed=committed,
         )
-        answered = await self.ask(lambda to: to.EndTxn, request, _judge, deadline_ms=deadline_ms)
+        answered = await self.ask(lambda to: to.EndTxn, request, verdict_of, deadline_ms=deadline_ms)
         return ProducerIdentity(answered.answer.producer_id, answered.answer.producer_epoch)
 
     async def describe(self, *, deadline_ms: int) -> tuple[pb.DescribedTransaction, NodeId]:
@@ -95,20 +94,13 @@ class TransactionCoordinator(Coordinator["TransactionServiceAsyncStub"]):
             cluster_id=self._cluster.cluster_id, transactional_ids=[self.transactional_id]
         )
         answered = await self.ask(
-            lambda to: to.DescribeTransactions, request, _judge_described, deadline_ms=deadline_ms
+            lambda to: to.DescribeTransactions,
+            request,
+            lambda answer: verdict_of(*answer.transaction_states),
+            deadline_ms=deadline_ms,
         )
         assert self.answered_by is not None
         return answered.answer.transaction_states[0], self.answered_by
-
-
-def _judge_described(answer: pb.DescribeTransactionsResponse) -> RequestVerdict:
-    (row,) = answer.transaction_states
-    return RequestVerdict(read_error(row), row.current_coordinator if row.HasField("current_coordinator") else None)
-
-
-def _judge(answer: pb.TransactionServiceInitProducerIdResponse | pb.EndTxnResponse) -> RequestVerdict:
-    hint = answer.current_coordinator if answer.HasField("current_coordinator") else None
-    return RequestVerdict(read_error(answer), hint)
 
 
 _ANOTHER_HAS_IT = frozenset(
