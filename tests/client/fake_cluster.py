@@ -63,7 +63,6 @@ class FakeLog:
         header = parse_header(payload)
         check = self.ledger.check(header)
         if check.verdict is SequenceVerdict.DUPLICATE:
-            assert check.first is not None
             return check.first.first_offset, None
         if check.verdict is SequenceVerdict.TOO_OLD:
             return None, ErrorCode.DUPLICATE_SEQUENCE_NUMBER

@@ -228,7 +228,7 @@ def test_an_end_is_definite_only_if_every_attempt_was(attempts: tuple[str, ...],
             batch.attempt = None
     batch.fail(ErrorCode.REQUEST_TIMED_OUT, "over")
 
-    assert batch.refusal is not None and batch.refusal.outcome is outcome
+    assert batch.refusal.outcome is outcome
     with pytest.raises(SendFailed):
         Delivery(batch, 0, None).result()
 

@@ -192,7 +192,6 @@ def test_the_answer_proves_the_position_of_the_registration() -> None:
     answer = registered(controller, 1)
     header = controller.core.state.header
 
-    assert answer.position is not None
     assert answer.position.metadata_offset == header.metadata_offset
     assert answer.position.node_epoch == answer.node_epoch
     assert is_proof(header.secret, NodeId(1), answer.position)
@@ -273,7 +272,6 @@ def grown(controller: Controller) -> tuple[int, int]:
     growing = messages.GrowingTopic(messages.TopicRef(TOPIC, ""), 2, ())
     controller.ask(messages.CreatePartitions(topics=(growing,)))
     added = controller.core.state.partition(TopicPartition(TOPIC_ID, 1))
-    assert added is not None
     return added.leader_epoch, added.partition_epoch
 
 
@@ -327,6 +325,5 @@ def test_the_store_names_reigns_from_then_on() -> None:
     after.heartbeat(3)
     after.fence(1)
 
-    assert after.stored is not None
     (reign,) = after.stored.reigns.values()
     assert reign.first_offset <= after.stored.header.metadata_offset

@@ -322,13 +322,10 @@ def test_high_watermark_of_a_follower_may_go_down(cluster: Cluster) -> None:
     again = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
 
     assert ends == (3, 1)
-    assert shown is not None and again is not None
     assert (shown.high_watermark, again.high_watermark) == (3, 3)
-    assert again.read is not None and again.read.end == 3
-    assert still is not None and still.read is not None
+    assert again.read.end == 3
     assert (still.read.end, still.high_watermark) == (1, None)
     for one in below:
-        assert one is not None and one.refusal is not None
         assert one.refusal.code is ErrorCode.OFFSET_NOT_AVAILABLE
         assert "HW 1 is below the 3" in one.refusal.message
 
@@ -381,8 +378,8 @@ def test_followers_remember_producers() -> None:
     again = cluster.outcome(cluster.produce(batch(2, producer=7, sequence=0), node=2))
     new = cluster.outcome(cluster.produce(batch(1, producer=7, sequence=2), node=2))
 
-    assert again is not None and (again.base_offset, again.refusal) == (0, None)
-    assert new is not None and (new.base_offset, new.refusal) == (2, None)
+    assert (again.base_offset, again.refusal) == (0, None)
+    assert (new.base_offset, new.refusal) == (2, None)
 
 
 def test_a_cut_takes_producers_with_it() -> None:
@@ -404,10 +401,10 @@ def test_a_cut_takes_producers_with_it() -> None:
     found = cluster.outcome(cluster.produce(batch(producer=7, sequence=1)))
 
     assert waited == [None, None]
-    assert elsewhere is not None and elsewhere.base_offset == 1
-    assert again is not None and again.base_offset == 4
+    assert elsewhere.base_offset == 1
+    assert again.base_offset == 4
     assert cluster.cuts(1) == [1]
-    assert found is not None and found.base_offset == 4
+    assert found.base_offset == 4
 
 
 def test_without_a_leader_no_node_is_asked(cluster: Cluster) -> None:
@@ -444,7 +441,6 @@ def test_what_a_follower_says_of_itself() -> None:
     fetched(cluster, refused(ErrorCode.FENCED_LEADER_EPOCH))
     view = cluster.cores[2].describe_replica(TP)
 
-    assert view is not None
     assert (view.leo, view.durable_leo, view.high_watermark, view.log_start_offset) == (2, 2, 1, 0)
     assert (view.fetch_state, view.leader, view.leader_epoch, view.epochs) == ("failed", 1, 4, ((4, 0),))
     assert "FENCED_LEADER_EPOCH" in view.reason

@@ -172,7 +172,7 @@ def test_only_the_eligible_join(node: NodeImage) -> None:
     cluster.produce(batch())
     cluster.advance(1000)
 
-    assert served is not None and served.read is not None
+    assert served.read is not None
     assert cluster.remote(2) == 10
     assert requests(cluster) == []
     assert cluster.ends(1) == (11, 11)
@@ -395,7 +395,7 @@ def test_observers_are_served_and_not_counted() -> None:
     view = cluster.cores[1].describe_partition(TP, cluster.now)
     found = [(r.node_id, r.remote_leo, r.in_isr, r.is_observer) for r in view.replicas]
 
-    assert fetched is not None and fetched.read is not None and fetched.read.end == 3
+    assert fetched.read.end == 3
     assert hw == 3
     assert requests(cluster) == []
     assert view is not None

@@ -387,7 +387,6 @@ def test_what_cannot_be_is_refused(
     before = controller.partition()
     (result,) = ask(controller, entry, **given).results
 
-    assert result.refusal is not None
     assert (result.refusal.code, words in result.refusal.message) == (code, True), result.refusal
     assert controller.partition() == before
 
@@ -406,7 +405,7 @@ def test_a_throttle_that_is_no_rate_is_refused(controller: Controller, throttle:
     """A throttle of nothing is refused before anything changes, with the field's name."""
     refusal = ask(controller, wanted([3, 4, 5]), throttle_bytes_per_s=throttle).refusal
 
-    assert refusal is not None and refusal.field == "throttle_bytes_per_s"
+    assert refusal.field == "throttle_bytes_per_s"
     assert moves(controller.partition())[1:] == ((), (), ())
 
 
@@ -536,7 +535,6 @@ def test_an_older_node_keeps_reassignments_away() -> None:
 
     assert late.refusal.code is ErrorCode.UNSUPPORTED_VERSION
     assert "let them end, or cancel them" in late.refusal.message
-    assert move is not None
     assert [move.code, drained.code] == [ErrorCode.UNSUPPORTED_VERSION] * 2
     assert move.message.endswith("upgrade first nodes of an older release: 9")
 
@@ -627,7 +625,6 @@ def test_leaders_leave_a_drained_node(controller: Controller) -> None:
 
     assert (answer.refusal, answer.remaining_replicas, answer.remaining_leaders) == (None, 1, 0)
     assert (left, kept) == (1, 1)
-    assert created.topic is not None
     assert all(0 not in partition.replicas for partition in created.topic.partitions)
     assert controller.partition().leader == 0
 
@@ -669,7 +666,6 @@ def test_a_drained_node_leaves_its_rack_room(racks: str, is_drained: bool) -> No
 
     assert controller.node(1).draining is is_drained
     if not is_drained:
-        assert refusal is not None
         assert "t-0: 4 replicas in 2 racks are at most 2 in each, and the racks have nodes for 3" in refusal.message
 
 

@@ -37,7 +37,6 @@ def test_a_node_with_a_session_stays() -> None:
     controller = started(1, 4)
     refusal = remove(controller, 4)
 
-    assert refusal is not None
     assert (refusal.code, refusal.field) == (ErrorCode.INVALID_REQUEST, "node_id")
     assert "node 4" in refusal.message
     assert "9000 ms" in refusal.message
@@ -51,7 +50,6 @@ def test_a_node_with_partitions_stays() -> None:
     controller.create(1, 4, name="other", topic_id=TOPIC_ID.replace("1", "2"))
     refusal = remove(controller, 4)
 
-    assert refusal is not None
     assert refusal.code is ErrorCode.INVALID_REQUEST
     assert "2 partitions (t-0, other-0)" in refusal.message
     assert "`strandline node drain 4 --remove`" in refusal.message
@@ -114,8 +112,6 @@ def test_an_unknown_or_removed_id_is_not_registered() -> None:
     assert remove(controller, 4) is None
     unknown, twice = remove(controller, 9), remove(controller, 4)
 
-    assert unknown is not None
-    assert twice is not None
     assert unknown.code is twice.code is ErrorCode.BROKER_ID_NOT_REGISTERED
     assert "node list" in unknown.message
     assert "was removed" in twice.message

@@ -38,7 +38,6 @@ async def test_a_transaction_does_one_list_or_the_other(etcd: Etcd) -> None:
     assert won.succeeded
     assert not lost.succeeded
     kept = found(lost, 0)
-    assert kept is not None
     assert (kept.value, kept.create_revision) == (b"1", won.header.revision)
 
 
@@ -48,7 +47,6 @@ async def test_a_put_over_a_key_keeps_its_create_revision(etcd: Etcd) -> None:
     await etcd.put(b"e/active", b"B")
     overwritten = await etcd.get(b"e/active")
 
-    assert overwritten is not None
     assert (overwritten.value, overwritten.create_revision) == (b"B", created)
     with pytest.raises(EtcdError, match="duplicate key"):
         await etcd.txn([], [delete(b"e/active"), put(b"e/active", b"C")])

@@ -139,10 +139,8 @@ async def test_a_controller_that_was_replaced_appends_nothing(one: Controller, o
 
     assert taken
     assert isinstance(late, StoreView)
-    assert late.holder is not None
     assert (late.holder.token, late.holder.controller_id) == (other.token, "other")
     head = (await one.store.read()).head
-    assert head is not None
     assert head.offset == 1
 
 
@@ -155,7 +153,6 @@ async def test_a_second_copy_of_an_append_changes_nothing(one: Controller) -> No
 
     assert isinstance(again, StoreView)
     assert again.head == batch.head
-    assert again.head is not None
     assert again.head.revision == first
 
 
@@ -194,7 +191,6 @@ async def test_a_transaction_above_the_limit_goes_in_parts(etcd: Etcd, prefix: s
         assert isinstance(await small.append_batch(batch), int)
     await other.reached(3)
 
-    assert other.store.state is not None
     assert other.store.state.topics["id-2"].configs == large.topics[0].configs
     parts = await etcd.page(small.store.keys.parts, behind(small.store.keys.parts), 0, 1_000)
     assert len(parts) > 1
@@ -212,7 +208,6 @@ async def test_parts_are_read_as_of_the_revision_of_the_log(etcd: Etcd, prefix: 
 
     assert not await other.store._read_log_behind(None, 1, 0)
     assert await other.store._read_log_behind(None, 1, revision)
-    assert other.store.applied is not None
     assert other.store.applied.offset == 1
 
 
@@ -295,7 +290,6 @@ async def test_a_damaged_value_ends_following(one: Controller, other: Controller
     await one.append([_transaction(1)])
     key = one.store.keys.log(1)
     kept = await one.store.etcd.get(key)
-    assert kept is not None
     await one.store.etcd.put(key, kept.value[:-1] + bytes([kept.value[-1] ^ 1]))
 
     with pytest.raises(StoreDamaged, match="log value 1"):

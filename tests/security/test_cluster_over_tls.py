@@ -137,7 +137,6 @@ def test_renewed_certificates_are_taken_up_without_a_restart(cluster: LocalClust
     addresses = {"controller": cluster.bootstrap}
     for node_id in cluster.node_ids:
         address = cluster.address(node_id)
-        assert address is not None
         addresses[f"node-{node_id}"] = address.client
     before = {holder: _in_file(cluster, holder) for holder in addresses}
     pids = [service.pid for service in cluster.services]

@@ -64,8 +64,6 @@ def test_pem_may_be_given_as_bytes(tmp_path: Path) -> None:
     tls = open_tls(cert, key, ca)
     mixed = open_tls(str(files.cert), key, ca)
 
-    assert tls is not None
-    assert mixed is not None
     assert tls.identity == mixed.identity == parse_identity("strandline://c1/replica/1")
     assert tls.generation == 1
 

@@ -294,7 +294,6 @@ def aim(alone: GroupsAlone, epoch: int, targets: Mapping[str, Parts]) -> None:
     members = alone.group.members.values()
     digest = alone.machine.subscriptions.digest(members, alone.topics)
     value = alone.group.value
-    assert value is not None
     rows = [
         Record(TargetKey(GROUP, member_id), TargetValue(epoch, tuple(sorted(tps(partitions)))))
         for member_id, partitions in targets.items()

@@ -57,7 +57,6 @@ class Reported:
         rows = []
         for emit in self.left():
             if isinstance(event := emit.event, GroupOffsets):
-                assert emit.tp is not None
                 rows.append((event.group_id, emit.tp.partition, event.committed, event.n_commits, dict(event.n_error)))
         return rows
 
@@ -70,7 +69,6 @@ class Reported:
     def commit(self, offsets: dict[int, int], **of_member: Any) -> Any:
         """Commit for partitions of ``foo``."""
         topic = self.alone.topics.by_name("foo")
-        assert topic is not None
         rows = tuple(OffsetToCommit(TopicPartition(topic.topic_id, p), Offset(o)) for p, o in offsets.items())
         return self.alone.ask(OffsetCommit(group_id=GROUP, offsets=rows, **of_member))
 
@@ -87,7 +85,6 @@ def test_a_join_is_reported_with_the_epoch_and_the_partition_of_the_coordinator(
 
     assert (member.tp, group.tp) == (PLACE, PLACE)
     topic = reported.alone.topics.by_name("foo")
-    assert topic is not None
     assert isinstance(member.event, MemberChange)
     assert (member.event.phase, member.event.member_epoch, member.event.leader_epoch) == ("joined", 1, EPOCH)
     assert set(member.event.assigned) == {f"{topic.topic_id}:0", f"{topic.topic_id}:1"}
@@ -115,7 +112,6 @@ def test_a_row_is_at_the_partition_that_is_consumed(reported: Reported) -> None:
     reported.tick()
     (emit,) = (each for each in reported.left() if isinstance(each.event, GroupOffsets))
     topic = reported.alone.topics.by_name("foo")
-    assert topic is not None
     assert emit.tp == TopicPartition(topic.topic_id, 1)
     assert isinstance(emit.event, GroupOffsets)
     assert emit.event.coordinator_epoch == EPOCH
