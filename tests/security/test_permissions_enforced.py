@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,12 +43,6 @@ class Handlers:
         while (message := await context.read()) is not grpc.aio.EOF:
             self.reached.append(message)
             await context.write(pb.FetchStreamResponse(correlation_id=message.correlation_id))
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Certificates:
-    """An authority."""
-    return Certificates.at(tmp_path)
 
 
 def _refusal(caught: pytest.ExceptionInfo[grpc.aio.AioRpcError]) -> Refusal:

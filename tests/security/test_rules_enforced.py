@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 from certificates import settings_of
-from raw_calls import DEADLINE_S, HIDDEN, outcome
+from raw_calls import DEADLINE_S, HIDDEN, ruled
 from secured_cluster import Secured, secured_cluster, until
 
 from strandline.client import Admin, Consumer, Producer
@@ -229,27 +228,18 @@ async def test_every_method_refuses_or_hides_what_is_not_granted(tmp_path: Path)
         controller = await stack.enter_async_context(
             open_channel(cluster.for_clients, tls=cluster.made.tls("client/x"))
         )
-        let_through = {}
-        for method, need in NEEDS.items():
-            name = method.removeprefix("/strandline.v1.")
-            if name.startswith("AnalyticsService/"):
-                # Served elsewhere, and refused as a whole.
-                assert refusal_of_whole(Permit(Caller("client/x", need.of)), need, None, names_one=True) is not None
-                continue
-            if not need.of:
-                continue
-            channel = controller if name.startswith(("ControllerService/", "MetadataService/")) else node
-            codes, answer = await asyncio.wait_for(outcome(channel, name), DEADLINE_S)
-            is_refused = bool(codes) and codes <= _AUTHORIZATION
-            is_empty = (
-                name in _HIDES
-                and not codes
-                and answer is not None
-                and HIDDEN.encode() not in answer.SerializeToString()
-            )
-            if not (is_refused or is_empty):
-                let_through[name] = codes
-    assert let_through == {}
+        found = await ruled(node, controller)
+    elsewhere = [need for method, need in NEEDS.items() if method.startswith("/strandline.v1.AnalyticsService/")]
+
+    assert {name: codes for name, (codes, answer) in found.items() if not _is_kept_from_it(name, codes, answer)} == {}
+    # These are refused as a whole.
+    assert all(refusal_of_whole(Permit(Caller("client/x", need.of)), need, None, names_one=True) for need in elsewhere)
+
+
+def _is_kept_from_it(name: str, codes: set[int], answer: Any) -> bool:
+    if name in _HIDES and not codes:
+        return answer is not None and HIDDEN.encode() not in answer.SerializeToString()
+    return bool(codes) and codes <= _AUTHORIZATION
 
 
 @pytest.mark.parametrize("setting", ["off", "acl"])

@@ -7,7 +7,6 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,18 +28,6 @@ from strandline.rpc.tokens import Tokens
 from strandline.v1 import leader_service_pb2 as pb, leader_service_pb2_grpc as pb_grpc
 
 DEADLINE_S = 10
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Certificates:
-    """An authority."""
-    return Certificates.at(tmp_path)
-
-
-@pytest.fixture
-def issuer(tmp_path: Path) -> TokenIssuer:
-    """An issuer."""
-    return TokenIssuer(tmp_path)
 
 
 class Handlers:
