@@ -319,17 +319,9 @@ def test_nothing_is_written_into_kafkas_directories(run_a_node: Any, run_a_logs:
         return {path: ((found := path.stat()).st_mtime_ns, found.st_size) for path in paths}
 
     before = state()
-    given = [
-        "--metadata-log",
-        own[0],
-        "--metadata-log",
-        own[1],
-        "--logs",
-        f"n1={own[2]}",
-        "--partitions",
-        f"n1={own[3]}",
-    ]
-    ran = run_import(*given, "--out", tmp_path / "export")
+    controllers = ["--metadata-log", own[0], "--metadata-log", own[1]]
+    beside = ["--logs", f"n1={own[2]}", "--partitions", f"n1={own[3]}"]
+    ran = run_import(*controllers, *beside, "--out", tmp_path / "export")
     assert ran.exit_code == 0, ran.stderr
     assert state() == before
 
