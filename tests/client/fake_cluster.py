@@ -94,11 +94,9 @@ class FakeLog:
         return taken
 
     def records(self) -> list[Record]:
-        """All records."""
         return [record for batch in self.batches for record in decode_batch(batch)]
 
     def values(self) -> list[bytes | None]:
-        """The values of all records."""
         return [record.value for record in self.records()]
 
     def truncate(self, offset: int) -> None:
@@ -506,7 +504,6 @@ class FakeCluster:
         return types.TopicPartition(self.topic_id, partition)
 
     def image(self) -> MetadataImage:
-        """The whole state."""
         everybody = tuple(types.NodeId(node.node_id) for node in self.nodes)
         in_sync = tuple(one for one in everybody if one not in self.out_of_sync)
         partitions = tuple(
@@ -561,7 +558,6 @@ class FakeCluster:
         return index
 
     def delete_topic(self) -> None:
-        """Delete the topic and send the deletion to every watcher."""
         self.has_topic = False
         self.announce()
 

@@ -154,7 +154,6 @@ def test_sticky_moves_on_to_partitions_with_a_leader() -> None:
 
 
 def decided(code: ErrorCode, *, idempotent: bool = True, appeared: bool = False, behind: bool = False) -> AfterRefusal:
-    """The retry decision for one batch."""
     return after_refusal(Refusal(code), idempotent=idempotent, may_have_appeared=appeared, behind_an_older=behind)
 
 

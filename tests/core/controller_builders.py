@@ -83,7 +83,6 @@ class Controller:
         return ends[0].answer if isinstance(ends[0], events.Answer) else ends[0].refusal
 
     def watch(self, request: messages.WatchMetadata) -> events.OpenWatch | Refusal:
-        """Open a watch, or be rejected."""
         (effect,) = self.step(events.WatchArrived(self.now_ms, next(self._ids), request))
         if isinstance(effect, events.RefuseCall):
             return effect.refusal
@@ -140,7 +139,6 @@ class Controller:
         return self.core._draft()
 
     def node(self, node_id: int) -> Any:
-        """The cluster's view of the node."""
         return self.core.state.nodes[NodeId(node_id)].image
 
     def report(self, node_id: int, *logs: core_messages.ReplicaLogInfo) -> Any:
@@ -179,7 +177,6 @@ class Controller:
         return self.partition(topic_id=topic_id)
 
     def alter_config(self, **configs: str) -> None:
-        """Change settings of the topic."""
         given = tuple((key.replace("_", "."), value) for key, value in configs.items())
         (result,) = self.ask(
             messages.AlterTopicConfigs(topics=(messages.ConfigChange(messages.TopicRef(TOPIC), given),))

@@ -154,7 +154,6 @@ def entries(*pairs: tuple[int, int]) -> tuple[EpochEntry, ...]:
 
 
 def produce_part(header: BatchHeader, tp: TopicPartition = TP, payload: object = b"") -> messages.ProducePartition:
-    """One partition of a produce request."""
     return messages.ProducePartition(tp, header, payload)
 
 

@@ -247,7 +247,6 @@ def create(controller: Controller, request: int | None, *ids: str, **given: Any)
 
 
 def grow(controller: Controller, request: int | None, total: int) -> ErrorCode | None:
-    """Let topic `t` grow."""
     request_id = None if request is None else uuid(request)
     answer = controller.ask(messages.CreatePartitions(topics=(messages.GrowingTopic(T, total),), request_id=request_id))
     (row,) = answer.topics

@@ -77,7 +77,6 @@ def following(
 
 
 def partitions(state: ClusterState) -> list[PartitionImage]:
-    """All of them."""
     return list(state.partitions())
 
 

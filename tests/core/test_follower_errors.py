@@ -41,12 +41,10 @@ def cluster() -> Cluster:
 
 
 def fetches(cluster: Cluster) -> list[effects.SendFetch]:
-    """Every fetch so far."""
     return cluster.wished(2, effects.SendFetch)
 
 
 def state(cluster: Cluster, tp: TopicPartition = TP) -> str:
-    """The follower's fetch state."""
     return str(cluster.follower(2, tp).state)
 
 
@@ -68,7 +66,6 @@ def part(*batches: BatchHeader, tp: TopicPartition = TP, hw: int = 0, **more: An
 
 
 def refused(code: ErrorCode, tp: TopicPartition = TP) -> FetchedPartition:
-    """The rejection of one partition."""
     return FetchedPartition(tp, error=Refusal(code))
 
 

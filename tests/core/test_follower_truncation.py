@@ -58,7 +58,6 @@ def asked(cluster: Cluster) -> SendEpochEnds:
 
 
 def fetches(cluster: Cluster) -> list[SendFetch]:
-    """Every fetch so far."""
     return cluster.wished(2, SendFetch)
 
 
@@ -69,7 +68,6 @@ def epoch_ends(cluster: Cluster, epoch: int, end: int) -> None:
 
 
 def epoch_refused(cluster: Cluster, code: ErrorCode) -> None:
-    """The leader rejects the request for the epoch's end."""
     answer = EpochEndAnswer(TP, refusal=Refusal(code))
     cluster.step(2, events.EpochEndsAnswered(cluster.now, NodeId(1), asked(cluster).correlation_id, (answer,)))
 

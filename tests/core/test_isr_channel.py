@@ -29,7 +29,6 @@ def cluster() -> Cluster:
 
 
 def attempts(cluster: Cluster) -> list[AlterPartitionRequest]:
-    """Every attempt so far, oldest first."""
     return [e.request for e in cluster.wished(1, SendAlterPartition)]
 
 

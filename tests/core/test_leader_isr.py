@@ -29,7 +29,6 @@ def leading(
 
 
 def requests(cluster: Cluster) -> list[AlterPartitionRequest]:
-    """Every AlterPartition attempt so far."""
     return [e.request for e in cluster.wished(1, SendAlterPartition)]
 
 

@@ -36,27 +36,23 @@ def controller() -> Controller:
 
 
 def wanted(target: Iterable[int] | None, **given: Any) -> messages.ReassignPartition:
-    """One entry of a request."""
     topic = messages.TopicRef(given.pop("name", TOPIC))
     nodes = None if target is None else tuple(NodeId(each) for each in target)
     return messages.ReassignPartition(topic, given.pop("partition", 0), nodes, **given)
 
 
 def ask(controller: Controller, *entries: messages.ReassignPartition, **given: Any) -> messages.PartitionsReassigned:
-    """Send reassignments."""
     answer = controller.ask(messages.AlterPartitionReassignments(partitions=entries, **given))
     assert isinstance(answer, messages.PartitionsReassigned)
     return answer
 
 
 def reassign(controller: Controller, *target: int, **given: Any) -> ErrorCode:
-    """Reassign the partition; returns the error."""
     (result,) = ask(controller, wanted(target), **given).results
     return result.refusal.code if result.refusal else ErrorCode.NONE
 
 
 def cancel(controller: Controller, **given: Any) -> ErrorCode:
-    """Cancel the partition's reassignment; returns the error."""
     (result,) = ask(controller, wanted(None), **given).results
     return result.refusal.code if result.refusal else ErrorCode.NONE
 
@@ -89,7 +85,6 @@ def moves(partition: PartitionImage) -> tuple[Any, ...]:
 
 
 def phases(controller: Controller) -> list[str]:
-    """The phases that were reported."""
     return [emit.event.phase for emit in controller.emitted if type(emit.event).__name__ == "Reassignment"]
 
 
@@ -410,7 +405,6 @@ def test_a_throttle_that_is_no_rate_is_refused(controller: Controller, throttle:
 
 
 def rates(controller: Controller) -> list[int | None]:
-    """The rates of what runs and waits."""
     return [each.partition.throttle_bytes_per_s for each in ongoing(controller)]
 
 
@@ -606,7 +600,6 @@ def test_an_unclean_election_takes_no_replica_that_is_added() -> None:
 
 
 def drain(controller: Controller, node_id: int, *, draining: bool = True) -> messages.NodeDrained:
-    """Drain a node or end that."""
     answer = controller.ask(messages.DrainNode(node_id=NodeId(node_id), draining=draining))
     assert isinstance(answer, messages.NodeDrained)
     return answer

@@ -61,7 +61,6 @@ class Reign:
 
     @property
     def state(self) -> State:
-        """The state of the core."""
         return self.core.state
 
     def mine(self, token: int = 10) -> events.Holder:

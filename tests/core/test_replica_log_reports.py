@@ -35,7 +35,6 @@ def leaderless(*tps: Any, rules: Rules | None = None, **image: Any) -> Cluster:
 
 
 def reports(cluster: Cluster) -> list[SendReplicaLogs]:
-    """Every report of node 2 so far."""
     return cluster.wished(2, SendReplicaLogs)
 
 

@@ -49,14 +49,12 @@ def controller() -> Controller:
 
 
 def create(controller: Controller, name: str = "t", validate_only: bool = False, **given: Any) -> CreatedTopic:
-    """Create one topic."""
     given.setdefault("topic_id", TOPIC_ID)
     answer = controller.ask(CreateTopics(topics=(NewTopic(name=name, **given),), validate_only=validate_only))
     return answer.topics[0]
 
 
 def nodes(*ids: int) -> tuple[NodeId, ...]:
-    """Ids as an assignment's nodes."""
     return tuple(NodeId(i) for i in ids)
 
 

@@ -56,7 +56,6 @@ class Several:
         return process
 
     async def stop(self, name: str) -> None:
-        """Stop one the way SIGTERM does."""
         await self.running.pop(name).shut_down()
 
     async def active(self) -> SeveralProcess:
@@ -85,7 +84,6 @@ class Several:
             await etcd.close()
 
     def standbys(self) -> list[SeveralProcess]:
-        """Those that follow."""
         return [p for p in self.running.values() if p.reigning.core.state is State.STANDBY]
 
 

@@ -54,7 +54,6 @@ class Controller:
         return await self.store.append(self.token, 0 if head is None else head.revision, batch)
 
     def follow(self) -> None:
-        """Begin to follow."""
         loop = asyncio.get_running_loop()
         self._following = loop.create_task(
             self.store.follow(lambda _: self._note(), lambda revision, holder, _: self.keys.append((revision, holder)))
@@ -73,7 +72,6 @@ class Controller:
             await self._applied.wait_for(lambda: self.store.applied is not None and self.store.applied.offset >= offset)
 
     async def close(self) -> None:
-        """Follow no more."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
@@ -100,7 +98,6 @@ def prefix() -> str:
 
 @pytest.fixture
 async def one(etcd: Etcd, prefix: str) -> AsyncIterator[Controller]:
-    """A controller."""
     controller = Controller(etcd, prefix, "one")
     yield controller
     await controller.close()

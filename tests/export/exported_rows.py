@@ -102,7 +102,6 @@ def heartbeat(seq: int, *, final: bool = False, node_id: int = 1, at_us: int = S
 
 
 def gap(seq: int, first: int, last: int, by_type: dict[str, int]) -> Row:
-    """A gap."""
     return row("EXPORT_GAP", seq) | {
         "dropped_first_seq": first,
         "dropped_last_seq": last,
@@ -118,7 +117,6 @@ def every_type(count: int, *, node_id: int = 1, at_us: int = START_US) -> list[R
 
 
 def rows_of(root: Path) -> list[Row]:
-    """Every row that lies in an export."""
     found = find_files(LocalDirectory(root), CLUSTER)
     return [row for file in found for row in read_rows(file.path, (root / CLUSTER / "v1" / file.path).read_bytes())]
 

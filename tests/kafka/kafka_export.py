@@ -37,7 +37,6 @@ def source_of(out: Path) -> dict[str, Any]:
 
 
 def files_of(out: Path) -> dict[str, bytes]:
-    """Every file below a directory, by its path."""
     return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 

@@ -55,7 +55,6 @@ class TokenIssuer:
         self.jwks.write_text(json.dumps({"keys": self.published}))
 
     def entry(self, **more: Any) -> Issuer:
-        """Its entry."""
         given = {"alias": self.alias, "issuer": self.issuer, "audience": AUDIENCE, "jwks": str(self.jwks)}
         return Issuer(**{**given, "algorithms": [self.algorithm], **more})
 

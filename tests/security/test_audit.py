@@ -73,7 +73,6 @@ class _Calls:
         return answer
 
     async def change(self, name: str, **fields: Any) -> Any:
-        """A call of the controller's."""
         return await self.call(f"ControllerService/{name}", **fields)
 
 

@@ -34,7 +34,6 @@ class Handlers:
         self.reached: list[Any] = []
 
     async def unary(self, request: Any, context: Any) -> Any:
-        """Any unary method."""
         self.reached.append(request)
         return pb.FetchResponse() if isinstance(request, pb.FetchRequest) else pb.ProduceResponse()
 

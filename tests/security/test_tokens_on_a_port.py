@@ -38,7 +38,6 @@ class Handlers:
         self.ended = asyncio.Event()
 
     async def produce(self, _request: Any, context: Any) -> Any:
-        """A unary call."""
         self.reached += 1
         return pb.ProduceResponse()
 

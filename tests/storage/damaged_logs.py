@@ -63,7 +63,6 @@ def damage(directory: Path, kind: str, segment: int, at: int, size: int) -> None
 
 
 def read_all(log: Log) -> list[bytes]:
-    """The batches as a reader sees them."""
     batches: list[bytes] = []
     at = log.log_start_offset
     while at < log.leo:

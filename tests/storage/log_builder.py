@@ -49,7 +49,6 @@ class Builder:
         return log, recovery
 
     def close(self) -> None:
-        """Close every descriptor."""
         for log in self._open:
             log.close(clean=False)
 

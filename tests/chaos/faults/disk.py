@@ -104,7 +104,6 @@ class Disk:
             _pause()
 
     def unmount(self) -> None:
-        """Unmounts, even with open files, and ends the process."""
         if self._process is not None:
             self._answer_everybody()
             if os.path.ismount(self.mount_point):
@@ -170,7 +169,6 @@ class Disk:
 
     @property
     def used_bytes(self) -> int:
-        """Size of all files."""
         return int(self._order("report")["used_bytes"])
 
     @property

@@ -145,7 +145,6 @@ class Tree:
             folder.change({name: None, new_name: node})
 
     def files(self) -> Iterator[tuple[str, StoredFile]]:
-        """Every file that has a name, with its path."""
         waiting: list[tuple[str, Folder]] = [("", self.root)]
         while waiting:
             path, folder = waiting.pop()
@@ -156,7 +155,6 @@ class Tree:
                     yield f"{path}/{name}", node
 
     def used_bytes(self) -> int:
-        """Size of all files together."""
         return sum(file.size for _, file in self.files())
 
     def lose_power(self, draw: random.Random | None = None) -> Dropped:

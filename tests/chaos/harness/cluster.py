@@ -117,7 +117,6 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """The controllers' addresses."""
         return ",".join(f"{ADDRESSES[name]}:{_CONTROLLER_PORT}" for name in self.controllers)
 
     @property
@@ -127,11 +126,9 @@ class Cluster:
 
     @property
     def services(self) -> list[Service]:
-        """Every process of ours, the controllers first."""
         return [*self.controllers.values(), *self.nodes.values()]
 
     def service(self, place: Place) -> Service:
-        """The process at a place."""
         if isinstance(place, str):
             return self.members[place] if place in self.members else self.controllers[place]
         return self.nodes[place] if place else self.controller

@@ -187,7 +187,6 @@ class Group(members.Members):
         self.measure(gaps)
 
     async def close(self) -> None:
-        """Ends every process that still runs."""
         await self._ask_no_more()
         await super().close()
 

@@ -75,11 +75,9 @@ class HistoryWriter:
         self._line(["end", topic, partition, int(offset), invoked_s, time.monotonic()])
 
     def refused(self, client: str) -> None:
-        """A rule, or its token, did not let a client read or write."""
         self._line(["refused", time.monotonic(), client])
 
     def token(self) -> None:
-        """A client was given a token."""
         self._line(["token", time.monotonic()])
 
     def flush(self) -> None:
@@ -88,7 +86,6 @@ class HistoryWriter:
         self._flushed_s = time.monotonic()
 
     def close(self) -> None:
-        """Flushes and closes."""
         self._file.close()
 
     def _line(self, row: list[Any]) -> None:

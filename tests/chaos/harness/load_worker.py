@@ -262,7 +262,6 @@ def say(news: dict[str, Any]) -> None:
 
 
 async def commands() -> asyncio.StreamReader:
-    """The lines of stdin."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     return reader

@@ -102,7 +102,6 @@ class Scenario:
     """Pause of each producer between two records."""
 
     def plan(self, draw: random.Random, form: Form) -> list[Step]:
-        """Draws the steps."""
         raise NotImplementedError
 
     async def prepare(self, run: Run) -> None:

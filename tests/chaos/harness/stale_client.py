@@ -49,7 +49,6 @@ class StaleClient:
         self._position = 0
 
     async def run(self) -> None:
-        """Runs until it is stopped."""
         self._history.seek(NAME, self._topic, 0, 0)
         async with open_channel(parse_endpoint(self._address), tls=self._tls) as channel:
             service = LeaderServiceStub(channel)

@@ -57,7 +57,6 @@ class Topics:
         self.version += 1
 
     def drop(self, name: str) -> None:
-        """Delete a topic."""
         del self._entries[name]
         self.version += 1
 
