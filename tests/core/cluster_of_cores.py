@@ -32,7 +32,7 @@ from strandline.core.log import effects as want, events
 from strandline.core.log.node import NodeCore
 from strandline.core.log.saving_order import NodeTimings
 from strandline.core.state_events import NAME_OF
-from strandline.core.types import Acks, BatchHeader, NodeId, Offset, Rules, TopicPartition
+from strandline.core.types import Acks, BatchHeader, NodeId, Offset, PartitionEpoch, Rules, TopicPartition
 from strandline.observe.reporting import Reporting
 from strandline.runtime.log_performers import Found, LogPerformers
 from strandline.runtime.ports import Opened
@@ -313,6 +313,27 @@ class Cluster:
         part = messages.DeletePartition(tp, None if offset is None else Offset(offset))
         self.step(node, events.DeleteRecordsAsked(self.now, request, timeout, (part,)))
         return request
+
+    def attempts(self) -> list[messages.AlterPartitionRequest]:
+        """Every AlterPartition that the leader has sent, oldest first."""
+        return [effect.request for effect in self.wished(L, want.SendAlterPartition)]
+
+    def decide(
+        self, *isr: int, attempt: int = -1, tp: TopicPartition = TP, version: int = 2, code: ErrorCode | None = None
+    ) -> None:
+        """The controller answers an attempt, by default the latest, with an ISR of the partition or an error for it."""
+        epoch, members = self.attempts()[attempt].partitions[0].leader_epoch, tuple(map(NodeId, isr))
+        refusal = Refusal(code) if code else None
+        decision = messages.IsrDecision(tp, refusal, L, epoch, members, PartitionEpoch(version))
+        self.answer_attempt(messages.AlterPartitionAnswer(partitions=(decision,)), attempt)
+
+    def answer_attempt(self, answer: messages.AlterPartitionAnswer, attempt: int = -1) -> None:
+        sequence = self.attempts()[attempt].request_sequence
+        self.step(L, events.AlterPartitionAnswered(self.now, sequence, answer))
+
+    def lose_attempt(self, attempt: int = -1) -> None:
+        """An attempt gets no answer."""
+        self.step(L, events.AlterPartitionFailed(self.now, self.attempts()[attempt].request_sequence, "deadline"))
 
     def outcome(self, request: int) -> messages.ProduceResult | None:
         """The answer to a produce of one partition, None while it waits."""
