@@ -159,9 +159,7 @@ def test_a_clock_and_a_zone_are_found(
     _, expected = imported(run_a_node, logs_of(run_a_logs, 1), tmp_path / "expected")
     shifted(run_a_logs(1), by_ms, clock=clock)
     done, rows = imported(
-        lambda node: tmp_path / f"node{node}",
-        [read_logs(1, tmp_path / "logs-of-1" / "logs", LAYOUT)],
-        tmp_path / "out",
+        lambda node: tmp_path / f"node{node}", [read_logs(1, tmp_path / "logs-of-1" / "logs", LAYOUT)], tmp_path / "out"
     )
     (span,) = clock_of(done, 1).spans
     assert (span.zone_ms, span.low_ms, span.high_ms) == (zone_ms, offset_ms - 11, offset_ms + 29)
@@ -198,12 +196,7 @@ def test_the_leader_says_how_far_a_member_had_come(run_a: tuple[Imported, list[R
     (first,) = (row for row in echoes if (row["topic"], row["partition"], row["partition_epoch"]) == ("orders", 2, 1))
     (member,) = first["removed"]
     assert (first["node_id"], first["hw"], first["leader_leo"]) == (3, 143, 144)
-    assert member == {
-        "replica_id": 1,
-        "leo": 143,
-        "last_fetch_us": None,
-        "last_caught_up_us": 1_795_387_874_210_000,
-    }
+    assert member == {"replica_id": 1, "leo": 143, "last_fetch_us": None, "last_caught_up_us": 1_795_387_874_210_000}
 
 
 def test_each_row_names_its_line(run_a: tuple[Imported, list[Row]]) -> None:

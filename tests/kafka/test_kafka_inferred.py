@@ -355,10 +355,7 @@ def imported(tmp_path: Path, batches: Iterable[bytes], first: int = 0) -> Import
         ([topic().replace(TOPIC, OTHER)], "makes a second topic of the name t"),
         ([registration(2, t0=FENCED)], "changes the registration of broker 2, which never registered"),
         ([framed(1, 0, struct.pack(">iq", 2, 1) + b"\0")], "changes the registration of broker 2, which never"),
-        (
-            [broker(2), framed(7, 0, struct.pack(">iq", 2, 9) + b"\0")],
-            "of broker epoch 9 of broker 2, which .* with 1",
-        ),
+        ([broker(2), framed(7, 0, struct.pack(">iq", 2, 9) + b"\0")], "of broker epoch 9 of broker 2, which .* with 1"),
         ([BEGINS, BEGINS], "BeginTransaction stands within a transaction"),
         ([ENDS], "EndTransaction stands without a BeginTransaction"),
         ([framed(5, 7, b"\0")], "PartitionChange version 7 is of a Kafka newer than 4.3"),

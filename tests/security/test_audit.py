@@ -130,10 +130,7 @@ async def _changed_groups(cluster: Secured, calls: _Calls) -> None:
 async def test_each_change_is_told_once_with_what_it_replaced(tmp_path: Path) -> None:
     """Every method of the table that changes something leaves one event; reads and records leave none."""
     exported = {"export_dir": str(tmp_path / "export"), "export_format": "jsonl"}
-    async with (
-        secured_cluster(tmp_path, **exported) as cluster,
-        AsyncExitStack() as stack,
-    ):
+    async with secured_cluster(tmp_path, **exported) as cluster, AsyncExitStack() as stack:
         calls = _Calls(cluster, stack)
         await _changed(cluster, calls, tmp_path / "node-4")
         of_proofs = cluster.controller.driver.core.state.header.secret
