@@ -13,7 +13,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from etcd_members import READY_S, etcdctl, started
+from etcd_members import READY_S, client_of, etcdctl, started
 from running_controller import node_directory
 from several_controllers import WITHIN_S, Several, producer_id, registration, several, stub_of
 
@@ -49,12 +49,9 @@ def small(tmp_path: Path) -> Iterator[Members]:
 @pytest.fixture
 async def client(small: Members) -> AsyncIterator[Etcd]:
     """A client of it."""
-    etcd = Etcd(small.endpoints)
-    try:
+    async with client_of(small.endpoints) as etcd:
         await etcd.until_serving(READY_S)
         yield etcd
-    finally:
-        await etcd.close()
 
 
 async def _fill(etcd: Etcd) -> None:

@@ -30,11 +30,8 @@ from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 async def _metadata_of(process: SeveralProcess) -> AsyncIterator[Any]:
     """A stub for the MetadataService of a controller."""
     assert process.endpoint is not None
-    channel = open_channel(process.endpoint)
-    try:
+    async with open_channel(process.endpoint) as channel:
         yield MetadataServiceStub(channel)
-    finally:
-        await channel.close()
 
 
 async def _decide(process: SeveralProcess) -> int:

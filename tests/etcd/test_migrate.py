@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,12 +31,6 @@ from strandline.rpc.convert.metadata import POSITION
 from strandline.runtime.exit_codes import ExitCode
 
 OTHER_TIMES = pytest.mark.timeout(180)
-
-
-@pytest.fixture
-def prefix() -> str:
-    """Keys that no other test uses."""
-    return f"/strandline/{uuid.uuid4().hex}"
 
 
 async def test_everything_is_moved_and_comes_back(members: Members, prefix: str, tmp_path: Path) -> None:

@@ -264,17 +264,6 @@ async def _stored(process: SeveralProcess) -> None:
                 continue
 
 
-async def test_a_controller_comes_back_in_its_own_directory(members: Members, tmp_path: Path) -> None:
-    """What one process decided is there for the next one, without any other controller."""
-    async with several(members, tmp_path, "c1") as cluster:
-        first = await producer_id(await cluster.active())
-        await cluster.stop("c1")
-        await cluster.start("c1")
-        second = await producer_id(await cluster.active())
-
-        assert second > first
-
-
 async def test_one_id_serves_one_process(members: Members, tmp_path: Path) -> None:
     """A second process of one controller id, with another directory, is refused and named the first one."""
     async with several(members, tmp_path, "c1") as cluster:
