@@ -253,7 +253,7 @@ async def test_a_replaced_controller_writes_no_snapshot(one: Controller, other: 
 async def test_the_log_is_read_up_to_the_head(one: Controller, other: Controller) -> None:
     """A take-over reads what its watch has not brought, and ends at the head it was given (C18)."""
     await one.win()
-    await one.append(_transaction(offset) for offset in range(1, 81))
+    await one.append(*(_transaction(offset) for offset in range(1, 81)))
     head = (await other.store.read()).head
 
     assert await other.store.read_log(head) == head
