@@ -316,8 +316,7 @@ def test_what_a_request_did_outlives_a_reign_and_a_change_of_settings(controller
     create(controller_repeated, 1, TOPIC_ID)
     grow(controller_repeated, 2, 4)
     controller_repeated.ask(messages.AlterTopicConfigs(topics=(messages.ConfigChange(T, (("retention.ms", "1"),)),)))
-    successor = Controller(state=controller_repeated.stored)
-    successor.epochs = controller_repeated.epochs
+    successor = next_reign(controller_repeated)
     successor.heartbeat(1)
 
     assert create(successor, 1, "another") == [TOPIC_ID]

@@ -280,8 +280,7 @@ def test_partitions_added_in_later_reigns_begin_above_those_of_a_lost_end() -> N
     controller = created(1, 2)
     before = stored(controller)
     lost = grown(controller)
-    after = Controller(state=before, now_ms=controller.now_ms)
-    after.epochs = dict(controller.epochs)
+    after = next_reign(controller, before)
     after.heartbeat(1)
 
     assert lost == (0, 0)

@@ -16,6 +16,7 @@ from strandline.core.control.state import ControllerTimings
 from strandline.core.control.step_parts import committed_snapshot
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import PartitionImage
+from strandline.core.state_events import Reassignment
 from strandline.core.types import NodeId, Role, TopicPartition
 
 _SEQUENCES = count(1)
@@ -42,25 +43,29 @@ def wanted(target: Iterable[int] | None, **given: Any) -> messages.ReassignParti
 
 
 def ask(controller: Controller, *entries: messages.ReassignPartition, **given: Any) -> messages.PartitionsReassigned:
-    answer = controller.ask(messages.AlterPartitionReassignments(partitions=entries, **given))
-    assert isinstance(answer, messages.PartitionsReassigned)
-    return answer
+    return controller.ask(messages.AlterPartitionReassignments(partitions=entries, **given))
 
 
-def reassign(controller: Controller, *target: int, **given: Any) -> ErrorCode:
-    (result,) = ask(controller, wanted(target), **given).results
+def reassign(controller: Controller, *nodes: int, **given: Any) -> ErrorCode:
+    """Reassign the partition; returns the error."""
+    (result,) = ask(controller, wanted(given.pop("target", nodes)), **given).results
     return result.refusal.code if result.refusal else ErrorCode.NONE
 
 
 def cancel(controller: Controller, **given: Any) -> ErrorCode:
-    (result,) = ask(controller, wanted(None), **given).results
-    return result.refusal.code if result.refusal else ErrorCode.NONE
+    """Cancel the partition's reassignment; returns the error."""
+    return reassign(controller, target=None, **given)
 
 
-def in_sync(controller: Controller, *isr: int, tp: TopicPartition = P0) -> None:
-    """The leader proposes this ISR, and what the step leaves over is done."""
+def proposed(controller: Controller, *isr: int, tp: TopicPartition = P0) -> list[Any]:
+    """The leader proposes this ISR; returns the effects of that step."""
     request = controller.proposal(*isr, sequence=next(_SEQUENCES), tp=tp)
-    effects = controller.step(events.RequestArrived(controller.now_ms, 77, request))
+    return controller.step(events.RequestArrived(controller.now_ms, 77, request))
+
+
+def in_sync(controller: Controller, *isr: int) -> None:
+    """The leader proposes this ISR, and what the step leaves over is done."""
+    effects = proposed(controller, *isr)
     (answer,) = [each.answer for each in effects if isinstance(each, events.Answer)]
     assert answer.partitions[0].refusal is None, answer
     assert set(answer.partitions[0].isr) == set(isr)
@@ -84,8 +89,14 @@ def moves(partition: PartitionImage) -> tuple[Any, ...]:
     return partition.replicas, partition.adding, partition.removing, partition.original
 
 
+def reported(controller: Controller, *tps: TopicPartition) -> list[Reassignment]:
+    """What was reported, of some partitions or of all."""
+    found = [emit for emit in controller.emitted if isinstance(emit.event, Reassignment)]
+    return [emit.event for emit in found if not tps or emit.tp in tps]
+
+
 def phases(controller: Controller) -> list[str]:
-    return [emit.event.phase for emit in controller.emitted if type(emit.event).__name__ == "Reassignment"]
+    return [event.phase for event in reported(controller)]
 
 
 def test_all_replicas_are_replaced(controller: Controller) -> None:
@@ -260,8 +271,7 @@ def test_reassignments_wait_for_their_turn(controller: Controller) -> None:
     before = states(controller)
     first = next(each for each in ongoing(controller) if each.topic.name == "q0").partition
     assert ongoing(controller)[-1].waits[0].node_id == 3
-    request = controller.proposal(0, 3, sequence=next(_SEQUENCES), tp=first.tp)
-    controller.step(events.RequestArrived(controller.now_ms, 77, request))
+    proposed(controller, 0, 3, tp=first.tp)
     effects = controller.step(events.StepContinued(controller.now_ms))
     (commit,) = [each for each in effects if isinstance(each, events.Commit)]
     changed = {each.tp: each for each in commit.transaction.partitions}
@@ -287,8 +297,7 @@ def test_a_take_over_goes_on_with_what_runs_and_waits(controller: Controller) ->
 def test_a_new_reign_completes_nothing_before_it_heard_the_replicas(controller: Controller) -> None:
     """The ISR of a store that may be older than the cluster removes no replica until every live one has spoken."""
     reassign(controller, 3, 4, 5)
-    request = controller.proposal(0, 1, 2, 3, 4, 5, sequence=next(_SEQUENCES))
-    controller.step(events.RequestArrived(controller.now_ms, 77, request))
+    proposed(controller, 0, 1, 2, 3, 4, 5)
     after = next_reign(controller)
     for node_id in range(5):
         after.heartbeat(node_id)
@@ -303,8 +312,7 @@ def test_a_new_reign_completes_nothing_before_it_heard_the_replicas(controller: 
 def test_no_replica_of_the_target_can_lead(controller: Controller) -> None:
     """TR32: while no member of the target can lead the reassignment waits, and the removed leader is kept."""
     reassign(controller, 3, 4, 5)
-    request = controller.proposal(0, 1, 2, 3, 4, 5, sequence=next(_SEQUENCES))
-    controller.step(events.RequestArrived(controller.now_ms, 77, request))
+    proposed(controller, 0, 1, 2, 3, 4, 5)
     controller.fence_together(3, 4, 5)
 
     assert controller.partition().leader == 0
@@ -314,9 +322,7 @@ def test_no_replica_of_the_target_can_lead(controller: Controller) -> None:
 def test_a_leader_gets_the_answer_to_its_own_proposal(controller: Controller) -> None:
     """The ISR that completes a reassignment is answered in its own epoch; the completion has the next one."""
     reassign(controller, 3, 1, 2)
-    request = controller.proposal(0, 1, 2, 3, sequence=next(_SEQUENCES))
-    effects = controller.step(events.RequestArrived(controller.now_ms, 77, request))
-    (answer,) = [each.answer for each in effects if isinstance(each, events.Answer)]
+    (answer,) = [each.answer for each in proposed(controller, 0, 1, 2, 3) if isinstance(each, events.Answer)]
     controller.step(events.StepContinued(controller.now_ms))
 
     assert set(answer.partitions[0].isr) == {0, 1, 2, 3}
@@ -452,7 +458,7 @@ def test_every_epoch_of_a_submission_is_reported(controller: Controller) -> None
     reassign(controller, 4, 1, 2, throttle_bytes_per_s=2_000)
     reassign(controller, 3, 1, 2)
     reassign(controller, 4, 1, 2)
-    own = [emit.event for emit in controller.emitted if emit.tp == P0 and type(emit.event).__name__ == "Reassignment"]
+    own = reported(controller, P0)
     epoch = controller.partition().partition_epoch
 
     assert [event.phase for event in own] == ["started", "started", "queued", "started"]
@@ -464,7 +470,7 @@ def test_what_a_move_waits_for_and_began_from_is_reported(controller: Controller
     the partition names these, too."""
     reassign(controller, 4, 1, 2)
     queue(controller, 6, 3)
-    own = [emit.event for emit in controller.emitted if type(emit.event).__name__ == "Reassignment"]
+    own = reported(controller)
     started = next(event for event in own if event.phase == "started" and event.waiting_for)
     queued = next(event for event in own if event.phase == "queued")
     snapshot = committed_snapshot(controller.partition())
@@ -484,7 +490,7 @@ def test_each_change_of_what_a_move_waits_for_is_reported_once(controller: Contr
     controller.heartbeat(5)
     controller.start(4)
     in_sync(controller, 0, 1, 2, 3, 4, 5)
-    own = [emit.event for emit in controller.emitted if type(emit.event).__name__ == "Reassignment"]
+    own = reported(controller)
     lag = {node: f"{node}: is not in the ISR yet" for node in (3, 4, 5)}
     away = "4: is not in the ISR, and is fenced or shutting down"
     waits = [tuple(lag.values()), (lag[4], lag[5]), (away, lag[5]), (lag[4], lag[5]), ()]
@@ -600,9 +606,7 @@ def test_an_unclean_election_takes_no_replica_that_is_added() -> None:
 
 
 def drain(controller: Controller, node_id: int, *, draining: bool = True) -> messages.NodeDrained:
-    answer = controller.ask(messages.DrainNode(node_id=NodeId(node_id), draining=draining))
-    assert isinstance(answer, messages.NodeDrained)
-    return answer
+    return controller.ask(messages.DrainNode(node_id=NodeId(node_id), draining=draining))
 
 
 def test_leaders_leave_a_drained_node(controller: Controller) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from controller_builders import CLUSTER, Controller, created, registration, started
+from controller_builders import CLUSTER, Controller, created, started
 
 from strandline.core import types
 from strandline.core.control.messages import AlterTopicConfigs, ConfigChange, TopicRef
@@ -296,8 +296,3 @@ def test_min_isr_is_at_most_the_number_of_replicas() -> None:
     controller.ask(AlterTopicConfigs(topics=(ConfigChange(TopicRef("t"), (), ("min.insync.replicas",)),)))
 
     assert controller.partition().min_isr == 1
-
-
-def test_each_registration_is_a_new_incarnation_in_tests() -> None:
-    """The builder draws a new incarnation for every call, like a real process."""
-    assert registration(1).incarnation_id != registration(1).incarnation_id

@@ -7,7 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from controller_builders import CLUSTER, P0, TOPIC_ID, Controller, created, proof_of, registration, seen, stored
+from controller_builders import (
+    CLUSTER,
+    P0,
+    TOPIC_ID,
+    Controller,
+    created,
+    next_reign,
+    proof_of,
+    registration,
+    seen,
+    stored,
+)
 
 from strandline.core.control import events, messages
 from strandline.core.control.recovery import METADATA_OFFSET_MARGIN, GivenNode, recover
@@ -171,8 +182,7 @@ def test_restored_backup_is_noticed_by_nodes_that_never_stopped() -> None:
         controller.register(1)
         controller.register(1)
         applied = controller.core.state.header.metadata_offset
-        restored = Controller(state=backup)
-        restored.epochs = controller.epochs
+        restored = next_reign(controller, backup)
         proof = proof_of(controller, node_id)
         refused = restored.heartbeat(node_id, metadata_offset=applied, position=proof)
 
@@ -186,8 +196,7 @@ def test_process_whose_registration_was_lost_registers_again(controller: Control
     """It registered after the backup was made and was sent nothing since: a new process can do all that it could."""
     backup = stored(controller)
     controller.register(1)
-    restored = Controller(state=backup)
-    restored.epochs = controller.epochs
+    restored = next_reign(controller, backup)
     refusals = [
         restored.watch(messages.WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=controller.epochs[1])),
         restored.heartbeat(1, metadata_offset=0).refusal,
@@ -247,8 +256,7 @@ def test_recovery_adopts_the_highest_partition_epoch_and_goes_beyond_it() -> Non
 
 def test_partition_with_a_node_not_given_stays_without_leader(controller: Controller) -> None:
     """TR18: the absent node may know more; only an unclean election by an operator ends the wait."""
-    recovered = Controller(state=recover([given_node(1, controller.core.state.snapshot())]))
-    recovered.epochs = controller.epochs
+    recovered = next_reign(controller, recover([given_node(1, controller.core.state.snapshot())]))
 
     assert recovered.view() == (None, set(), set())
     recovered.heartbeat(1)
@@ -280,8 +288,7 @@ def test_registration_that_the_store_has_lost_gives_it_away(controller: Controll
     """A backup lacks only a registration, and its next reign gives that offset again: the id proves it (C35)."""
     backup = stored(controller)
     controller.register(1)
-    restored = Controller(state=backup)
-    restored.epochs = controller.epochs
+    restored = next_reign(controller, backup)
     lost = controller.core.state.header.metadata_offset
     assert lost == restored.core.state.header.metadata_offset
     refused = restored.heartbeat(1, metadata_offset=lost, position=proof_of(controller, 1))
@@ -296,8 +303,7 @@ def test_process_that_registered_at_a_lost_reign_must_register_again(controller:
     backup, image = stored(controller), controller.core.state.snapshot()
     controller.register(1)
     for given in ([given_node(1, image), given_node(2, image)], [given_node(2, replace(image, nodes=()))]):
-        recovered = Controller(state=recover(given, backup))
-        recovered.epochs = dict(controller.epochs)
+        recovered = next_reign(controller, recover(given, backup))
         answers = [
             recovered.heartbeat(1).refusal,
             recovered.watch(

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.core.coordinator.shard_cells import code as code
+from tests.core.groups.groups_alone import Topics
 
-from strandline.core.coordinator.machine import Context, Decision, Record, Reports, TopicEntry
+from strandline.core.coordinator.machine import Context, Decision, Record, Reports
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.effects import Effect, SendTxnMarkers
 from strandline.core.producer_ids import ProducerIdBlocks
@@ -26,24 +27,6 @@ PLACE = TopicPartition("state-id", 3)
 P0, P1, Q0 = (TopicPartition("p-id", 0), TopicPartition("p-id", 1), TopicPartition("q-id", 0))
 
 
-class Topics:
-    """A `TopicDirectory` that tests change: topic p of two partitions, topic q of one."""
-
-    def __init__(self) -> None:
-        self.version = 0
-        self.counts = {"p": 2, "q": 1}
-
-    def by_name(self, name: str) -> TopicEntry | None:
-        count = self.counts.get(name)
-        return None if count is None else TopicEntry(f"{name}-id", name, (frozenset[str](),) * count)
-
-    def by_id(self, topic_id: str) -> TopicEntry | None:
-        return self.by_name(topic_id.removesuffix("-id"))
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.counts)
-
-
 @dataclass
 class IdsAlone:
     """The machine with a log and a clock."""
@@ -52,7 +35,7 @@ class IdsAlone:
     producer_ids: int = 1_000
     now_ms: int = 1_000_000
     unix_skew_ms: int = 5_000_000
-    topics: Topics = field(default_factory=Topics)
+    topics: Topics = field(default_factory=lambda: Topics(p=2, q=1))
     log: list[Record] = field(default_factory=list)
     sent: list[messages.TxnMarker] = field(default_factory=list)
     notes: list[object] = field(default_factory=list)
