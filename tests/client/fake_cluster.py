@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 import grpc
 from tests.client.fake_groups import FakeGroups
 from tests.client.fake_transactions import FakeTransactions
+from tests.core.core_builders import partition_image
 
 from strandline import client
 from strandline.core import types
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.log.producers import ProducerLedger, SequenceVerdict
-from strandline.core.messages import Endpoint, MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.messages import Endpoint, MetadataImage, NodeImage, TopicImage
 from strandline.records.batch import check_batch, parse_header, split_batches, stamp
 from strandline.records.codec import NewRecord, Record, decode_batch, encode_batch
 from strandline.rpc.convert.errors import outcome_to_wire
@@ -507,15 +508,7 @@ class FakeCluster:
         everybody = tuple(types.NodeId(node.node_id) for node in self.nodes)
         in_sync = tuple(one for one in everybody if one not in self.out_of_sync)
         partitions = tuple(
-            PartitionImage(
-                tp=tp,
-                replicas=everybody,
-                isr=in_sync,
-                leader=None if leader is None else types.NodeId(leader),
-                leader_epoch=types.LeaderEpoch(epoch),
-                partition_epoch=types.PartitionEpoch(epoch),
-                min_isr=1,
-            )
+            partition_image(tp, replicas=everybody, isr=in_sync, leader=leader, epoch=epoch, version=epoch)
             for tp, (leader, epoch) in self.leaders.items()
         )
         topics = (TopicImage(name=TOPIC, topic_id=self.topic_id, partitions=partitions),) if self.has_topic else ()
