@@ -612,7 +612,6 @@ async def producing(
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    """Run the loop until ``condition`` holds."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - what is waited for is state, not an event
             await asyncio.sleep(0.005)
@@ -621,7 +620,6 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 def write(
     cluster: FakeCluster, *values: bytes | None, partition: int = 0, key: bytes | None = None, timestamp_ms: int = 1
 ) -> None:
-    """One batch of these values."""
     cluster.append(cluster.tp(partition), encode_batch([NewRecord(key, value, timestamp_ms) for value in values]))
 
 

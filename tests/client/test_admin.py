@@ -38,10 +38,8 @@ async def test_refusal_is_raised() -> None:
             name="n", error_code=error_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS, error_message="TOPIC_ALREADY_EXISTS: there"
         )
         cluster.controller.answers["CreateTopics"] = pb.CreateTopicsResponse(topics=[row])
-        with pytest.raises(Refused, match="there") as refused:
+        with pytest.raises(Refused, match=r"^TOPIC_ALREADY_EXISTS: .*there"):
             await admin.create_topic("n")
-
-        assert refused.value.refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 async def test_changes_of_a_topic() -> None:

@@ -228,7 +228,6 @@ class Cluster:
             self.push(node, *images, **how)
 
     def advance(self, ms: int, *, tick_ms: int = 100, settle: bool = False) -> None:
-        """Let time pass in ticks."""
         end = self.now + ms
         while self.now < end:
             self.now = min(end, self.now + tick_ms)
@@ -332,7 +331,6 @@ class Cluster:
         self.step(L, events.AlterPartitionAnswered(self.now, sequence, answer))
 
     def lose_attempt(self, attempt: int = -1) -> None:
-        """An attempt gets no answer."""
         self.step(L, events.AlterPartitionFailed(self.now, self.attempts()[attempt].request_sequence, "deadline"))
 
     def outcome(self, request: int) -> messages.ProduceResult | None:

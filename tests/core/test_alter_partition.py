@@ -10,7 +10,7 @@ from controller_builders import CLUSTER, P0, TOPIC_ID, Controller, created, next
 
 from strandline.core.control import messages
 from strandline.core.control.topics import KEPT_GROWTHS
-from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.errors import ErrorCode
 from strandline.core.messages import EpochsSeen, IsrMember, ProposedIsr
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
 
@@ -332,7 +332,6 @@ def test_an_id_that_is_no_uuid_is_refused(controller_repeated: Controller, reque
     ):
         refusal = controller_repeated.ask(request)
 
-        assert isinstance(refusal, Refusal)
         assert (refusal.code, refusal.field) == (ErrorCode.INVALID_REQUEST, "request_id")
     assert controller_repeated.core.state.topics == {}
 

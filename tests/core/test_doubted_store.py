@@ -226,7 +226,6 @@ def test_a_recovery_that_was_given_the_directory_knows_the_position() -> None:
     after = Controller(state=recover(given, stored(created(1, 2))), now_ms=controller.now_ms)
     again = after.ask(registration(1, position=newest_in(mine), topics_position=mine.place))
 
-    assert isinstance(again, NodeRegistered)
     assert again.refusal is None
 
 
@@ -241,7 +240,6 @@ def test_after_a_recovery_without_its_directory_a_process_can_start_again() -> N
     after.pass_ms(after.timings.session_timeout_ms + 1_000)
     again = after.ask(registration(1, position=answer.position, topics_position=image.place))
 
-    assert isinstance(again, NodeRegistered)
     assert again.refusal is None
     assert after.partition().isr == ()
 

@@ -25,9 +25,8 @@ from strandline.core.control.state import (
     standing,
     with_changed,
 )
-from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.errors import ErrorCode
 from strandline.core.messages import (
-    AlterPartitionAnswer,
     Heartbeat,
     Position,
     Reign,
@@ -162,7 +161,6 @@ def test_an_unknown_position_without_a_valid_proof_refuses_one_node() -> None:
     forged = proof_of(controller, 1)._replace(metadata_offset=1_000)
     refused = controller.heartbeat(1, position=forged)
 
-    assert isinstance(refused, Refusal)
     assert refused.code is ErrorCode.NOT_CONTROLLER
     assert controller.core.serves
     assert controller.core.unproven_claims == 1
@@ -173,7 +171,6 @@ def test_an_answer_about_an_isr_carries_its_position() -> None:
     controller = created(1, 2, 3)
     answer = controller.ask(controller.proposal(1, 2, epoch_of_1=None, epoch_of_2=None))
 
-    assert isinstance(answer, AlterPartitionAnswer)
     assert answer.partitions[0].refusal is None
     assert answer.position == proof_of(controller, 1)
 
@@ -207,7 +204,6 @@ def test_a_process_that_knows_a_lost_change_of_nodes_starts_again() -> None:
     after, words = recovered_without_the_end()
     answer = after.heartbeat(1, **words)
 
-    assert isinstance(answer, Refusal)
     assert answer.code is ErrorCode.STALE_BROKER_EPOCH
     assert after.core.serves
 

@@ -18,7 +18,6 @@ from strandline.core.types import NodeId, Role
 
 
 def remove(controller: Controller, node_id: int) -> Refusal | None:
-    """Remove a node; returns the reason of a rejection, or None."""
     return controller.ask(messages.UnregisterNode(node_id=NodeId(node_id))).refusal
 
 

@@ -67,7 +67,6 @@ def test_a_claim_without_a_proof_stops_nobody_else(
     proof = None if mac is None else PositionProof(NodeEpoch(1_000), 9, 1_000, mac)
     refused = controller.ask(replace(claim, position=proof))
 
-    assert isinstance(refused, Refusal)
     assert (refused.code, refused.retriable) == (ErrorCode.NOT_CONTROLLER, True)
     assert "only this node is refused" in refused.message
     assert controller.core.unproven_claims == 1
@@ -109,7 +108,6 @@ def test_a_proven_later_position_ends_all_service(
     assert controller.core.state.header.metadata_offset == offset
     for request in (messages.GetMetadata(), messages.InitProducerId(), registration(2)):
         refused = controller.ask(request)
-        assert isinstance(refused, Refusal)
         assert refused.code is ErrorCode.NOT_CONTROLLER
         assert "strandline controller recover" in refused.message
     assert isinstance(controller.watch(messages.WatchMetadata()), Refusal)
@@ -165,7 +163,6 @@ def test_restored_backup_is_noticed(controller: Controller) -> None:
 
     refused = Controller(state=backup).register(2, epochs_seen=(seen(latest.leader_epoch, latest.partition_epoch),))
 
-    assert isinstance(refused, Refusal)
     assert "leader epoch 2" in refused.message
     assert "the store has 0" in refused.message
 
@@ -186,7 +183,6 @@ def test_restored_backup_is_noticed_by_nodes_that_never_stopped() -> None:
         proof = proof_of(controller, node_id)
         refused = restored.heartbeat(node_id, metadata_offset=applied, position=proof)
 
-        assert isinstance(refused, Refusal)
         assert refused.code is ErrorCode.NOT_CONTROLLER
         assert f"metadata offset {applied}" in refused.message
         assert isinstance(restored.watch(messages.WatchMetadata()), Refusal)
@@ -227,7 +223,6 @@ def test_empty_store_does_not_pass_for_a_new_cluster() -> None:
     emptied.epochs[1] = NodeEpoch(3)
     refused = emptied.heartbeat(1, cluster_id="the cluster before")
 
-    assert isinstance(refused, Refusal)
     assert refused.code is ErrorCode.NOT_CONTROLLER
     assert refused.retriable
     assert "the store is empty" in refused.message
@@ -293,7 +288,6 @@ def test_registration_that_the_store_has_lost_gives_it_away(controller: Controll
     assert lost == restored.core.state.header.metadata_offset
     refused = restored.heartbeat(1, metadata_offset=lost, position=proof_of(controller, 1))
 
-    assert isinstance(refused, Refusal)
     assert f"metadata offset {lost} of reign" in refused.message
     assert not restored.core.serves
 
@@ -362,6 +356,5 @@ def test_recovery_refuses_what_does_not_belong_together() -> None:
     other = replace(image, cluster_id="other")
 
     for given in ([], [given_node(1, image), given_node(2, other)], [given_node(1, image), given_node(1, image)]):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(Refused, match=r"^INVALID_REQUEST"):
             recover(given)
-        assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST

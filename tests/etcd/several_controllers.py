@@ -68,7 +68,6 @@ class Several:
         await self.until(lambda: all(_may_decide(p) for p in self.running.values() if not _decides(p)))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something is so."""
         async with asyncio.timeout(WITHIN_S):
             while True:
                 if condition():

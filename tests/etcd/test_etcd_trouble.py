@@ -48,7 +48,6 @@ def small(tmp_path: Path) -> Iterator[Members]:
 
 @pytest.fixture
 async def client(small: Members) -> AsyncIterator[Etcd]:
-    """A client of it."""
     async with client_of(small.endpoints) as etcd:
         await etcd.until_serving(READY_S)
         yield etcd
@@ -156,10 +155,8 @@ async def test_a_store_that_was_restored_under_a_running_controller(
         _restore(small, saved, tmp_path)
         small.start_member(0)
         await cluster.until(lambda: active.reigning.core.state is State.STOPPED)
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
+        with pytest.raises(grpc.aio.AioRpcError, match="recover"):
             await producer_id(active)
-
-        assert "recover" in (refused.value.details() or "")
 
 
 def _restore(members: Members, saved: Path, directory: Path) -> None:

@@ -15,7 +15,6 @@ Unpack = Callable[[Path, int], Path]
 
 @pytest.fixture(scope="session")
 def run_a_log() -> bytes:
-    """The bytes of the metadata log of run A."""
     return run_a_files.metadata_log()
 
 
@@ -27,7 +26,6 @@ def unpack_node(run_a_log: bytes) -> Unpack:
 
 @pytest.fixture(scope="session")
 def unpack_logs() -> Unpack:
-    """`run_a_files.unpack_logs`."""
     return run_a_files.unpack_logs
 
 

@@ -95,7 +95,6 @@ class FakeCluster:
         }
 
     async def serve(self, node: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one connection."""
         task = asyncio.current_task()
         assert task is not None
         self.tasks.add(task)

@@ -31,7 +31,6 @@ def source_path(out: Path) -> Path:
 
 
 def source_of(out: Path) -> dict[str, Any]:
-    """What it says there."""
     said: dict[str, Any] = json.loads(source_path(out).read_text())
     return said
 

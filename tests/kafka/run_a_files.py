@@ -57,5 +57,4 @@ def deed(what: str, **rest: Any) -> dict[str, Any]:
 
 
 def deed_ms(what: str, **rest: Any) -> int:
-    """When it was done."""
     return int(deed(what, **rest)["t_ms"])

@@ -43,7 +43,6 @@ class TokenIssuer:
 
     @property
     def jwks(self) -> Path:
-        """Where its keys are published."""
         return self.directory / f"{self.alias}.json"
 
     def rotate(self, kid: str, *, keep: bool = False) -> None:

@@ -67,7 +67,6 @@ class _Calls:
         return await self._stack.enter_async_context(open_channel(place, tls=self._tls))
 
     async def call(self, name: str, at: int | None = None, /, **fields: Any) -> Any:
-        """A call that must be done."""
         codes, answer = await outcome(await self.channel(at), name, fields)
         assert codes == set(), (name, codes, answer)
         return answer

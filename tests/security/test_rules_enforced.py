@@ -181,7 +181,7 @@ async def test_grants_are_enough_to_transact_and_to_consume_as_a_group(tmp_path:
         bootstrap, settings = target(cluster.for_clients), settings_of(cluster.made.files("client/x"))
         async with Producer(bootstrap, **settings, transactional_id="own.i") as producer, producer.transaction():
             await producer.send("own.t", b"more")
-        with pytest.raises(Refused) as of_id:
+        with pytest.raises(Refused, match=r"^TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
             await Producer(bootstrap, **settings, transactional_id="other.i").start()
         read: list[bytes] = []
         async with Consumer(bootstrap, **settings, group="own.g", auto_offset_reset="earliest") as consumer:
@@ -192,12 +192,10 @@ async def test_grants_are_enough_to_transact_and_to_consume_as_a_group(tmp_path:
                     break
             await consumer.commit()
         async with Consumer(bootstrap, **settings, group="other.g") as other:
-            with pytest.raises(Refused) as of_group:
+            with pytest.raises(Refused, match=r"^GROUP_AUTHORIZATION_FAILED"):
                 await other.subscribe(["own.t"])
 
     assert read == [b"record", b"more"]
-    assert of_id.value.refusal.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert of_group.value.refusal.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 # ---- every method

@@ -41,7 +41,6 @@ def batches_of(directory: Path) -> list[bytes]:
 
 
 def damage(directory: Path, kind: str, segment: int, at: int, size: int) -> None:
-    """Apply one kind of damage to one segment file."""
     paths = sorted(directory.glob("*.log"))
     path = paths[segment % len(paths)]
     content = bytearray(path.read_bytes())

@@ -28,14 +28,12 @@ State = dict[str, Any]
 
 
 def state_of(checkpoints: Checkpoints) -> State:
-    """Everything that is remembered."""
     state: State = {kind.name: dict(found.offsets) for kind, found in checkpoints.by_kind.items()}
     state |= {f"epochs {topic}-{at}": checkpoints.epochs_of((topic, at)) for topic, at in NAMES}
     return state | {"metadata": checkpoints.metadata()}
 
 
 def folder_of(data: Path, name: tuple[str, int]) -> Path:
-    """The folder of a log."""
     return data / f"{name[0]}-{name[1]}"
 
 
@@ -53,7 +51,6 @@ STEPS = st.lists(st.lists(CHANGES, min_size=1, max_size=3), min_size=3, max_size
 
 
 def apply(checkpoints: Checkpoints, change: tuple[str, tuple[str, int], int]) -> None:
-    """One change of a step."""
     what, name, number = change
     kinds = {
         "hw": checkpoints.high_watermarks,
@@ -240,7 +237,6 @@ def test_a_loss_of_power_brings_nothing_back(power, monkeypatch, tmp_path_factor
 
 
 def check_survivor(data: Path, ids: dict[int, int], durable: dict[int, int]) -> None:
-    """Start on what survived."""
     directory = DataDirectory.open(data, node_id=NodeId(1), cluster_id="c")
 
     assert not directory.is_unclean

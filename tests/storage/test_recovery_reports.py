@@ -16,7 +16,6 @@ NAME = ("t", 0)
 
 
 def last_segment(build):
-    """The path of the segment file with the highest base offset."""
     return max(build.path.glob("*.log"))
 
 

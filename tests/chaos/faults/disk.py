@@ -121,7 +121,6 @@ class Disk:
         self._order("restore")
 
     def add(self, rule: Rule) -> None:
-        """Adds a rule that applies from now on."""
         self._order("rule", **asdict(rule))
 
     def limit(self, size_bytes: int | None) -> None:

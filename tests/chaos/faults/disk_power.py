@@ -89,7 +89,6 @@ class PowerLoss(Fault):
 
     @property
     def dropped_bytes(self) -> int:
-        """Bytes that all disks together lost."""
         return sum(cut.total_bytes for cut in self.took.values())
 
     @property

@@ -52,7 +52,6 @@ class Rule:
         return True
 
     def failure(self, path: str) -> OSError | None:
-        """The exception that the operation raises."""
         if not self.error:
             return None
         return failure(getattr(errno, self.error), path)

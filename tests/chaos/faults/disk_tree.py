@@ -114,14 +114,12 @@ class Tree:
         return self.folder(str(pure.parent)), pure.name
 
     def create(self, path: str, mode: int) -> StoredFile:
-        """Makes an empty file."""
         folder, name = self.parent(path)
         made = StoredFile(self.backing, mode & 0o7777)
         folder.change({name: made})
         return made
 
     def make_folder(self, path: str, mode: int) -> None:
-        """Makes an empty folder."""
         folder, name = self.parent(path)
         if name in folder.entries:
             raise failure(errno.EEXIST, path)

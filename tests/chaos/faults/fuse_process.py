@@ -24,7 +24,6 @@ _PRIORITY = -15
 
 
 def obey(disk: FaultyDisk, order: dict[str, Any]) -> dict[str, Any]:
-    """Executes the command in one line."""
     match order.pop("do"):
         case "cut":
             return asdict(disk.cut_power(**order))

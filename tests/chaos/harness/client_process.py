@@ -40,7 +40,6 @@ class ClientProcess:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and has not ended."""
         return self._process is not None and self._process.returncode is None
 
     @property
@@ -75,11 +74,9 @@ class ClientProcess:
         return " | ".join(lines[-3:])
 
     def pause(self) -> None:
-        """SIGSTOP."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:

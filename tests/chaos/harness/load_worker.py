@@ -260,7 +260,6 @@ def _is_at(consumer: Consumer, ends: dict[str, list[int]] | None) -> bool:
 
 
 def say(news: dict[str, Any]) -> None:
-    """Prints one line for the driver."""
     print(json.dumps(news), flush=True)
 
 

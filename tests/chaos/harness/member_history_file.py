@@ -53,11 +53,9 @@ class GroupHistoryWriter(HistoryWriter):
     """Writes down what one member, or a client that asks for committed offsets, did and saw."""
 
     def taken(self, member: str, at: TopicPartition) -> None:
-        """A member was assigned a partition."""
         self._line(["taken", time.monotonic(), member, at.topic, at.partition])
 
     def dropped(self, member: str, at: TopicPartition, how: str) -> None:
-        """The partition was taken from it."""
         self._line(["dropped", time.monotonic(), member, at.topic, at.partition, how])
 
     def given(self, asked_s: float, member: str, at: TopicPartition, found: Iterable[tuple[int, RecordValue]]) -> None:

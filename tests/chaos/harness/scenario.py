@@ -128,13 +128,11 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """Number and title in one word."""
         return f"s{self.number:02d}-{self.title.lower().replace(' ', '-')}"
 
 
 @cache
 def scenarios() -> dict[int, Scenario]:
-    """All scenarios, by number."""
     for path in sorted(_FOLDER.glob("*.py")):
         importlib.import_module(f"scenarios.{path.stem}")
     found = [kind() for kind in _kinds(Scenario) if "number" in vars(kind) and kind.__module__.startswith("scenarios.")]

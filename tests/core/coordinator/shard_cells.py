@@ -79,7 +79,6 @@ class Cells:
         self.unix_ms.append(context.unix_ms)
         if isinstance(request, Get):
             return Decision(answer=self.of(request.scope), scope=request.scope, barrier=request.fenced)
-        assert isinstance(request, Put)
         return Decision(
             batches=(batch_of(request.scope, *request.values),),
             answer="put",

@@ -50,7 +50,6 @@ class Topics:
             self.put(name, count)
 
     def put(self, name: str, count: int, *racks: Iterable[str], internal: bool = False, topic_id: str = "") -> None:
-        """Create a topic, or change it."""
         of_partitions = tuple(frozenset(each) for each in racks) or (frozenset[str](),) * count
         assert len(of_partitions) == count
         self._entries[name] = TopicEntry(topic_id or f"{name}-id", name, of_partitions, internal)
@@ -219,7 +218,6 @@ class GroupsAlone:
         ]
 
     def has(self, member_id: str) -> dict[str, list[int]]:
-        """The assigned partitions of a member."""
         return parts(*(each.tp for each in self.group.current[member_id].assigned))
 
     def folded(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tests.core.groups.groups_alone import Topics
 
 from strandline.core.coordinator.machine import Context, Decision, Record, Reports
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.log.effects import Effect, SendTxnMarkers
+from strandline.core.log.effects import Effect
 from strandline.core.producer_ids import ProducerIdBlocks
 from strandline.core.transactions import messages
 from strandline.core.transactions.machine import TransactionMachine
@@ -79,7 +79,6 @@ class IdsAlone:
         return Context(self.now_ms, self.now_ms + self.unix_skew_ms, LeaderEpoch(7), self.topics)
 
     def value(self, name: str = ID) -> TransactionalId:
-        """What is known of an id."""
         return self.machine.ids[name]
 
     @property
@@ -113,16 +112,13 @@ class IdsAlone:
 
     def _send(self, effects: tuple[Effect, ...] | Any) -> None:
         for effect in effects:
-            assert isinstance(effect, SendTxnMarkers)
             assert (effect.tp, effect.leader_epoch) == (PLACE, 7)
             self.sent += effect.markers
 
     def ask(self, request: object) -> Any:
-        """Send a request; the answer, or the refusal."""
         return self.take(self.machine.decide(request, self.context))
 
     def tick(self, after_ms: int = 0) -> None:
-        """Let time pass, then tick."""
         self.now_ms += after_ms
         decisions = self.machine.tick(self.context)
         scopes = [decision.scope for decision in decisions if decision.batches]
@@ -140,7 +136,6 @@ class IdsAlone:
             self.hear(marker, refused)
 
     def hear(self, marker: messages.TxnMarker, refused: ErrorCode | None = None) -> None:
-        """The machine hears of one marker."""
         refusal = None if refused is None else Refusal(refused, "no")
         for decision in self.machine.heard(messages.TxnMarkerAnswer(marker, refusal), self.context):
             self.take(decision)
@@ -152,7 +147,6 @@ class IdsAlone:
         return tuple(answer.identity) if isinstance(answer, messages.ProducerIdGiven) else answer
 
     def add(self, *tps: TopicPartition, by: tuple[int, int], verify_only: bool = False, name: str = ID) -> Any:
-        """Add partitions to a transaction."""
         identity = messages.ProducerIdentity(*by)
         return self.ask(
             messages.AddPartitions(transactional_id=name, identity=identity, partitions=tps, verify_only=verify_only)
@@ -173,13 +167,11 @@ class IdsAlone:
         return identity
 
     def describe(self, name: str = ID) -> messages.TransactionDescribed | Refusal:
-        """What is shown of an id."""
         answer = self.ask(messages.DescribeTransaction(transactional_id=name))
         assert isinstance(answer, messages.TransactionDescribed | Refusal)
         return answer
 
     def listed(self, **filters: Any) -> list[str]:
-        """The ids that are listed."""
         return [each.transactional_id for each in self.ask(messages.ListTransactions(**filters)).transactions]
 
     def at(self, epoch: int, state: TxnState = TxnState.EMPTY, producer_id: int = 50, **named: Any) -> tuple[int, int]:

@@ -88,7 +88,6 @@ class KafkaCluster:
 
     @property
     def bootstrap(self) -> list[str]:
-        """Where clients connect."""
         return [f"127.0.0.1:{port}" for port, _ in self._ports.values()]
 
     def home(self, node: int) -> Path:
@@ -103,7 +102,6 @@ class KafkaCluster:
         return self.home(node) / "server.log"
 
     def format(self) -> None:
-        """Make the directory of each node."""
         for node in self.nodes:
             self.home(node).mkdir(parents=True)
             config = self.home(node) / "server.properties"
@@ -171,7 +169,6 @@ class KafkaCluster:
         self._processes[node].wait(START_S)
 
     def end(self) -> None:
-        """End every process that runs."""
         for process in self._processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)

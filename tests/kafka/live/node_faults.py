@@ -127,7 +127,6 @@ async def load(
 
 
 async def do_it(cluster: KafkaCluster) -> None:
-    """What is done to the cluster."""
     client = Client(cluster, TOPICS)
     await client.create()
     await client.wait_until_full("created")
