@@ -9,15 +9,7 @@ from cluster_of_cores import Cluster
 from core_builders import TP, batch, entries, history, partition_image
 
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.log import events
-from strandline.core.log.effects import (
-    AppendReplicated,
-    SaveEpochs,
-    SaveHighWatermarks,
-    SendEpochEnds,
-    SendFetch,
-    Truncate,
-)
+from strandline.core.log import effects as want, events
 from strandline.core.messages import EpochEndAnswer, FetchedPartition, OffsetAnswer, ProducerSnapshotAnswer
 from strandline.core.types import (
     BatchHeader,
@@ -52,13 +44,13 @@ def with_cache(cluster: Cluster, *pairs: tuple[int, int]) -> None:
         log.epochs.assign(LeaderEpoch(epoch), Offset(start))
 
 
-def asked(cluster: Cluster) -> SendEpochEnds:
+def asked(cluster: Cluster) -> want.SendEpochEnds:
     """The latest request for an epoch's end."""
-    return cluster.wished(2, SendEpochEnds)[-1]
+    return cluster.wished(2, want.SendEpochEnds)[-1]
 
 
-def fetches(cluster: Cluster) -> list[SendFetch]:
-    return cluster.wished(2, SendFetch)
+def fetches(cluster: Cluster) -> list[want.SendFetch]:
+    return cluster.wished(2, want.SendFetch)
 
 
 def epoch_ends(cluster: Cluster, epoch: int, end: int) -> None:
@@ -111,7 +103,7 @@ def test_no_answer_cuts_nothing(code: ErrorCode) -> None:
     assert before == ([], (300, 100))
     assert cluster.cuts(2) == [156]
     assert cluster.ends(2) == (156, 100)
-    assert len(cluster.wished(2, SendEpochEnds)) == 5
+    assert len(cluster.wished(2, want.SendEpochEnds)) == 5
 
 
 def test_a_dead_leader_cuts_nothing() -> None:
@@ -122,7 +114,7 @@ def test_a_dead_leader_cuts_nothing() -> None:
         cluster.advance(1100)
 
     assert cluster.cuts(2) == []
-    assert len(cluster.wished(2, SendEpochEnds)) == 7
+    assert len(cluster.wished(2, want.SendEpochEnds)) == 7
 
 
 def test_a_question_is_fenced_by_the_epoch_followed() -> None:
@@ -141,7 +133,7 @@ def test_an_epoch_the_follower_does_not_know() -> None:
 
     assert first == (120, "truncating", 0)
     assert cluster.cuts(2) == [120, 101]
-    assert len(cluster.wished(2, SendEpochEnds)) == 2
+    assert len(cluster.wished(2, want.SendEpochEnds)) == 2
     assert [f.request.partitions[0].fetch_offset for f in fetches(cluster)] == [101]
 
 
@@ -150,7 +142,7 @@ def test_an_empty_log_asks_nothing() -> None:
     cluster = following()
     part = fetches(cluster)[0].request.partitions[0]
 
-    assert cluster.wished(2, SendEpochEnds) == []
+    assert cluster.wished(2, want.SendEpochEnds) == []
     assert (part.fetch_offset, part.last_fetched_epoch, part.log_start_offset) == (0, None, 0)
 
 
@@ -203,7 +195,7 @@ def test_diverging_answers(own: tuple[tuple[int, int], ...], answer: tuple[int, 
 
     assert cluster.cuts(2) == [cut]
     assert str(cluster.follower(2).state) == "fetching"
-    assert cluster.wished(2, SendEpochEnds) == []
+    assert cluster.wished(2, want.SendEpochEnds) == []
     assert fetches(cluster)[-1].request.partitions[0].fetch_offset == cut
 
 
@@ -239,7 +231,7 @@ def test_the_high_watermark_waits_for_the_cut(rules: Rules) -> None:
     cluster = two_logs(rules, own, leaders, epoch=5, hw=1, leader_hw=4)
     cluster.deliver(2, 1)
     cluster.deliver(1, 2)
-    first = cluster.ends(2), cluster.wished(2, AppendReplicated)
+    first = cluster.ends(2), cluster.wished(2, want.AppendReplicated)
     for _ in range(2):
         cluster.deliver(2, 1)
         if cluster.waiting(1, 2):
@@ -268,8 +260,8 @@ def test_an_epoch_that_wrote_nothing_leaves_no_trace(epoch: int, end: int, rules
     assert phantom == epoch
     assert cluster.log(2).leo == 29
     assert cluster.log(2).epochs.entries == entries((19, 27))
-    assert cluster.wished(2, SaveEpochs)[-1].entries == entries((19, 27))
-    assert cluster.wished(2, Truncate) == []
+    assert cluster.wished(2, want.SaveEpochs)[-1].entries == entries((19, 27))
+    assert cluster.wished(2, want.Truncate) == []
 
 
 def test_a_cut_below_the_high_watermark_is_refused() -> None:
@@ -364,11 +356,15 @@ def test_a_cut_below_the_checkpoint_rewrites_it_first() -> None:
     cluster = following(*history((5, 10, 0)), hw=8, epoch=7, unclean=6)
     before = len(cluster.effects[2])
     epoch_ends(cluster, 5, 6)
-    done = [e for e in cluster.effects[2][before:] if isinstance(e, Truncate | SaveHighWatermarks | SendFetch)]
+    done = [
+        e
+        for e in cluster.effects[2][before:]
+        if isinstance(e, want.Truncate | want.SaveHighWatermarks | want.SendFetch)
+    ]
 
-    assert [type(e) for e in done] == [Truncate, SaveHighWatermarks, SendFetch]
-    assert isinstance(done[0], Truncate) and done[0].durable
-    assert isinstance(done[1], SaveHighWatermarks) and done[1].durable and done[1].high_watermarks == {TP: 6}
+    assert [type(e) for e in done] == [want.Truncate, want.SaveHighWatermarks, want.SendFetch]
+    assert isinstance(done[0], want.Truncate) and done[0].durable
+    assert isinstance(done[1], want.SaveHighWatermarks) and done[1].durable and done[1].high_watermarks == {TP: 6}
 
 
 def test_a_restart_at_a_higher_log_start_is_no_truncation() -> None:
