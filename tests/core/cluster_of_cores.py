@@ -32,7 +32,17 @@ from strandline.core.log import effects as want, events
 from strandline.core.log.node import NodeCore
 from strandline.core.log.saving_order import NodeTimings
 from strandline.core.state_events import NAME_OF
-from strandline.core.types import Acks, BatchHeader, NodeId, Offset, PartitionEpoch, Rules, TopicPartition
+from strandline.core.types import (
+    Acks,
+    BatchHeader,
+    EpochEnd,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    PartitionEpoch,
+    Rules,
+    TopicPartition,
+)  # fmt: skip
 from strandline.observe.reporting import Reporting
 from strandline.runtime.log_performers import Found, LogPerformers
 from strandline.runtime.ports import Opened
@@ -332,6 +342,20 @@ class Cluster:
 
     def lose_attempt(self, attempt: int = -1) -> None:
         self.step(L, events.AlterPartitionFailed(self.now, self.attempts()[attempt].request_sequence, "deadline"))
+
+    def fetch_answered(self, *parts: messages.FetchedPartition, node: int = 2, leader: int = 1) -> list[want.Effect]:
+        """A leader without a core answers the latest fetch of ``node``."""
+        asked = self.wished(node, want.SendFetch)[-1].correlation_id
+        return self.step(node, events.FetchAnswered(self.now, NodeId(leader), asked, parts))
+
+    def epoch_ended(
+        self, epoch: int | None = None, end: int = 0, *, node: int = 2, leader: int = 1, code: ErrorCode | None = None
+    ) -> list[want.Effect]:
+        """A leader without a core answers the latest question where an epoch ended; None: it cannot say."""
+        found = None if epoch is None else EpochEnd(LeaderEpoch(epoch), Offset(end))
+        answer = messages.EpochEndAnswer(TP, found, None if code is None else Refusal(code))
+        asked = self.wished(node, want.SendEpochEnds)[-1].correlation_id
+        return self.step(node, events.EpochEndsAnswered(self.now, NodeId(leader), asked, (answer,)))
 
     def outcome(self, request: int) -> messages.ProduceResult | None:
         """The answer to a produce of one partition, None while it waits."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import count
+from typing import Any
 
 from strandline.core import messages
 from strandline.core.types import (
@@ -135,6 +136,11 @@ def batch(
         producer=None if producer is None else ProducerStamp(producer, producer_epoch, sequence),
         attributes=TRANSACTIONAL_BIT if transactional else 0,
     )
+
+
+def fetched_part(*batches: BatchHeader, tp: TopicPartition = TP, hw: int = 0, **more: Any) -> messages.FetchedPartition:
+    """One partition's answer with records, as a follower receives it."""
+    return messages.FetchedPartition(tp, high_watermark=Offset(hw), log_start_offset=Offset(0), batches=batches, **more)
 
 
 def marker(producer: int, producer_epoch: int, *, commit: bool = True, coordinator: int = 1) -> BatchHeader:

@@ -26,11 +26,7 @@ from strandline.core.control.state import (
     with_changed,
 )
 from strandline.core.errors import ErrorCode
-from strandline.core.messages import (
-    Heartbeat,
-    Position,
-    Reign,
-)
+from strandline.core.messages import Heartbeat, Position, Reign
 from strandline.core.types import NodeId
 
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 from cluster_of_cores import Cluster
-from core_builders import TP, TP1, batch, history, partition_image
+from core_builders import TP, TP1, batch, fetched_part, history, partition_image
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log import effects as want, events
 from strandline.core.log.proposals import RETRY_MS
-from strandline.core.messages import EpochEndAnswer, FetchedPartition
-from strandline.core.types import EpochEnd, LeaderEpoch, NodeId, Offset, Rules, Truncation
+from strandline.core.types import Rules, Truncation
 
 FETCH = Rules(truncation=Truncation.FETCH)
 
@@ -89,9 +88,7 @@ def test_a_log_is_reported_once_it_is_durable() -> None:
     """A2: records that a power failure could still remove must not win an election."""
     cluster = Cluster(2, rules=FETCH, hold_flushes=True)
     cluster.push(2, partition_image(epoch=1))
-    correlation = cluster.wished(2, want.SendFetch)[-1].correlation_id
-    part = FetchedPartition(TP, high_watermark=Offset(0), batches=(batch(3, base=0, epoch=1),))
-    cluster.step(2, events.FetchAnswered(0, NodeId(1), correlation, (part,)))
+    cluster.fetch_answered(fetched_part(batch(3, base=0, epoch=1)))
     cluster.push(2, partition_image(leader=None, epoch=2, version=2))
     before = len(reports(cluster))
     cluster.flush(2)
@@ -113,9 +110,7 @@ def test_a_refused_cut_is_reported() -> None:
     cluster = Cluster(2)
     cluster.preload(2, history((5, 10, 0)), hw=8)
     cluster.push(2, partition_image(epoch=6))
-    correlation = cluster.wished(2, want.SendEpochEnds)[-1].correlation_id
-    end = EpochEndAnswer(TP, EpochEnd(LeaderEpoch(5), Offset(6)))
-    cluster.step(2, events.EpochEndsAnswered(0, NodeId(1), correlation, (end,)))
+    cluster.epoch_ended(5, 6)
     (report,) = reports(cluster)
 
     assert (report.request.logs[0].leader_epoch, report.request.logs[0].refused_cut_to) == (6, 6)
@@ -138,9 +133,7 @@ def test_a_follower_that_asked_writes_it_down_before_its_first_fetch() -> None:
     cluster = Cluster(2)
     cluster.preload(2, history((5, 10, 0)))
     cluster.push(2, partition_image(epoch=6))
-    correlation = cluster.wished(2, want.SendEpochEnds)[-1].correlation_id
-    end = EpochEndAnswer(TP, EpochEnd(LeaderEpoch(5), Offset(10)))
-    effects = cluster.step(2, events.EpochEndsAnswered(0, NodeId(1), correlation, (end,)))
+    effects = cluster.epoch_ended(5, 10)
     kinds = [type(effect) for effect in effects if isinstance(effect, want.SaveReconciledEpochs | want.SendFetch)]
 
     assert kinds == [want.SaveReconciledEpochs, want.SendFetch]
@@ -151,9 +144,7 @@ def test_a_follower_that_asks_by_fetching_writes_it_down_before_it_appends() -> 
     cluster = Cluster(2, rules=FETCH)
     cluster.push(2, partition_image(epoch=6))
     before = list(cluster.wished(2, want.SaveReconciledEpochs))
-    correlation = cluster.wished(2, want.SendFetch)[-1].correlation_id
-    part = FetchedPartition(TP, high_watermark=Offset(0), batches=(batch(2, base=0, epoch=6),))
-    effects = cluster.step(2, events.FetchAnswered(0, NodeId(1), correlation, (part,)))
+    effects = cluster.fetch_answered(fetched_part(batch(2, base=0, epoch=6)))
     kinds = [
         type(effect) for effect in effects if isinstance(effect, want.SaveReconciledEpochs | want.AppendReplicated)
     ]
@@ -167,9 +158,7 @@ def test_an_epoch_that_is_written_is_not_written_again() -> None:
     cluster = Cluster(2, rules=FETCH)
     cluster.push(2, partition_image(epoch=6))
     for base in range(3):
-        correlation = cluster.wished(2, want.SendFetch)[-1].correlation_id
-        part = FetchedPartition(TP, high_watermark=Offset(0), batches=(batch(1, base=base, epoch=6),))
-        cluster.step(2, events.FetchAnswered(0, NodeId(1), correlation, (part,)))
+        cluster.fetch_answered(fetched_part(batch(1, base=base, epoch=6)))
 
     assert [saved.epochs for saved in cluster.wished(2, want.SaveReconciledEpochs)] == [{TP: 6}]
 
