@@ -7,12 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka_export import Row, rows_of, source_of
-from run_a_files import CLUSTER
+from run_a_files import CLUSTER, unpack_logs, unpack_node
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.verify import Completeness, verify
@@ -124,10 +125,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run_a(place: Path, unpack_node: Any, unpack_logs: Any) -> tuple[Imported, list[Row]]:
+def run_a(place: Path) -> tuple[Imported, list[Row]]:
     """Run A with the logs of all three brokers."""
-    logs = logs_of(lambda node: unpack_logs(place, node), 1, 2, 3)
-    return imported(lambda node: unpack_node(place, node), logs, place / "out")
+    logs = logs_of(partial(unpack_logs, place), 1, 2, 3)
+    return imported(partial(unpack_node, place), logs, place / "out")
 
 
 def test_the_clocks_of_one_machine_agree(run_a: tuple[Imported, list[Row]]) -> None:

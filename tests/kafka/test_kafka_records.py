@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from dump_comparison import compared
-from run_a_files import RUN_A
+from run_a_files import RUN_A, metadata_log
 
 from strandline_kafka.metadata.dump_log import open_dump
 from strandline_kafka.metadata.importing import Import
@@ -185,10 +185,10 @@ def test_a_declared_length_beyond_all_batches_is_damage(run_a_node: Any) -> None
         count(open_copy(path.parent))
 
 
-def test_a_segment_that_is_missing_between_two_is_named(run_a_node: Any, run_a_log: bytes) -> None:
+def test_a_segment_that_is_missing_between_two_is_named(run_a_node: Any) -> None:
     """Segments whose offsets do not follow each other are refused."""
     folder = segment_of(run_a_node(1)).parent
-    (folder / "00000000000000009999.log").write_bytes(run_a_log)
+    (folder / "00000000000000009999.log").write_bytes(metadata_log())
     with pytest.raises(Unreadable, match="the batch at offset 0 must be at 1658; offsets are missing between"):
         count(open_copy(folder))
 
