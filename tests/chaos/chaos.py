@@ -41,7 +41,6 @@ INTERRUPTED = 130
 
 
 def main() -> int:
-    """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="make chaos SCENARIO=", description=__doc__)
     parser.add_argument("numbers", nargs="*", type=int, metavar="number", help="scenarios; without one, all are listed")
     parser.add_argument("--short", action="store_true", help="the short form that `make test-all` plays")

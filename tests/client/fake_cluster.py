@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 import grpc
 from tests.client.fake_groups import FakeGroups
 from tests.client.fake_transactions import FakeTransactions
+from tests.core.core_builders import partition_image
 
 from strandline import client
 from strandline.core import types
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.log.producers import ProducerLedger, SequenceVerdict
-from strandline.core.messages import Endpoint, MetadataImage, NodeImage, PartitionImage, TopicImage
+from strandline.core.messages import Endpoint, MetadataImage, NodeImage, TopicImage
 from strandline.records.batch import check_batch, parse_header, split_batches, stamp
 from strandline.records.codec import NewRecord, Record, decode_batch, encode_batch
 from strandline.rpc.convert.errors import outcome_to_wire
@@ -63,7 +64,6 @@ class FakeLog:
         header = parse_header(payload)
         check = self.ledger.check(header)
         if check.verdict is SequenceVerdict.DUPLICATE:
-            assert check.first is not None
             return check.first.first_offset, None
         if check.verdict is SequenceVerdict.TOO_OLD:
             return None, ErrorCode.DUPLICATE_SEQUENCE_NUMBER
@@ -95,11 +95,9 @@ class FakeLog:
         return taken
 
     def records(self) -> list[Record]:
-        """All records."""
         return [record for batch in self.batches for record in decode_batch(batch)]
 
     def values(self) -> list[bytes | None]:
-        """The values of all records."""
         return [record.value for record in self.records()]
 
     def truncate(self, offset: int) -> None:
@@ -507,19 +505,10 @@ class FakeCluster:
         return types.TopicPartition(self.topic_id, partition)
 
     def image(self) -> MetadataImage:
-        """The whole state."""
         everybody = tuple(types.NodeId(node.node_id) for node in self.nodes)
         in_sync = tuple(one for one in everybody if one not in self.out_of_sync)
         partitions = tuple(
-            PartitionImage(
-                tp=tp,
-                replicas=everybody,
-                isr=in_sync,
-                leader=None if leader is None else types.NodeId(leader),
-                leader_epoch=types.LeaderEpoch(epoch),
-                partition_epoch=types.PartitionEpoch(epoch),
-                min_isr=1,
-            )
+            partition_image(tp, replicas=everybody, isr=in_sync, leader=leader, epoch=epoch, version=epoch)
             for tp, (leader, epoch) in self.leaders.items()
         )
         topics = (TopicImage(name=TOPIC, topic_id=self.topic_id, partitions=partitions),) if self.has_topic else ()
@@ -562,7 +551,6 @@ class FakeCluster:
         return index
 
     def delete_topic(self) -> None:
-        """Delete the topic and send the deletion to every watcher."""
         self.has_topic = False
         self.announce()
 
@@ -624,7 +612,6 @@ async def producing(
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    """Run the loop until ``condition`` holds."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - what is waited for is state, not an event
             await asyncio.sleep(0.005)
@@ -633,7 +620,6 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 def write(
     cluster: FakeCluster, *values: bytes | None, partition: int = 0, key: bytes | None = None, timestamp_ms: int = 1
 ) -> None:
-    """One batch of these values."""
     cluster.append(cluster.tp(partition), encode_batch([NewRecord(key, value, timestamp_ms) for value in values]))
 
 

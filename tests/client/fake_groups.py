@@ -7,11 +7,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from tests.client.fake_members import FakeMembers
+from tests.core.core_builders import partition_image
 
 from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.core.errors import ErrorCode
-from strandline.core.messages import PartitionImage, TopicImage
-from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
+from strandline.core.messages import TopicImage
+from strandline.core.types import TopicPartition
 from strandline.v1 import group_service_pb2 as pb, group_service_pb2_grpc as pb_grpc, partition_pb2
 
 if TYPE_CHECKING:
@@ -50,15 +51,11 @@ class FakeGroups:
         pb_grpc.add_GroupServiceServicer_to_server(_FakeCoordinator(self, node_id), server)  # type: ignore[no-untyped-call]
 
     def image(self) -> TopicImage:
-        everybody = tuple(NodeId(node.node_id) for node in self.cluster.nodes)
-        partition = PartitionImage(
-            tp=TopicPartition(STATE_ID, 0),
-            replicas=everybody,
-            isr=everybody,
-            leader=NodeId(self.coordinator if self.named is None else self.named),
-            leader_epoch=LeaderEpoch(self.epoch if self.named is None else self.epoch - 1),
-            partition_epoch=PartitionEpoch(self.epoch),
-            min_isr=1,
+        everybody = [node.node_id for node in self.cluster.nodes]
+        leader, epoch = (self.coordinator, self.epoch) if self.named is None else (self.named, self.epoch - 1)
+        tp = TopicPartition(STATE_ID, 0)
+        partition = partition_image(
+            tp, replicas=everybody, isr=everybody, leader=leader, epoch=epoch, version=self.epoch
         )
         return TopicImage(name=GROUP_STATE, topic_id=STATE_ID, partitions=(partition,))
 

@@ -12,8 +12,6 @@ from strandline.core.errors import ErrorCode
 
 
 class Heard(RebalanceListener):
-    """Notes what it hears."""
-
     def __init__(self) -> None:
         self.heard: list[tuple[str, list[int]]] = []
         self.do: Callable[[str], Any] = lambda _: None

@@ -153,7 +153,6 @@ def test_sticky_moves_on_to_partitions_with_a_leader() -> None:
 
 
 def decided(code: ErrorCode, *, idempotent: bool = True, appeared: bool = False, behind: bool = False) -> AfterRefusal:
-    """The retry decision for one batch."""
     return after_refusal(Refusal(code), idempotent=idempotent, may_have_appeared=appeared, behind_an_older=behind)
 
 
@@ -227,7 +226,7 @@ def test_an_end_is_definite_only_if_every_attempt_was(attempts: tuple[str, ...],
             batch.attempt = None
     batch.fail(ErrorCode.REQUEST_TIMED_OUT, "over")
 
-    assert batch.refusal is not None and batch.refusal.outcome is outcome
+    assert batch.refusal.outcome is outcome
     with pytest.raises(SendFailed):
         Delivery(batch, 0, None).result()
 

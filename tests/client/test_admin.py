@@ -38,10 +38,8 @@ async def test_refusal_is_raised() -> None:
             name="n", error_code=error_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS, error_message="TOPIC_ALREADY_EXISTS: there"
         )
         cluster.controller.answers["CreateTopics"] = pb.CreateTopicsResponse(topics=[row])
-        with pytest.raises(Refused, match="there") as refused:
+        with pytest.raises(Refused, match=r"^TOPIC_ALREADY_EXISTS: .*there"):
             await admin.create_topic("n")
-
-        assert refused.value.refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 async def test_changes_of_a_topic() -> None:
@@ -100,7 +98,7 @@ async def test_elections_and_shutdown() -> None:
         remaining = await admin.shutdown_node(0)
 
         assert (won.leader, won.leader_epoch, won.refusal) == (0, 2, None)
-        assert not_needed.refusal is not None and not_needed.refusal.code is ErrorCode.ELECTION_NOT_NEEDED
+        assert not_needed.refusal.code is ErrorCode.ELECTION_NOT_NEEDED
         assert remaining == []
 
 
@@ -255,7 +253,7 @@ async def test_a_deletion_without_a_leader_ends_with_its_last_refusal() -> None:
         cluster.nodes[0].delete_records_refusals.extend([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 100)
         outcome = (await admin.delete_records(TOPIC, {0: 3}))[0]
 
-        assert outcome.refusal is not None and outcome.refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert outcome.refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_a_deletion_names_partitions_that_exist() -> None:
@@ -280,7 +278,7 @@ async def test_groups_are_deleted_at_their_coordinator() -> None:
             assert await admin.delete_groups(["g"]) == {"g": None}
             missing = (await admin.delete_groups(["nobody"]))["nobody"]
 
-    assert missing is not None and missing.code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert missing.code is ErrorCode.GROUP_ID_NOT_FOUND
     assert groups.committed == {}
 
 

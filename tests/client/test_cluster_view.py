@@ -59,7 +59,7 @@ def test_a_removed_node_is_forgotten() -> None:
 
     assert removed == (None, (1,))
     assert view.node(NodeId(1)) is not None
-    assert view.image is not None and view.image.removed_node_ids == ()
+    assert view.image.removed_node_ids == ()
 
 
 def at(cluster: FakeCluster, epoch: int, offset: int, leader_epoch: int) -> MetadataUpdate:
@@ -77,7 +77,7 @@ def test_an_older_position_is_ignored_whoever_sends_it() -> None:
     leader = view.leader_of(cluster.tp())
 
     assert taken == [UpdateTaken.OLDER, UpdateTaken.OLDER]
-    assert leader is not None and leader.epoch == 7
+    assert leader.epoch == 7
 
 
 def test_the_greatest_position_is_the_one_that_counts() -> None:

@@ -380,7 +380,6 @@ async def test_blocking_clients_go_on_after_a_cancellation_of_all_tasks() -> Non
                 consumer.assign(TOPIC)
                 producer.send_and_wait(TOPIC, b"before")
                 thread = producer._thread
-                assert thread is not None
                 thread._loop.call_soon_threadsafe(cancel_all)
                 producer.send_and_wait(TOPIC, b"after")
                 return [next(consumer).value for _ in range(2)]

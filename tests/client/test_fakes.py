@@ -180,8 +180,6 @@ async def test_a_record_that_cannot_be_read_is_passed_over(world: World) -> None
 
 
 class Heard(client.RebalanceListener):
-    """What is assigned."""
-
     def __init__(self) -> None:
         self.partitions: list[client.TopicPartition] = []
 

@@ -118,7 +118,6 @@ class Reading:
         return list(links.values())
 
     def outstanding(self, cursor: Cursor) -> tuple[FakeLink, int]:
-        """The fetch under way."""
         assert cursor.outstanding is not None
         link: Any = cursor.outstanding[0]
         return link, cursor.outstanding[1]

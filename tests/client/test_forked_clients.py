@@ -319,7 +319,7 @@ async def test_close_ends_every_task() -> None:
     task = background.start(_forever, "forever").task
     await background.close()
 
-    assert task is not None and task.cancelled()
+    assert task.cancelled()
 
 
 async def test_close_ends_a_task_that_misses_a_cancellation() -> None:
@@ -340,7 +340,6 @@ async def test_close_ends_a_task_that_misses_a_cancellation() -> None:
     async with asyncio.timeout(30):
         await background.close()
 
-    assert job.task is not None
     assert (missed, job.task.cancelled()) == (1, True)
 
 

@@ -79,10 +79,8 @@ async def test_what_the_coordinator_refuses_for_good_is_raised() -> None:
         _written(cluster)
         cluster.groups.refusals.append(ErrorCode.STALE_MEMBER_EPOCH)
         await consumer.assign(TOPIC)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Refused, match=r"^STALE_MEMBER_EPOCH"):
             await consumer.poll(5_000)
-
-        assert refused.value.refusal.code is ErrorCode.STALE_MEMBER_EPOCH
 
 
 async def test_the_coordinator_is_followed_by_its_hint() -> None:

@@ -262,7 +262,6 @@ class Undecided:
         return [name for name in self._answers if name != "controller"]
 
     async def ask(self, place: str, request: Any, **given: Any) -> Any:
-        """The answer of one process."""
         if isinstance(answer := self._answers[place], Exception):
             raise answer
         return answer

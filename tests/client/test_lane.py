@@ -124,7 +124,7 @@ def test_given_up_sequence_drains_then_renews() -> None:
     lane.refused(second, OUT_OF_ORDER, 0)
     lane.refused(third, OUT_OF_ORDER, 0)
 
-    assert first.refusal is not None and first.refusal.outcome is Outcome.NOT_APPENDED
+    assert first.refusal.outcome is Outcome.NOT_APPENDED
     assert take_all(lane, 1_000) == []
     assert lane.needs_identity
     lane.renew(ProducerIdentity(2, 0))
@@ -146,7 +146,7 @@ def test_what_may_be_written_keeps_its_number() -> None:
     assert again == [second]
     assert (second.identity, second.sequence) == ((1, 0), 10)
     lane.refused(second, OUT_OF_ORDER, 1_000)
-    assert second.refusal is not None and second.refusal.outcome is Outcome.MAY_APPEAR
+    assert second.refusal.outcome is Outcome.MAY_APPEAR
     assert lane.needs_identity
     assert list(lane.queue) == [third]
     assert third.sequence is None
@@ -162,7 +162,7 @@ def test_a_forgotten_producer_never_renumbers_what_may_be_written() -> None:
     for batch in (first, second, third):
         lane.refused(batch, Refusal(ErrorCode.UNKNOWN_PRODUCER_ID, "", Outcome.NOT_APPENDED), 1_000)
 
-    assert first.refusal is not None and first.refusal.outcome is Outcome.MAY_APPEAR
+    assert first.refusal.outcome is Outcome.MAY_APPEAR
     assert lane.needs_identity
     assert [(batch, batch.sequence) for batch in lane.queue] == [(second, None), (third, None)]
 
@@ -175,7 +175,7 @@ def test_never_attempted_is_definite() -> None:
 
     assert lane.expire(4) == []
     assert lane.expire(5) == [late]
-    assert late.refusal is not None and late.refusal.outcome is Outcome.NOT_APPENDED
+    assert late.refusal.outcome is Outcome.NOT_APPENDED
     assert not lane.is_draining
 
 
@@ -196,7 +196,7 @@ def test_definite_only_if_every_attempt_was(attempts: list[Refusal], outcome: Ou
         lane.refused(batch, refusal, number * 1_000)
     lane.abandon([batch], ErrorCode.REQUEST_TIMED_OUT, "", 0)
 
-    assert batch.refusal is not None and batch.refusal.outcome is outcome
+    assert batch.refusal.outcome is outcome
 
 
 def test_duplicate_too_old_is_acknowledged() -> None:
@@ -250,7 +250,6 @@ def _answer(
     expected: dict[int, int],
     now_ms: float,
 ) -> None:
-    assert batch.identity is not None
     assert batch.sequence is not None
     producer_id = batch.identity.producer_id
     fault = draw.random()

@@ -59,7 +59,6 @@ class Reader:
         self.next[partition] += 1
 
     def step(self) -> tuple[str, list[Any]]:
-        """What to do next."""
         partition = self.draw.randrange(PARTITIONS)
         kind = self.draw.choice(["poll", "poll", "next", "next", "next", "batches", "pause", "resume", "seek", "look"])
         if kind in ("poll", "next", "batches") and not self.left:

@@ -135,7 +135,7 @@ async def test_a_batch_that_is_given_up_says_so_record_by_record() -> None:
         (first, failed), (second, other) = done
 
         assert (first, second) == (None, None)
-        assert failed is not None and failed.is_definite
+        assert failed.is_definite
         assert failed.refusal.code is ErrorCode.NETWORK_EXCEPTION
         assert (failed is other, str(failed)) == (False, str(other))
         assert [(outcome.refusal is None, list(outcome.tags)) for outcome in ended] == [(False, [1, 2])]

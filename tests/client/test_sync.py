@@ -108,7 +108,6 @@ async def test_a_seek_behind_the_back_is_not_undone() -> None:
             consumer.assign(TOPIC)
             next(consumer)
             fetching = consumer._inner._fetching
-            assert fetching is not None
             (cursor,) = fetching.cursors.values()
             # As after an answer that the position is not in the log.
             cursor.seek(offset=Offset(2))
@@ -238,7 +237,6 @@ async def test_ctrl_c_ends_a_wait() -> None:
     """The call that waits raises KeyboardInterrupt, its work ends, and the client can be used further."""
     async with fake_cluster() as cluster, asyncio.timeout(30):
         program = await started(_INTERRUPTED, cluster)
-        assert program.stdout is not None
         await program.stdout.readline()
         program.send_signal(signal.SIGINT)
         said, errors = await program.communicate()
@@ -265,7 +263,6 @@ async def test_work_that_was_interrupted_is_not_done_later() -> None:
     async with fake_cluster() as cluster, asyncio.timeout(30):
         cluster.has_topic = False
         program = await started(_ABANDONED, cluster)
-        assert program.stdout is not None
         await program.stdout.readline()
         program.send_signal(signal.SIGINT)
         await program.stdout.readline()

@@ -13,7 +13,6 @@ A, B = 7, 8
 
 
 def send(cluster: FakeCluster, producer: int, *values: bytes) -> None:
-    """A batch of a transaction."""
     batch = bytearray(
         encode_batch([NewRecord(None, v, 1) for v in values], producer_id=producer, producer_epoch=0, base_sequence=0)
     )
@@ -23,7 +22,6 @@ def send(cluster: FakeCluster, producer: int, *values: bytes) -> None:
 
 
 def end(cluster: FakeCluster, producer: int, *, commit: bool) -> None:
-    """The marker of a transaction."""
     marker = encode_marker(Marker(commit, 1), producer_id=producer, producer_epoch=1, timestamp_ms=1)
     write(cluster, bytearray(marker.view))
 

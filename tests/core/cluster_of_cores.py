@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from core_builders import (
@@ -31,7 +32,17 @@ from strandline.core.log import effects as want, events
 from strandline.core.log.node import NodeCore
 from strandline.core.log.saving_order import NodeTimings
 from strandline.core.state_events import NAME_OF
-from strandline.core.types import Acks, BatchHeader, NodeId, Offset, Rules, TopicPartition
+from strandline.core.types import (
+    Acks,
+    BatchHeader,
+    EpochEnd,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    PartitionEpoch,
+    Rules,
+    TopicPartition,
+)  # fmt: skip
 from strandline.observe.reporting import Reporting
 from strandline.runtime.log_performers import Found, LogPerformers
 from strandline.runtime.ports import Opened
@@ -51,7 +62,6 @@ class StoredLog(LogFile):
 
     @property
     def batches(self) -> list[tuple[BatchHeader, object]]:
-        """Headers and payloads."""
         return list(zip(self.headers, self.values, strict=True))
 
     @property
@@ -134,7 +144,8 @@ class Cluster:
         self.answered: dict[int, Any] = {}
         # AlterPartition attempts that no test has taken yet: (node, its incarnation, request).
         self.alters: list[tuple[int, int, messages.AlterPartitionRequest]] = []
-        self._asked: dict[int, tuple[int, int, int]] = {}
+        self._asked: dict[int, tuple[int, int]] = {}
+        # By request id: the core that asked, and its correlation id.
         self._next_request = 0
         for node in nodes:
             self.lives[node] = 0
@@ -172,7 +183,6 @@ class Cluster:
                 self._fail(message)
 
     def restart(self, node: int, *, keep: int | None = None) -> None:
-        """Crash and start again."""
         self.crash(node, keep=keep)
         self.start(node)
 
@@ -224,12 +234,10 @@ class Cluster:
         return self.step(node, events.MetadataArrived(self.now, image))
 
     def push_all(self, *images: messages.PartitionImage, **how: Any) -> None:
-        """Send metadata to every running node."""
         for node in list(self.cores):
             self.push(node, *images, **how)
 
     def advance(self, ms: int, *, tick_ms: int = 100, settle: bool = False) -> None:
-        """Let time pass in ticks."""
         end = self.now + ms
         while self.now < end:
             self.now = min(end, self.now + tick_ms)
@@ -280,7 +288,6 @@ class Cluster:
             self.step(message.asker, message.fail())
 
     def request_id(self) -> int:
-        """An id that no other request has."""
         self._next_request += 1
         return self._next_request
 
@@ -315,6 +322,40 @@ class Cluster:
         part = messages.DeletePartition(tp, None if offset is None else Offset(offset))
         self.step(node, events.DeleteRecordsAsked(self.now, request, timeout, (part,)))
         return request
+
+    def attempts(self) -> list[messages.AlterPartitionRequest]:
+        """Every AlterPartition that the leader has sent, oldest first."""
+        return [effect.request for effect in self.wished(L, want.SendAlterPartition)]
+
+    def decide(
+        self, *isr: int, attempt: int = -1, tp: TopicPartition = TP, version: int = 2, code: ErrorCode | None = None
+    ) -> None:
+        """The controller answers an attempt, by default the latest, with an ISR of the partition or an error for it."""
+        epoch, members = self.attempts()[attempt].partitions[0].leader_epoch, tuple(map(NodeId, isr))
+        refusal = Refusal(code) if code else None
+        decision = messages.IsrDecision(tp, refusal, L, epoch, members, PartitionEpoch(version))
+        self.answer_attempt(messages.AlterPartitionAnswer(partitions=(decision,)), attempt)
+
+    def answer_attempt(self, answer: messages.AlterPartitionAnswer, attempt: int = -1) -> None:
+        sequence = self.attempts()[attempt].request_sequence
+        self.step(L, events.AlterPartitionAnswered(self.now, sequence, answer))
+
+    def lose_attempt(self, attempt: int = -1) -> None:
+        self.step(L, events.AlterPartitionFailed(self.now, self.attempts()[attempt].request_sequence, "deadline"))
+
+    def fetch_answered(self, *parts: messages.FetchedPartition, node: int = 2, leader: int = 1) -> list[want.Effect]:
+        """A leader without a core answers the latest fetch of ``node``."""
+        asked = self.wished(node, want.SendFetch)[-1].correlation_id
+        return self.step(node, events.FetchAnswered(self.now, NodeId(leader), asked, parts))
+
+    def epoch_ended(
+        self, epoch: int | None = None, end: int = 0, *, node: int = 2, leader: int = 1, code: ErrorCode | None = None
+    ) -> list[want.Effect]:
+        """A leader without a core answers the latest question where an epoch ended; None: it cannot say."""
+        found = None if epoch is None else EpochEnd(LeaderEpoch(epoch), Offset(end))
+        answer = messages.EpochEndAnswer(TP, found, None if code is None else Refusal(code))
+        asked = self.wished(node, want.SendEpochEnds)[-1].correlation_id
+        return self.step(node, events.EpochEndsAnswered(self.now, NodeId(leader), asked, (answer,)))
 
     def outcome(self, request: int) -> messages.ProduceResult | None:
         """The answer to a produce of one partition, None while it waits."""
@@ -384,7 +425,6 @@ class Cluster:
         return answers[-1].results[0] if answers else None
 
     def log(self, node: int, tp: TopicPartition = TP) -> Any:
-        """The core's view of a log."""
         return self.cores[node].state.logs[tp]
 
     def ends(self, node: int, tp: TopicPartition = TP) -> tuple[int, int]:
@@ -393,11 +433,9 @@ class Cluster:
         return log.leo, log.hw
 
     def leader(self, node: int = L, tp: TopicPartition = TP) -> Any:
-        """The leader state of ``node``."""
         return self.cores[node].state.leaders[tp]
 
     def follower(self, node: int, tp: TopicPartition = TP) -> Any:
-        """The follower state of ``node``."""
         return self.cores[node].state.followers[tp]
 
     def remote(self, follower: int, node: int = L, tp: TopicPartition = TP) -> int | None:
@@ -435,10 +473,24 @@ class Cluster:
         return [events.LogFlushed(self.now, effect.tp, commit.leo_at_issue)]
 
     def _ask(
-        self, node: int, target: int, correlation: int, request: int, arrive: events.Event, fail: events.Event
-    ) -> None:
-        self._asked[request] = (node, correlation, target)
-        self._send(node, target, node, arrive, fail)
+        self, node: int, effect: Any, failed: Callable[..., events.Event], arrive: Callable[[int], events.Event]
+    ) -> list[events.Event]:
+        """Send what ``node`` asks its leader, as an event with a new request id there."""
+        request = self.request_id()
+        self._asked[request] = (node, effect.correlation_id)
+        fail = failed(self.now, effect.leader, effect.correlation_id, "lost")
+        self._send(node, effect.leader, node, arrive(request), fail)
+        return []
+
+    def _reply(
+        self, leader: int, request: int, answered: Callable[..., events.Event], failed: Callable[..., events.Event],
+        content: object,
+    ) -> None:  # fmt: skip
+        """Send an answer to the core that asked, if one did."""
+        if request in self._asked:
+            asker, correlation = self._asked[request]
+            arrive = answered(self.now, NodeId(leader), correlation, content)
+            self._send(leader, asker, asker, arrive, failed(self.now, NodeId(leader), correlation, "lost"))
 
     def _send(self, source: int, target: int, asker: int, arrive: events.Event, fail: events.Event) -> None:
         message = Message(
@@ -447,17 +499,10 @@ class Cluster:
         )  # fmt: skip
         self.links.setdefault((source, target), deque()).append(message)
 
-    def _reply(self, leader: int, request: int, arrive: events.Event, fail: events.Event) -> None:
-        asker = self._asked[request][0]
-        self._send(leader, asker, asker, arrive, fail)
-
     def _send_fetch(self, node: int, effect: want.SendFetch) -> list[events.Event]:
-        request = self.request_id()
         stream = 1000 * self.lives[node] + node if self.streams else None
-        arrive = events.FetchArrived(self.now, request, effect.request, stream)
-        fail = events.FetchFailed(self.now, effect.leader, effect.correlation_id, "lost")
-        self._ask(node, effect.leader, effect.correlation_id, request, arrive, fail)
-        return []
+        arrive = partial(events.FetchArrived, self.now, request=effect.request, stream_id=stream)
+        return self._ask(node, effect, events.FetchFailed, arrive)
 
     def _send_forget(self, node: int, effect: want.SendForget) -> list[events.Event]:
         if self.streams and effect.leader in self.cores:
@@ -468,26 +513,17 @@ class Cluster:
         return []
 
     def _send_epochs(self, node: int, effect: want.SendEpochEnds) -> list[events.Event]:
-        request = self.request_id()
-        arrive = events.EpochEndsAsked(self.now, request, effect.questions)
-        fail = events.EpochEndsFailed(self.now, effect.leader, effect.correlation_id, "lost")
-        self._ask(node, effect.leader, effect.correlation_id, request, arrive, fail)
-        return []
+        arrive = partial(events.EpochEndsAsked, self.now, questions=effect.questions)
+        return self._ask(node, effect, events.EpochEndsFailed, arrive)
 
     def _send_offsets(self, node: int, effect: want.SendListOffsets) -> list[events.Event]:
-        request = self.request_id()
         replica = self.cores[node].state.identity
-        arrive = events.OffsetsAsked(self.now, request, effect.questions, replica)
-        fail = events.OffsetsFailed(self.now, effect.leader, effect.correlation_id, "lost")
-        self._ask(node, effect.leader, effect.correlation_id, request, arrive, fail)
-        return []
+        arrive = partial(events.OffsetsAsked, self.now, questions=effect.questions, replica=replica)
+        return self._ask(node, effect, events.OffsetsFailed, arrive)
 
     def _send_producers(self, node: int, effect: want.SendProducerSnapshot) -> list[events.Event]:
-        request = self.request_id()
-        arrive = events.ProducerSnapshotAsked(self.now, request, effect.question)
-        fail = events.ProducerSnapshotFailed(self.now, effect.leader, effect.correlation_id, "lost")
-        self._ask(node, effect.leader, effect.correlation_id, request, arrive, fail)
-        return []
+        arrive = partial(events.ProducerSnapshotAsked, self.now, question=effect.question)
+        return self._ask(node, effect, events.ProducerSnapshotFailed, arrive)
 
     def _send_alter(self, node: int, effect: want.SendAlterPartition) -> list[events.Event]:
         self.alters.append((node, self.lives[node], effect.request))
@@ -501,12 +537,9 @@ class Cluster:
     def _answer_fetch(self, node: int, effect: want.AnswerFetch) -> list[events.Event]:
         self.fetched.setdefault(effect.request_id, []).append(effect)
         found = self._read(node, effect)
-        if effect.request_id in self._asked and found.partitions:
-            _, correlation, _ = self._asked[effect.request_id]
+        if found.partitions:
             parts = tuple(as_fetched(part) for part in found.partitions)
-            arrive = events.FetchAnswered(self.now, NodeId(node), correlation, parts)
-            fail = events.FetchFailed(self.now, NodeId(node), correlation, "lost")
-            self._reply(node, effect.request_id, arrive, fail)
+            self._reply(node, effect.request_id, events.FetchAnswered, events.FetchFailed, parts)
         if effect.replica is not None and found.ends:
             return [events.FetchServed(self.now, effect.replica, tuple(found.ends))]
         return []
@@ -527,20 +560,12 @@ class Cluster:
 
     def _answer_epochs(self, node: int, effect: want.AnswerEpochEnds) -> list[events.Event]:
         self.answered[effect.request_id] = effect.answers
-        if effect.request_id in self._asked:
-            _, correlation, _ = self._asked[effect.request_id]
-            arrive = events.EpochEndsAnswered(self.now, NodeId(node), correlation, effect.answers)
-            lost = events.EpochEndsFailed(self.now, NodeId(node), correlation, "lost")
-            self._reply(node, effect.request_id, arrive, lost)
+        self._reply(node, effect.request_id, events.EpochEndsAnswered, events.EpochEndsFailed, effect.answers)
         return []
 
     def _answer_offsets(self, node: int, effect: want.AnswerOffsets) -> list[events.Event]:
         self.answered[effect.request_id] = effect.answers
-        if effect.request_id in self._asked:
-            _, correlation, _ = self._asked[effect.request_id]
-            arrive = events.OffsetsAnswered(self.now, NodeId(node), correlation, effect.answers)
-            lost = events.OffsetsFailed(self.now, NodeId(node), correlation, "lost")
-            self._reply(node, effect.request_id, arrive, lost)
+        self._reply(node, effect.request_id, events.OffsetsAnswered, events.OffsetsFailed, effect.answers)
         return []
 
     def _read_coordinator_log(self, node: int, effect: want.ReadCoordinatorLog) -> list[events.Event]:
@@ -574,14 +599,11 @@ class Cluster:
         assert effect.request_id not in self.answered, f"a {effect.call} was answered twice"
         self.answered[effect.request_id] = effect.answers
         if effect.request_id in self._asked:
-            _, correlation, _ = self._asked[effect.request_id]
             (answer,) = effect.answers
-            assert isinstance(answer, messages.ProducerSnapshotAnswer)
             if node in self.earlier_releases:
                 answer = messages.ProducerSnapshotAnswer(answer.tp, refusal=Refusal(ErrorCode.UNSUPPORTED_VERSION))
-            arrive = events.ProducerSnapshotAnswered(self.now, NodeId(node), correlation, answer)
-            fail = events.ProducerSnapshotFailed(self.now, NodeId(node), correlation, "lost")
-            self._reply(node, effect.request_id, arrive, fail)
+            kinds = events.ProducerSnapshotAnswered, events.ProducerSnapshotFailed
+            self._reply(node, effect.request_id, *kinds, answer)
         return []
 
 

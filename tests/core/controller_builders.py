@@ -83,7 +83,6 @@ class Controller:
         return ends[0].answer if isinstance(ends[0], events.Answer) else ends[0].refusal
 
     def watch(self, request: messages.WatchMetadata) -> events.OpenWatch | Refusal:
-        """Open a watch, or be rejected."""
         (effect,) = self.step(events.WatchArrived(self.now_ms, next(self._ids), request))
         if isinstance(effect, events.RefuseCall):
             return effect.refusal
@@ -111,7 +110,6 @@ class Controller:
         """Register nodes and unfence them by a heartbeat."""
         for node_id in node_ids:
             answer = self.register(node_id, **given)
-            assert isinstance(answer, core_messages.NodeRegistered)
             assert answer.refusal is None, answer.refusal
             self.heartbeat(node_id)
 
@@ -140,7 +138,6 @@ class Controller:
         return self.core._draft()
 
     def node(self, node_id: int) -> Any:
-        """The cluster's view of the node."""
         return self.core.state.nodes[NodeId(node_id)].image
 
     def report(self, node_id: int, *logs: core_messages.ReplicaLogInfo) -> Any:
@@ -179,7 +176,6 @@ class Controller:
         return self.partition(topic_id=topic_id)
 
     def alter_config(self, **configs: str) -> None:
-        """Change settings of the topic."""
         given = tuple((key.replace("_", "."), value) for key, value in configs.items())
         (result,) = self.ask(
             messages.AlterTopicConfigs(topics=(messages.ConfigChange(messages.TopicRef(TOPIC), given),))
@@ -187,7 +183,6 @@ class Controller:
         assert result.refusal is None, result.refusal
 
     def partition(self, index: int = 0, topic_id: str = TOPIC_ID) -> core_messages.PartitionImage:
-        """The committed state of a partition."""
         found = self.core.state.partition(TopicPartition(topic_id, index))
         assert found is not None
         return found
@@ -243,7 +238,6 @@ def created(*node_ids: int, **configs: str) -> Controller:
 
 
 def stored(controller: Controller) -> ClusterState:
-    """What its store holds now."""
     assert controller.stored is not None
     return controller.stored
 

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterable
 from itertools import count
 from types import FunctionType, ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from strandline.core import messages
 from strandline.core.types import (
@@ -142,6 +142,11 @@ def batch(
     )
 
 
+def fetched_part(*batches: BatchHeader, tp: TopicPartition = TP, hw: int = 0, **more: Any) -> messages.FetchedPartition:
+    """One partition's answer with records, as a follower receives it."""
+    return messages.FetchedPartition(tp, high_watermark=Offset(hw), log_start_offset=Offset(0), batches=batches, **more)
+
+
 def marker(producer: int, producer_epoch: int, *, commit: bool = True, coordinator: int = 1) -> BatchHeader:
     """The control batch that ends the transaction of a producer."""
     header = batch(producer=producer, producer_epoch=producer_epoch)
@@ -159,7 +164,6 @@ def entries(*pairs: tuple[int, int]) -> tuple[EpochEntry, ...]:
 
 
 def produce_part(header: BatchHeader, tp: TopicPartition = TP, payload: object = b"") -> messages.ProducePartition:
-    """One partition of a produce request."""
     return messages.ProducePartition(tp, header, payload)
 
 

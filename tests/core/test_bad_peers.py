@@ -11,7 +11,7 @@ from core_builders import TP, batch, fetch_part, fetch_request, history, metadat
 
 from strandline.core import messages
 from strandline.core.log import events
-from strandline.core.types import Acks, LeaderEpoch, NodeId, Offset, PartitionEpoch
+from strandline.core.types import Acks, NodeId, Offset
 
 CONTRADICTIONS = {
     "a leader outside the ISR": partition_image(leader=1, isr=(2,), epoch=6, version=2),
@@ -61,20 +61,11 @@ def test_a_decision_that_cannot_be_is_asked_for_again(isr: tuple[int, ...]) -> N
     cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=5, isr=(1,), replicas=(1, 2)))
     cluster.fetch(0, by=2, epoch=5)
-    ((_, _, request),) = cluster.alters
-    decision = messages.IsrDecision(
-        TP,
-        leader=NodeId(1),
-        leader_epoch=LeaderEpoch(5),
-        isr=tuple(map(NodeId, isr)),
-        partition_epoch=PartitionEpoch(2),
-    )
-    answer = messages.AlterPartitionAnswer(partitions=(decision,))
-    cluster.step(1, events.AlterPartitionAnswered(cluster.now, request.request_sequence, answer))
+    cluster.decide(*isr)
     cluster.advance(31_000, tick_ms=1_000)
 
     assert cluster.leader(1).isr.committed == (1,)
-    assert cluster.alters[-1][2].request_sequence == request.request_sequence + 1
+    assert [attempt.request_sequence for attempt in cluster.attempts()] == [1, 2]
 
 
 def test_records_of_no_epoch_are_not_appended() -> None:

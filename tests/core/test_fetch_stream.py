@@ -127,7 +127,7 @@ def test_a_new_high_watermark_is_reported_at_max_wait() -> None:
 
     assert risen == 1
     assert early == []
-    assert result is not None and result.high_watermark == 1
+    assert result.high_watermark == 1
 
 
 def test_a_new_log_start_is_reported_at_max_wait() -> None:
@@ -143,7 +143,7 @@ def test_a_new_log_start_is_reported_at_max_wait() -> None:
     cluster.advance(600)
     result = cluster.result(request)
 
-    assert result is not None and (result.high_watermark, result.log_start_offset) == (2, 1)
+    assert (result.high_watermark, result.log_start_offset) == (2, 1)
 
 
 def test_forgetting_ends_the_fetch() -> None:
@@ -203,7 +203,6 @@ def test_errors_do_not_wait_for_min_bytes() -> None:
     cluster.push(1, partition_image(replicas=(1, 2, 3), isr=(1, 2, 3), leader=3, epoch=1, version=2))
     result = cluster.result(request)
 
-    assert result is not None and result.refusal is not None
     assert result.refusal.code is ErrorCode.FENCED_LEADER_EPOCH
 
 

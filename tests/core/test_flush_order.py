@@ -15,20 +15,7 @@ from strandline.core.control.draft import Draft
 from strandline.core.control.leadership import held_back
 from strandline.core.control.messages import CreateTopics, DeleteTopics, NewTopic, ShutdownNode, TopicRef
 from strandline.core.control.state import ClusterState, ControllerTimings
-from strandline.core.log.effects import (
-    AdvanceLogStart,
-    AnswerProduce,
-    Append,
-    Effect,
-    OpenLog,
-    RestartLog,
-    SaveEpochs,
-    SaveHighWatermarks,
-    SaveMetadata,
-    SaveReconciledEpochs,
-    SendFetch,
-    SendForget,
-)
+from strandline.core.log import effects as want
 from strandline.core.log.events import LogOpened, MetadataArrived, Registered
 from strandline.core.log.node import NodeCore
 from strandline.core.log.replica_log import DurablePoint
@@ -77,7 +64,6 @@ def following(
 
 
 def partitions(state: ClusterState) -> list[PartitionImage]:
-    """All of them."""
     return list(state.partitions())
 
 
@@ -310,16 +296,16 @@ def test_durable_point_agrees_with_a_log_of_marks(steps: list[tuple[str, int]]) 
 # Which effects of a step are saved first, so that all saves of many partitions become durable at once.
 
 
-SAVES = (SaveEpochs, SaveHighWatermarks, SaveMetadata, SaveReconciledEpochs)
-EPOCHS, EPOCHS_1 = SaveEpochs(TP, ()), SaveEpochs(TP1, ())
-ANSWER: Effect = AnswerProduce(1, ())
+SAVES = (want.SaveEpochs, want.SaveHighWatermarks, want.SaveMetadata, want.SaveReconciledEpochs)
+EPOCHS, EPOCHS_1 = want.SaveEpochs(TP, ()), want.SaveEpochs(TP1, ())
+ANSWER: want.Effect = want.AnswerProduce(1, ())
 
 
 def test_saves_go_in_front_of_what_others_see() -> None:
     """The order among the saves, and among the others, stays."""
-    hw = SaveHighWatermarks({TP: Offset(3)}, durable=True)
+    hw = want.SaveHighWatermarks({TP: Offset(3)}, durable=True)
 
-    assert saves_first([ANSWER, EPOCHS, SendForget(2, ()), hw]) == [EPOCHS, hw, ANSWER, SendForget(2, ())]
+    assert saves_first([ANSWER, EPOCHS, want.SendForget(2, ()), hw]) == [EPOCHS, hw, ANSWER, want.SendForget(2, ())]
 
 
 def test_a_single_save_stays_where_it_is() -> None:
@@ -329,8 +315,8 @@ def test_a_single_save_stays_where_it_is() -> None:
 
 def test_what_follows_from_a_change_of_its_own_log_stays_behind_it() -> None:
     """The HW of a log that begins again at 9 is above its end until it has."""
-    restart, hw = RestartLog(TP, Offset(9)), SaveHighWatermarks({TP: Offset(9)}, durable=True)
-    advance = AdvanceLogStart(TP1, Offset(4))
+    restart, hw = want.RestartLog(TP, Offset(9)), want.SaveHighWatermarks({TP: Offset(9)}, durable=True)
+    advance = want.AdvanceLogStart(TP1, Offset(4))
 
     assert saves_first([ANSWER, restart, EPOCHS, hw, EPOCHS_1]) == [EPOCHS_1, ANSWER, restart, EPOCHS, hw]
     assert saves_first([advance, EPOCHS_1, EPOCHS]) == [EPOCHS, advance, EPOCHS_1]
@@ -343,9 +329,15 @@ def test_a_node_that_begins_to_lead_saves_first() -> None:
     found = cluster.push(1, *(partition_image(tp, leader=1, epoch=1, version=2) for tp in (TP, TP1)))
     kinds = [type(effect) in SAVES for effect in found]
     saved = [type(effect) for effect in found][: sum(kinds)]
-    assert saved == [SaveMetadata, SaveEpochs, SaveEpochs, SaveReconciledEpochs, SaveHighWatermarks]
+    assert saved == [
+        want.SaveMetadata,
+        want.SaveEpochs,
+        want.SaveEpochs,
+        want.SaveReconciledEpochs,
+        want.SaveHighWatermarks,
+    ]
     assert kinds == sorted(kinds, reverse=True)
-    assert not any(isinstance(effect, Append) for effect in found)
+    assert not any(isinstance(effect, want.Append) for effect in found)
 
 
 # A follower's requests when metadata gives it many logs at once.
@@ -361,8 +353,8 @@ def test_logs_that_open_together_are_asked_for_together() -> None:
     images = [partition_image(TopicPartition(TOPIC_ID_OPENING, index)) for index in range(PARTITIONS)]
     nodes = [node_image(1), node_image(2)]
     asked = core.step(MetadataArrived(0, metadata(node_epoch(2), *images, nodes=nodes)))
-    opened = [effect.tp for effect in asked if isinstance(effect, OpenLog)]
+    opened = [effect.tp for effect in asked if isinstance(effect, want.OpenLog)]
     answers = [core.step(LogOpened(0, tp, Offset(0), Offset(0), Offset(0))) for tp in opened]
-    fetches = [effect for answer in answers for effect in answer if isinstance(effect, SendFetch)]
+    fetches = [effect for answer in answers for effect in answer if isinstance(effect, want.SendFetch)]
     assert len(opened) == PARTITIONS
     assert [len(fetch.request.partitions) for fetch in fetches] == [PARTITIONS]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from cluster_of_cores import Cluster
-from core_builders import TP, TP1, batch, history, partition_image
+from core_builders import TP, TP1, batch, fetched_part, history, partition_image
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log import effects, events
@@ -41,19 +39,11 @@ def cluster() -> Cluster:
 
 
 def fetches(cluster: Cluster) -> list[effects.SendFetch]:
-    """Every fetch so far."""
     return cluster.wished(2, effects.SendFetch)
 
 
 def state(cluster: Cluster, tp: TopicPartition = TP) -> str:
-    """The follower's fetch state."""
     return str(cluster.follower(2, tp).state)
-
-
-def fetched(cluster: Cluster, *parts: FetchedPartition) -> None:
-    """The leader answers the latest fetch."""
-    correlation = fetches(cluster)[-1].correlation_id
-    cluster.step(2, events.FetchAnswered(cluster.now, NodeId(1), correlation, parts))
 
 
 def answer(cluster: Cluster, found: FetchedPartition) -> None:
@@ -62,19 +52,13 @@ def answer(cluster: Cluster, found: FetchedPartition) -> None:
     cluster.step(2, events.FetchAnswered(cluster.now, NodeId(1), correlation, (found,)))
 
 
-def part(*batches: BatchHeader, tp: TopicPartition = TP, hw: int = 0, **more: Any) -> FetchedPartition:
-    """One partition's answer with records."""
-    return FetchedPartition(tp, high_watermark=Offset(hw), log_start_offset=Offset(0), batches=batches, **more)
-
-
 def refused(code: ErrorCode, tp: TopicPartition = TP) -> FetchedPartition:
-    """The rejection of one partition."""
     return FetchedPartition(tp, error=Refusal(code))
 
 
 def test_fenced_by_a_newer_leader_epoch(cluster: Cluster) -> None:
     """T33: FENCED_LEADER_EPOCH stops this partition, marks it failed, and new metadata brings it back."""
-    fetched(cluster, refused(ErrorCode.FENCED_LEADER_EPOCH))
+    cluster.fetch_answered(refused(ErrorCode.FENCED_LEADER_EPOCH))
     cluster.advance(5000)
     stopped = state(cluster), len(fetches(cluster)), len(cluster.emitted(2, "PARTITION_FAILED"))
     cluster.push(2, partition_image(epoch=2, version=2))
@@ -116,7 +100,7 @@ def test_errors_that_pass(cluster: Cluster, code: ErrorCode) -> None:
     """M29: such an error keeps the state and backs off, from 50 ms doubling to 1000 ms."""
     gaps, last = [], 0
     for _ in range(7):
-        fetched(cluster, refused(code))
+        cluster.fetch_answered(refused(code))
         known = len(fetches(cluster))
         while len(fetches(cluster)) == known:
             cluster.advance(10, tick_ms=10)
@@ -130,9 +114,9 @@ def test_errors_that_pass(cluster: Cluster, code: ErrorCode) -> None:
 def test_new_metadata_ends_the_back_off(cluster: Cluster) -> None:
     """The follower fetches in a new leader epoch at once, regardless of the back-off of the old one."""
     for _ in range(5):
-        fetched(cluster, refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        cluster.fetch_answered(refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         cluster.advance(1000)
-    fetched(cluster, refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    cluster.fetch_answered(refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     before = len(fetches(cluster))
     cluster.push(2, partition_image(epoch=2, version=2))
 
@@ -141,7 +125,7 @@ def test_new_metadata_ends_the_back_off(cluster: Cluster) -> None:
 
 def test_no_answer_is_no_news(cluster: Cluster) -> None:
     """M39: a fetch that fails leaves the log unchanged and is sent again."""
-    fetched(cluster, part(batch(base=0, epoch=1)))
+    cluster.fetch_answered(fetched_part(batch(base=0, epoch=1)))
     failing = fetches(cluster)[-1]
     cluster.step(2, events.FetchFailed(cluster.now, NodeId(1), failing.correlation_id, "gone"))
     cluster.advance(100)
@@ -162,8 +146,8 @@ def test_a_broken_stream_fails_every_question_on_it() -> None:
 def test_an_answer_to_no_question_counts_nothing(cluster: Cluster) -> None:
     """M27: only the answer to the outstanding request counts; a duplicate or late one has no effect."""
     first = fetches(cluster)[-1].correlation_id
-    fetched(cluster, part(batch(base=0, epoch=1)))
-    cluster.step(2, events.FetchAnswered(0, NodeId(1), first, (part(batch(base=0, epoch=1), hw=1),)))
+    cluster.fetch_answered(fetched_part(batch(base=0, epoch=1)))
+    cluster.step(2, events.FetchAnswered(0, NodeId(1), first, (fetched_part(batch(base=0, epoch=1), hw=1),)))
 
     assert cluster.ends(2) == (1, 0)
 
@@ -177,10 +161,10 @@ def test_a_question_that_is_forgotten_is_asked_again(cluster: Cluster) -> None:
 
 def test_flipped_bytes_are_fetched_again(cluster: Cluster) -> None:
     """T34: no part of a corrupt answer is appended; the second fetch succeeds."""
-    fetched(cluster, FetchedPartition(TP, high_watermark=Offset(2), corrupt="CRC does not match"))
+    cluster.fetch_answered(FetchedPartition(TP, high_watermark=Offset(2), corrupt="CRC does not match"))
     first = cluster.ends(2)
     cluster.advance(100)
-    fetched(cluster, part(batch(2, base=0, epoch=1), hw=0))
+    cluster.fetch_answered(fetched_part(batch(2, base=0, epoch=1), hw=0))
 
     assert first == (0, 0)
     assert cluster.log(2).leo == 2
@@ -192,7 +176,7 @@ def test_one_damaged_partition_does_not_stop_the_others() -> None:
     cluster = following(TP, TP1)
     for count in range(5):
         answer(cluster, FetchedPartition(TP, corrupt="flipped"))
-        answer(cluster, part(batch(base=count, epoch=1), tp=TP1))
+        answer(cluster, fetched_part(batch(base=count, epoch=1), tp=TP1))
         cluster.advance(1100)
     states = state(cluster), state(cluster, TP1)
     cluster.push(2, partition_image(TP, epoch=2, version=2))
@@ -215,7 +199,7 @@ def test_one_damaged_partition_does_not_stop_the_others() -> None:
 )
 def test_batches_that_do_not_fit(cluster: Cluster, batches: tuple[BatchHeader, ...]) -> None:
     """M4, I0: a batch that does not continue this log is damage, and nothing of it is appended."""
-    fetched(cluster, part(*batches, hw=1))
+    cluster.fetch_answered(fetched_part(*batches, hw=1))
 
     assert cluster.ends(2) == (0, 0)
     assert cluster.wished(2, effects.AppendReplicated) == []
@@ -225,15 +209,15 @@ def test_batches_that_do_not_fit(cluster: Cluster, batches: tuple[BatchHeader, .
 @pytest.mark.parametrize("batches", [(), (batch(base=0, epoch=1),)], ids=["no records", "records"])
 def test_a_log_start_above_the_high_watermark_is_damage(cluster: Cluster, batches: tuple[BatchHeader, ...]) -> None:
     """M10: no leader deletes uncommitted records, so nothing of such an answer is applied."""
-    fetched(cluster, part(batch(3, base=0, epoch=1), hw=1))
+    cluster.fetch_answered(fetched_part(batch(3, base=0, epoch=1), hw=1))
     before = (cluster.ends(2), cluster.log(2).log_start_offset)
-    answer = part(*(one._replace(base_offset=Offset(3)) for one in batches), hw=2)
+    answer = fetched_part(*(one._replace(base_offset=Offset(3)) for one in batches), hw=2)
     for _ in range(4):
         cluster.advance(1100)
-        fetched(cluster, answer._replace(log_start_offset=Offset(3)))
+        cluster.fetch_answered(answer._replace(log_start_offset=Offset(3)))
     state_before_the_last = state(cluster)
     cluster.advance(1100)
-    fetched(cluster, answer._replace(log_start_offset=Offset(3)))
+    cluster.fetch_answered(answer._replace(log_start_offset=Offset(3)))
 
     assert (cluster.ends(2), cluster.log(2).log_start_offset) == before
     assert (state_before_the_last, state(cluster)) == ("fetching", "failed")
@@ -243,8 +227,8 @@ def test_a_log_start_above_the_high_watermark_is_damage(cluster: Cluster, batche
 
 def test_a_log_start_beyond_the_own_log_end_is_taken_as_far_as_the_log_goes(cluster: Cluster) -> None:
     """M10: records that the leader deleted and this replica does not have yet are not below its high watermark."""
-    fetched(cluster, part(batch(3, base=0, epoch=1), hw=1))
-    fetched(cluster, FetchedPartition(TP, high_watermark=Offset(9), log_start_offset=Offset(8)))
+    cluster.fetch_answered(fetched_part(batch(3, base=0, epoch=1), hw=1))
+    cluster.fetch_answered(FetchedPartition(TP, high_watermark=Offset(9), log_start_offset=Offset(8)))
 
     assert cluster.ends(2) == (3, 3)
     assert cluster.log(2).log_start_offset == 3
@@ -253,9 +237,9 @@ def test_a_log_start_beyond_the_own_log_end_is_taken_as_far_as_the_log_goes(clus
 def test_success_forgets_damage(cluster: Cluster) -> None:
     """Five failures in a row count as damage; a success between them resets the count."""
     for count in range(6):
-        fetched(cluster, FetchedPartition(TP, corrupt="flipped"))
+        cluster.fetch_answered(FetchedPartition(TP, corrupt="flipped"))
         cluster.advance(1100)
-        fetched(cluster, part(batch(base=count, epoch=1)))
+        cluster.fetch_answered(fetched_part(batch(base=count, epoch=1)))
 
     assert state(cluster) == "fetching"
     assert cluster.log(2).leo == 6
@@ -264,7 +248,7 @@ def test_success_forgets_damage(cluster: Cluster) -> None:
 def test_a_fetch_waits_for_the_own_commit() -> None:
     """M54: a fetch is sent only when everything below its offset is durable."""
     cluster = following(hold_flushes=True)
-    fetched(cluster, part(batch(3, base=0, epoch=1)))
+    cluster.fetch_answered(fetched_part(batch(3, base=0, epoch=1)))
     before = len(fetches(cluster))
     cluster.flush(2)
 
@@ -275,7 +259,7 @@ def test_a_fetch_waits_for_the_own_commit() -> None:
 def test_a_page_cache_does_not_wait() -> None:
     """M54: under page-cache the next fetch follows the append at once, and nothing is flushed."""
     cluster = following(rules=Rules(durability=Durability.PAGE_CACHE), hold_flushes=True)
-    fetched(cluster, part(batch(3, base=0, epoch=1)))
+    cluster.fetch_answered(fetched_part(batch(3, base=0, epoch=1)))
 
     assert fetches(cluster)[-1].request.partitions[0].fetch_offset == 3
     assert cluster.wished(2, effects.Flush) == []
@@ -286,7 +270,7 @@ def test_one_partition_commits_while_another_is_asked() -> None:
     cluster = following(TP, TP1, hold_flushes=True)
     cluster.step(2, events.FetchFailed(cluster.now, NodeId(1), None, "stream broke"))
     cluster.advance(100)
-    fetched(cluster, part(batch(base=0, epoch=1)), part(tp=TP1))
+    cluster.fetch_answered(fetched_part(batch(base=0, epoch=1)), fetched_part(tp=TP1))
 
     assert [p.tp for p in fetches(cluster)[-1].request.partitions] == [TP1]
 
@@ -296,7 +280,7 @@ def test_an_answer_for_one_partition_asks_for_that_one() -> None:
     cluster = following(TP, TP1)
     cluster.step(2, events.FetchFailed(cluster.now, NodeId(1), None, "stream broke"))
     cluster.advance(100)
-    fetched(cluster, part(batch(base=0, epoch=1)))
+    cluster.fetch_answered(fetched_part(batch(base=0, epoch=1)))
 
     assert [[p.tp for p in f.request.partitions] for f in fetches(cluster)[-2:]] == [[TP, TP1], [TP]]
 
@@ -304,31 +288,28 @@ def test_an_answer_for_one_partition_asks_for_that_one() -> None:
 @pytest.mark.parametrize(("leader_hw", "own"), [(0, 0), (2, 2), (9, 3)])
 def test_high_watermark_of_a_follower(cluster: Cluster, leader_hw: int, own: int) -> None:
     """M7: a follower's HW is the smaller of the leader's HW and its own LEO, after the append."""
-    fetched(cluster, part(batch(3, base=0, epoch=1), hw=leader_hw))
+    cluster.fetch_answered(fetched_part(batch(3, base=0, epoch=1), hw=leader_hw))
 
     assert cluster.ends(2) == (3, own)
 
 
 def test_high_watermark_of_a_follower_may_go_down(cluster: Cluster) -> None:
     """M7, I13: after a leader change the HW may go back; consumers get what is below it, and no end meanwhile."""
-    fetched(cluster, part(batch(3, base=0, epoch=1), hw=3))
+    cluster.fetch_answered(fetched_part(batch(3, base=0, epoch=1), hw=3))
     shown = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
     cluster.push(2, partition_image(epoch=2, version=2))
-    fetched(cluster, part(hw=1))
+    cluster.fetch_answered(fetched_part(hw=1))
     below = [cluster.result(cluster.fetch(start, by=None, node=2, at_follower=True)) for start in (1, 2)]
     still = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
     ends = cluster.ends(2)
-    fetched(cluster, part(hw=3))
+    cluster.fetch_answered(fetched_part(hw=3))
     again = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
 
     assert ends == (3, 1)
-    assert shown is not None and again is not None
     assert (shown.high_watermark, again.high_watermark) == (3, 3)
-    assert again.read is not None and again.read.end == 3
-    assert still is not None and still.read is not None
+    assert again.read.end == 3
     assert (still.read.end, still.high_watermark) == (1, None)
     for one in below:
-        assert one is not None and one.refusal is not None
         assert one.refusal.code is ErrorCode.OFFSET_NOT_AVAILABLE
         assert "HW 1 is below the 3" in one.refusal.message
 
@@ -336,14 +317,14 @@ def test_high_watermark_of_a_follower_may_go_down(cluster: Cluster) -> None:
 def test_a_follower_that_cut_shows_no_high_watermark_above_its_log(cluster: Cluster) -> None:
     """F6: the HW from before an unclean election is void; the replica names none until it is there again, and serves
     what lies below its own."""
-    fetched(cluster, part(batch(2, base=0, epoch=1), batch(1, base=2, epoch=1), hw=3))
+    cluster.fetch_answered(fetched_part(batch(2, base=0, epoch=1), batch(1, base=2, epoch=1), hw=3))
     cluster.fetch(0, by=None, node=2, at_follower=True)
     cluster.push(2, partition_image(epoch=2, version=2, unclean=2))
-    fetched(cluster, FetchedPartition(TP, diverging=EpochEnd(LeaderEpoch(1), Offset(2))))
+    cluster.fetch_answered(FetchedPartition(TP, diverging=EpochEnd(LeaderEpoch(1), Offset(2))))
     cut = cluster.ends(2)
     answers = []
     for size, hw in ((0, 2), (1, 2), (1, 4)):
-        fetched(cluster, part(*([batch(size, base=cluster.ends(2)[0], epoch=2)] if size else []), hw=hw))
+        cluster.fetch_answered(fetched_part(*([batch(size, base=cluster.ends(2)[0], epoch=2)] if size else []), hw=hw))
         answers.append(cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True)))
 
     assert cut == (2, 2)
@@ -354,8 +335,8 @@ def test_a_follower_that_cut_shows_no_high_watermark_above_its_log(cluster: Clus
 def test_log_start_follows_the_leader() -> None:
     """M10: a follower adopts the leader's log start from an answer, and drops the epochs below it."""
     cluster = following(epoch=3)
-    fetched(cluster, part(batch(2, base=0, epoch=1), batch(2, base=2, epoch=3), hw=4))
-    fetched(cluster, FetchedPartition(TP, high_watermark=Offset(4), log_start_offset=Offset(3)))
+    cluster.fetch_answered(fetched_part(batch(2, base=0, epoch=1), batch(2, base=2, epoch=3), hw=4))
+    cluster.fetch_answered(FetchedPartition(TP, high_watermark=Offset(4), log_start_offset=Offset(3)))
 
     assert cluster.log(2).log_start_offset == 3
     assert [tuple(e) for e in cluster.log(2).epochs.entries] == [(3, 3)]
@@ -365,7 +346,7 @@ def test_the_epoch_is_saved_before_its_batch() -> None:
     """M35, M36: when a batch carries a new epoch, a follower stores the epoch before it appends the batch."""
     cluster = following(epoch=3)
     before = len(cluster.effects[2])
-    fetched(cluster, part(batch(2, base=0, epoch=1), batch(2, base=2, epoch=3)))
+    cluster.fetch_answered(fetched_part(batch(2, base=0, epoch=1), batch(2, base=2, epoch=3)))
     done = [e for e in cluster.effects[2][before:] if isinstance(e, effects.SaveEpochs | effects.AppendReplicated)]
 
     assert [type(e) for e in done] == [effects.SaveEpochs, effects.AppendReplicated]
@@ -376,13 +357,13 @@ def test_the_epoch_is_saved_before_its_batch() -> None:
 def test_followers_remember_producers() -> None:
     """M61, TR20: a follower that becomes leader recognises batches that the old leader appended."""
     cluster = following(rules=Rules())
-    fetched(cluster, part(batch(2, base=0, epoch=1, producer=7, sequence=0)))
+    cluster.fetch_answered(fetched_part(batch(2, base=0, epoch=1, producer=7, sequence=0)))
     cluster.push(2, partition_image(leader=2, epoch=2, version=2, isr=(2,)))
     again = cluster.outcome(cluster.produce(batch(2, producer=7, sequence=0), node=2))
     new = cluster.outcome(cluster.produce(batch(1, producer=7, sequence=2), node=2))
 
-    assert again is not None and (again.base_offset, again.refusal) == (0, None)
-    assert new is not None and (new.base_offset, new.refusal) == (2, None)
+    assert (again.base_offset, again.refusal) == (0, None)
+    assert (new.base_offset, new.refusal) == (2, None)
 
 
 def test_a_cut_takes_producers_with_it() -> None:
@@ -404,10 +385,10 @@ def test_a_cut_takes_producers_with_it() -> None:
     found = cluster.outcome(cluster.produce(batch(producer=7, sequence=1)))
 
     assert waited == [None, None]
-    assert elsewhere is not None and elsewhere.base_offset == 1
-    assert again is not None and again.base_offset == 4
+    assert elsewhere.base_offset == 1
+    assert again.base_offset == 4
     assert cluster.cuts(1) == [1]
-    assert found is not None and found.base_offset == 4
+    assert found.base_offset == 4
 
 
 def test_without_a_leader_no_node_is_asked(cluster: Cluster) -> None:
@@ -440,11 +421,10 @@ def test_a_replica_that_is_moved_away_goes(cluster: Cluster) -> None:
 def test_what_a_follower_says_of_itself() -> None:
     """DescribeReplicas returns ends, state with its reason, leader and epochs."""
     cluster = following(rules=Rules(), epoch=4)
-    fetched(cluster, part(batch(2, base=0, epoch=4), hw=1))
-    fetched(cluster, refused(ErrorCode.FENCED_LEADER_EPOCH))
+    cluster.fetch_answered(fetched_part(batch(2, base=0, epoch=4), hw=1))
+    cluster.fetch_answered(refused(ErrorCode.FENCED_LEADER_EPOCH))
     view = cluster.cores[2].describe_replica(TP)
 
-    assert view is not None
     assert (view.leo, view.durable_leo, view.high_watermark, view.log_start_offset) == (2, 2, 1, 0)
     assert (view.fetch_state, view.leader, view.leader_epoch, view.epochs) == ("failed", 1, 4, ((4, 0),))
     assert "FENCED_LEADER_EPOCH" in view.reason

@@ -9,15 +9,7 @@ from cluster_of_cores import Cluster
 from core_builders import TP, batch, entries, history, partition_image
 
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.log import events
-from strandline.core.log.effects import (
-    AppendReplicated,
-    SaveEpochs,
-    SaveHighWatermarks,
-    SendEpochEnds,
-    SendFetch,
-    Truncate,
-)
+from strandline.core.log import effects as want, events
 from strandline.core.messages import EpochEndAnswer, FetchedPartition, OffsetAnswer, ProducerSnapshotAnswer
 from strandline.core.types import (
     BatchHeader,
@@ -52,32 +44,17 @@ def with_cache(cluster: Cluster, *pairs: tuple[int, int]) -> None:
         log.epochs.assign(LeaderEpoch(epoch), Offset(start))
 
 
-def asked(cluster: Cluster) -> SendEpochEnds:
+def asked(cluster: Cluster) -> want.SendEpochEnds:
     """The latest request for an epoch's end."""
-    return cluster.wished(2, SendEpochEnds)[-1]
+    return cluster.wished(2, want.SendEpochEnds)[-1]
 
 
-def fetches(cluster: Cluster) -> list[SendFetch]:
-    """Every fetch so far."""
-    return cluster.wished(2, SendFetch)
-
-
-def epoch_ends(cluster: Cluster, epoch: int, end: int) -> None:
-    """The leader answers that ``epoch`` ended at ``end``."""
-    answer = EpochEndAnswer(TP, EpochEnd(LeaderEpoch(epoch), Offset(end)))
-    cluster.step(2, events.EpochEndsAnswered(cluster.now, NodeId(1), asked(cluster).correlation_id, (answer,)))
-
-
-def epoch_refused(cluster: Cluster, code: ErrorCode) -> None:
-    """The leader rejects the request for the epoch's end."""
-    answer = EpochEndAnswer(TP, refusal=Refusal(code))
-    cluster.step(2, events.EpochEndsAnswered(cluster.now, NodeId(1), asked(cluster).correlation_id, (answer,)))
+def fetches(cluster: Cluster) -> list[want.SendFetch]:
+    return cluster.wished(2, want.SendFetch)
 
 
 def fetched(cluster: Cluster, **answer: Any) -> None:
-    """The leader answers the latest fetch."""
-    correlation = fetches(cluster)[-1].correlation_id
-    cluster.step(2, events.FetchAnswered(cluster.now, NodeId(1), correlation, (FetchedPartition(TP, **answer),)))
+    cluster.fetch_answered(FetchedPartition(TP, **answer))
 
 
 def diverges(cluster: Cluster, epoch: int, end: int, **more: Any) -> None:
@@ -105,15 +82,15 @@ def test_no_answer_cuts_nothing(code: ErrorCode) -> None:
     """T28: errors never truncate, however many; the answer then truncates once."""
     cluster = following(*history((5, 300, 0)), hw=100, epoch=6)
     for _ in range(4):
-        epoch_refused(cluster, code)
+        cluster.epoch_ended(code=code)
         cluster.advance(1100)
     before = cluster.cuts(2), cluster.ends(2)
-    epoch_ends(cluster, 5, 156)
+    cluster.epoch_ended(5, 156)
 
     assert before == ([], (300, 100))
     assert cluster.cuts(2) == [156]
     assert cluster.ends(2) == (156, 100)
-    assert len(cluster.wished(2, SendEpochEnds)) == 5
+    assert len(cluster.wished(2, want.SendEpochEnds)) == 5
 
 
 def test_a_dead_leader_cuts_nothing() -> None:
@@ -124,7 +101,7 @@ def test_a_dead_leader_cuts_nothing() -> None:
         cluster.advance(1100)
 
     assert cluster.cuts(2) == []
-    assert len(cluster.wished(2, SendEpochEnds)) == 7
+    assert len(cluster.wished(2, want.SendEpochEnds)) == 7
 
 
 def test_a_question_is_fenced_by_the_epoch_followed() -> None:
@@ -137,13 +114,13 @@ def test_a_question_is_fenced_by_the_epoch_followed() -> None:
 def test_an_epoch_the_follower_does_not_know() -> None:
     """T29, KIP-279: an answer with an unknown epoch truncates to the own end of the epoch below, and is retried."""
     cluster = following(*history((3, 120, 0), (5, 80, 120)), epoch=6)
-    epoch_ends(cluster, 4, 155)
+    cluster.epoch_ended(4, 155)
     first = cluster.log(2).leo, str(cluster.follower(2).state), len(fetches(cluster))
-    epoch_ends(cluster, 3, 101)
+    cluster.epoch_ended(3, 101)
 
     assert first == (120, "truncating", 0)
     assert cluster.cuts(2) == [120, 101]
-    assert len(cluster.wished(2, SendEpochEnds)) == 2
+    assert len(cluster.wished(2, want.SendEpochEnds)) == 2
     assert [f.request.partitions[0].fetch_offset for f in fetches(cluster)] == [101]
 
 
@@ -152,14 +129,14 @@ def test_an_empty_log_asks_nothing() -> None:
     cluster = following()
     part = fetches(cluster)[0].request.partitions[0]
 
-    assert cluster.wished(2, SendEpochEnds) == []
+    assert cluster.wished(2, want.SendEpochEnds) == []
     assert (part.fetch_offset, part.last_fetched_epoch, part.log_start_offset) == (0, None, 0)
 
 
 def test_a_leader_that_cannot_say() -> None:
     """M38: an answer without an end never truncates under the current rules; the partition is marked failed."""
     cluster = following(*history((5, 3, 0)), epoch=6)
-    cluster.step(2, events.EpochEndsAnswered(0, NodeId(1), asked(cluster).correlation_id, (EpochEndAnswer(TP),)))
+    cluster.epoch_ended()
 
     assert cluster.cuts(2) == []
     assert str(cluster.follower(2).state) == "failed"
@@ -205,7 +182,7 @@ def test_diverging_answers(own: tuple[tuple[int, int], ...], answer: tuple[int, 
 
     assert cluster.cuts(2) == [cut]
     assert str(cluster.follower(2).state) == "fetching"
-    assert cluster.wished(2, SendEpochEnds) == []
+    assert cluster.wished(2, want.SendEpochEnds) == []
     assert fetches(cluster)[-1].request.partitions[0].fetch_offset == cut
 
 
@@ -241,7 +218,7 @@ def test_the_high_watermark_waits_for_the_cut(rules: Rules) -> None:
     cluster = two_logs(rules, own, leaders, epoch=5, hw=1, leader_hw=4)
     cluster.deliver(2, 1)
     cluster.deliver(1, 2)
-    first = cluster.ends(2), cluster.wished(2, AppendReplicated)
+    first = cluster.ends(2), cluster.wished(2, want.AppendReplicated)
     for _ in range(2):
         cluster.deliver(2, 1)
         if cluster.waiting(1, 2):
@@ -265,19 +242,19 @@ def test_an_epoch_that_wrote_nothing_leaves_no_trace(epoch: int, end: int, rules
     if rules is FETCH:
         diverges(cluster, 19, end)
     else:
-        epoch_ends(cluster, 19, end)
+        cluster.epoch_ended(19, end)
 
     assert phantom == epoch
     assert cluster.log(2).leo == 29
     assert cluster.log(2).epochs.entries == entries((19, 27))
-    assert cluster.wished(2, SaveEpochs)[-1].entries == entries((19, 27))
-    assert cluster.wished(2, Truncate) == []
+    assert cluster.wished(2, want.SaveEpochs)[-1].entries == entries((19, 27))
+    assert cluster.wished(2, want.Truncate) == []
 
 
 def test_a_cut_below_the_high_watermark_is_refused() -> None:
     """M41: the partition is marked failed, nothing is truncated, and the failure is reported."""
     cluster = following(*history((5, 10, 0)), hw=8, epoch=6)
-    epoch_ends(cluster, 5, 6)
+    cluster.epoch_ended(5, 6)
     (failed,) = cluster.emitted(2, "PARTITION_FAILED")
 
     assert cluster.ends(2) == (10, 8)
@@ -298,7 +275,7 @@ def test_a_cut_below_the_high_watermark_is_refused() -> None:
 def test_rules_that_accept_loss_cut_and_say_so(rules: Rules) -> None:
     """M41: with page-cache acknowledgements or a historic rule it truncates and reports how much was committed."""
     cluster = following(*history((5, 10, 0)), hw=8, epoch=6, rules=rules)
-    epoch_ends(cluster, 5, 6)
+    cluster.epoch_ended(5, 6)
     (cut,) = cluster.emitted(2, "TRUNCATION")
 
     assert cluster.ends(2) == (6, 6)
@@ -308,7 +285,7 @@ def test_rules_that_accept_loss_cut_and_say_so(rules: Rules) -> None:
 def test_a_cut_right_after_a_start_does_not_say_that_nothing_was_committed() -> None:
     """F4: the HW of a checkpoint may be seconds old; a replica that has received no other reports it as unknown."""
     cluster = following(*history((5, 10, 0)), hw=3, epoch=6)
-    epoch_ends(cluster, 5, 6)
+    cluster.epoch_ended(5, 6)
     (cut,) = cluster.emitted(2, "TRUNCATION")
 
     assert (cut.event.to_leo, cut.event.hw_before, cut.event.committed_cut) == (6, 3, None)
@@ -343,7 +320,7 @@ def test_a_lower_high_watermark_of_a_new_leader_allows_no_deeper_cut() -> None:
 def test_an_unclean_election_explains_a_cut(unclean: int | None, allowed: bool) -> None:
     """M41: records of an epoch before the last unclean leader's may have been lost to it; later ones may not."""
     cluster = following(*history((5, 10, 0)), hw=8, epoch=7, unclean=unclean)
-    epoch_ends(cluster, 5, 6)
+    cluster.epoch_ended(5, 6)
 
     assert cluster.ends(2) == ((6, 6) if allowed else (10, 8))
     assert cluster.cuts(2) == ([6] if allowed else [])
@@ -353,9 +330,9 @@ def test_the_first_record_cut_decides() -> None:
     """M41: an unclean election must explain the epoch of the first record that would be truncated."""
     log = history((3, 5, 0), (6, 5, 5))
     newer = following(*log, hw=8, epoch=9, unclean=6)
-    epoch_ends(newer, 6, 7)
+    newer.epoch_ended(6, 7)
     older = following(*log, hw=8, epoch=9, unclean=6)
-    epoch_ends(older, 3, 4)
+    older.epoch_ended(3, 4)
 
     assert newer.cuts(2) == []
     assert older.cuts(2) == [4]
@@ -365,12 +342,16 @@ def test_a_cut_below_the_checkpoint_rewrites_it_first() -> None:
     """M41: a checkpointed HW beyond the new log end is rewritten, durably, before the next append."""
     cluster = following(*history((5, 10, 0)), hw=8, epoch=7, unclean=6)
     before = len(cluster.effects[2])
-    epoch_ends(cluster, 5, 6)
-    done = [e for e in cluster.effects[2][before:] if isinstance(e, Truncate | SaveHighWatermarks | SendFetch)]
+    cluster.epoch_ended(5, 6)
+    done = [
+        e
+        for e in cluster.effects[2][before:]
+        if isinstance(e, want.Truncate | want.SaveHighWatermarks | want.SendFetch)
+    ]
 
-    assert [type(e) for e in done] == [Truncate, SaveHighWatermarks, SendFetch]
-    assert isinstance(done[0], Truncate) and done[0].durable
-    assert isinstance(done[1], SaveHighWatermarks) and done[1].durable and done[1].high_watermarks == {TP: 6}
+    assert [type(e) for e in done] == [want.Truncate, want.SaveHighWatermarks, want.SendFetch]
+    assert isinstance(done[0], want.Truncate) and done[0].durable
+    assert isinstance(done[1], want.SaveHighWatermarks) and done[1].durable and done[1].high_watermarks == {TP: 6}
 
 
 def test_a_restart_at_a_higher_log_start_is_no_truncation() -> None:
@@ -484,7 +465,7 @@ def test_a_cut_within_a_batch_takes_the_whole_batch() -> None:
     No request is sent before the log end is known: a fetch offset is an acknowledgement.
     """
     cluster = following(*(batch(2, base=0, epoch=0), batch(3, base=2, epoch=1)), hw=2)
-    epoch_ends(cluster, 1, 4)
+    cluster.epoch_ended(1, 4)
 
     assert cluster.ends(2) == (2, 2)
     assert [fetch.request.partitions[0].fetch_offset for fetch in fetches(cluster)] == [2]

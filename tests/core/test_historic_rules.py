@@ -10,22 +10,9 @@ from cluster_of_cores import Cluster
 from core_builders import TP, fetch_part, history, partition_image
 
 from strandline.core.errors import ErrorCode
-from strandline.core.log import events
 from strandline.core.log.effects import SendEpochEnds, SendFetch
 from strandline.core.log.truncation import HISTORIC, EpochCache, FirstMove, historic_fault, rule_for
-from strandline.core.messages import EpochEndAnswer
-from strandline.core.types import (
-    Durability,
-    EpochEnd,
-    EpochEntry,
-    FetchHw,
-    IsrJoin,
-    LeaderEpoch,
-    NodeId,
-    Offset,
-    Rules,
-    Truncation,
-)
+from strandline.core.types import Durability, EpochEntry, FetchHw, IsrJoin, LeaderEpoch, Offset, Rules, Truncation
 from strandline_sim.runs.historic_rules import HISTORIC_TRUNCATION
 
 A, B, C = 1, 2, 3
@@ -86,9 +73,7 @@ def test_an_undefined_answer_means_the_high_watermark(truncation: Truncation) ->
     cluster = Cluster(B, rules=Rules(truncation=truncation))
     cluster.preload(B, history((5, 10, 0)), hw=8)
     cluster.push(B, partition_image(epoch=6))
-    question = cluster.wished(B, SendEpochEnds)[-1]
-    answer = EpochEndAnswer(TP)
-    cluster.step(B, events.EpochEndsAnswered(0, NodeId(A), question.correlation_id, (answer,)))
+    cluster.epoch_ended(node=B, leader=A)
     (cut,) = cluster.emitted(B, "TRUNCATION")
 
     assert cluster.ends(B) == (8, 8)
@@ -105,9 +90,7 @@ def test_only_kip_101_asks_once(truncation: Truncation, end: int, questions: int
     cluster = Cluster(B, rules=Rules(truncation=truncation))
     cluster.preload(B, history((3, 120, 0), (5, 80, 120)))
     cluster.push(B, partition_image(epoch=6))
-    question = cluster.wished(B, SendEpochEnds)[-1]
-    answer = EpochEndAnswer(TP, EpochEnd(LeaderEpoch(4), Offset(155)))
-    cluster.step(B, events.EpochEndsAnswered(0, NodeId(A), question.correlation_id, (answer,)))
+    cluster.epoch_ended(4, 155, node=B, leader=A)
 
     assert cluster.log(B).leo == end
     assert len(cluster.wished(B, SendEpochEnds)) == questions
@@ -138,7 +121,6 @@ def test_who_compares_leader_epochs(truncation: Truncation) -> None:
     older = cluster.result(cluster.fetch(0, by=B, part=fetch_part(0, epoch=1, log_start=0)))
     consumer = cluster.result(cluster.fetch(0, by=None, epoch=1))
 
-    assert older is not None and consumer is not None and consumer.refusal is not None
     assert consumer.refusal.code is ErrorCode.FENCED_LEADER_EPOCH
     assert (older.refusal is None) == (truncation in UNSAFE)
     assert cluster.remote(B, A) == (0 if truncation in UNSAFE else None)

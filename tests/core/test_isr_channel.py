@@ -7,10 +7,9 @@ from cluster_of_cores import Cluster
 from core_builders import TP, TP1, batch, node_epoch, node_image, partition_image
 
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.log import events
-from strandline.core.log.effects import Halt, RefreshMetadata, SendAlterPartition
-from strandline.core.messages import AlterPartitionAnswer, AlterPartitionRequest, IsrDecision
-from strandline.core.types import IsrJoin, LeaderEpoch, NodeId, PartitionEpoch, Rules, TopicPartition
+from strandline.core.log.effects import Halt, RefreshMetadata
+from strandline.core.messages import AlterPartitionAnswer
+from strandline.core.types import IsrJoin, NodeId, Rules, TopicPartition
 
 
 def leading(*tps: TopicPartition, **image: object) -> Cluster:
@@ -28,39 +27,11 @@ def cluster() -> Cluster:
     return cluster
 
 
-def attempts(cluster: Cluster) -> list[AlterPartitionRequest]:
-    """Every attempt so far, oldest first."""
-    return [e.request for e in cluster.wished(1, SendAlterPartition)]
-
-
-def answer(
-    cluster: Cluster, attempt: int, *isr: int, tp: TopicPartition = TP, code: ErrorCode | None = None, version: int = 2
-) -> None:
-    """The controller decides one partition of an attempt."""
-    refusal = Refusal(code) if code else None
-    members = tuple(map(NodeId, isr))
-    decision = IsrDecision(tp, refusal, NodeId(1), LeaderEpoch(0), members, PartitionEpoch(version))
-    sequence = attempts(cluster)[attempt].request_sequence
-    cluster.step(1, events.AlterPartitionAnswered(cluster.now, sequence, AlterPartitionAnswer(partitions=(decision,))))
-
-
-def refuse(cluster: Cluster, code: ErrorCode) -> None:
-    """The controller rejects the latest attempt as a whole."""
-    sequence = attempts(cluster)[-1].request_sequence
-    cluster.step(1, events.AlterPartitionAnswered(cluster.now, sequence, AlterPartitionAnswer(refusal=Refusal(code))))
-
-
-def fail(cluster: Cluster, attempt: int = -1) -> None:
-    """An attempt gets no answer."""
-    sequence = attempts(cluster)[attempt].request_sequence
-    cluster.step(1, events.AlterPartitionFailed(cluster.now, sequence, "deadline"))
-
-
 def test_a_request_names_who_asks_and_whom() -> None:
     """Cluster, controller epoch, node epoch and a sequence are in every attempt."""
     cluster = leading(epoch=3, version=8)
     cluster.fetch(0, by=2)
-    (request,) = attempts(cluster)
+    (request,) = cluster.attempts()
     (proposal,) = request.partitions
 
     assert (request.cluster_id, request.controller_epoch) == ("cluster-of-cores", 1)
@@ -74,9 +45,9 @@ def test_one_request_in_flight() -> None:
     cluster = leading(TP, TP1)
     cluster.fetch(0, by=2)
     cluster.fetch(0, by=2, tp=TP1)
-    before = [[p.tp for p in r.partitions] for r in attempts(cluster)]
-    answer(cluster, 0, 1, 2)
-    after = [[p.tp for p in r.partitions] for r in attempts(cluster)]
+    before = [[p.tp for p in r.partitions] for r in cluster.attempts()]
+    cluster.decide(1, 2, attempt=0)
+    after = [[p.tp for p in r.partitions] for r in cluster.attempts()]
 
     assert before == [[TP]]
     assert after == [[TP], [TP1]]
@@ -85,32 +56,32 @@ def test_one_request_in_flight() -> None:
 def test_every_attempt_has_a_higher_sequence(cluster: Cluster) -> None:
     """TR16: a retry is another attempt with the same content."""
     for _ in range(3):
-        fail(cluster)
+        cluster.lose_attempt()
         cluster.advance(100)
 
-    assert [r.request_sequence for r in attempts(cluster)] == [1, 2, 3, 4]
-    assert len({r.partitions for r in attempts(cluster)}) == 1
+    assert [r.request_sequence for r in cluster.attempts()] == [1, 2, 3, 4]
+    assert len({r.partitions for r in cluster.attempts()}) == 1
 
 
 def test_retries_wait_their_fifty_milliseconds(cluster: Cluster) -> None:
     """M45: an unanswered attempt is followed by the next one after 50 ms, for ever."""
-    fail(cluster)
+    cluster.lose_attempt()
     cluster.advance(49, tick_ms=1)
-    early = len(attempts(cluster))
+    early = len(cluster.attempts())
     cluster.advance(1, tick_ms=1)
 
-    assert (early, len(attempts(cluster))) == (1, 2)
+    assert (early, len(cluster.attempts())) == (1, 2)
 
 
 def test_only_the_answer_to_the_latest_attempt_counts(cluster: Cluster) -> None:
     """TR16: "not applied" for an older attempt does not free the leader, because a newer copy may still be applied."""
-    fail(cluster)
+    cluster.lose_attempt()
     cluster.advance(100)
-    answer(cluster, 0, code=ErrorCode.INELIGIBLE_REPLICA)
+    cluster.decide(attempt=0, code=ErrorCode.INELIGIBLE_REPLICA)
     still = set(cluster.leader().isr.maximal)
     cluster.produce(batch())
     held = cluster.log(1).hw
-    answer(cluster, 1, 1, 2)
+    cluster.decide(1, 2, attempt=1)
 
     assert still == {1, 2}
     assert held == 0
@@ -119,49 +90,49 @@ def test_only_the_answer_to_the_latest_attempt_counts(cluster: Cluster) -> None:
 
 def test_a_late_failure_of_an_older_attempt_counts_nothing(cluster: Cluster) -> None:
     """TR16: a failure that is reported for an attempt that is no longer the latest does not start another one."""
-    fail(cluster)
+    cluster.lose_attempt()
     cluster.advance(100)
-    fail(cluster, 0)
+    cluster.lose_attempt(0)
     cluster.advance(100)
 
-    assert len(attempts(cluster)) == 2
+    assert len(cluster.attempts()) == 2
 
 
 def test_the_incarnation_is_frozen_with_the_fetch(cluster: Cluster) -> None:
     """TR10: a re-sent proposal names the incarnation that was caught up, not the one that is running now."""
     cluster.push(1, nodes=[node_image(2, life=2)])
-    fail(cluster)
+    cluster.lose_attempt()
     cluster.advance(100)
 
-    assert [m[NodeId(2)] for m in [dict(r.partitions[0].new_isr) for r in attempts(cluster)]] == [node_epoch(2)] * 2
+    assert [m[NodeId(2)] for m in [dict(r.partitions[0].new_isr) for r in cluster.attempts()]] == [node_epoch(2)] * 2
 
 
 def test_another_controller_means_new_metadata_and_a_new_attempt(cluster: Cluster) -> None:
     """STALE_CONTROLLER_EPOCH keeps the change pending, requests metadata, and retries."""
-    refuse(cluster, ErrorCode.STALE_CONTROLLER_EPOCH)
+    cluster.answer_attempt(AlterPartitionAnswer(refusal=Refusal(ErrorCode.STALE_CONTROLLER_EPOCH)))
     pending = set(cluster.leader().isr.maximal)
     cluster.push(1, partition_image(isr=(1,)), controller_epoch=2)
     cluster.advance(100)
 
     assert len(cluster.wished(1, RefreshMetadata)) == 1
     assert pending == {1, 2}
-    assert [r.controller_epoch for r in attempts(cluster)] == [1, 2]
-    assert attempts(cluster)[1].partitions == attempts(cluster)[0].partitions
+    assert [r.controller_epoch for r in cluster.attempts()] == [1, 2]
+    assert cluster.attempts()[1].partitions == cluster.attempts()[0].partitions
 
 
 def test_a_number_that_a_stranger_used_is_skipped_at_once(cluster: Cluster) -> None:
     """F3: a proposal rejected for its sequence is sent again at once, with a sequence above the last one accepted."""
     refused = AlterPartitionAnswer(refusal=Refusal(ErrorCode.INVALID_REQUEST), last_sequence=1_000)
-    cluster.step(1, events.AlterPartitionAnswered(cluster.now, 1, refused))
+    cluster.answer_attempt(refused)
 
-    assert [request.request_sequence for request in attempts(cluster)] == [1, 1_001]
-    assert attempts(cluster)[1].partitions == attempts(cluster)[0].partitions
+    assert [request.request_sequence for request in cluster.attempts()] == [1, 1_001]
+    assert cluster.attempts()[1].partitions == cluster.attempts()[0].partitions
     assert cluster.leader().isr.maximal == {1, 2}
 
 
 def test_a_newer_process_of_the_same_node_ends_this_one(cluster: Cluster) -> None:
     """STALE_BROKER_EPOCH stops the process."""
-    refuse(cluster, ErrorCode.STALE_BROKER_EPOCH)
+    cluster.answer_attempt(AlterPartitionAnswer(refusal=Refusal(ErrorCode.STALE_BROKER_EPOCH)))
 
     assert len(cluster.wished(1, Halt)) == 1
 
@@ -170,7 +141,7 @@ def test_newer_metadata_ends_what_is_pending(cluster: Cluster) -> None:
     """A newer partition epoch means the compare-and-set can no longer succeed; its late answer has no effect."""
     cluster.push(1, partition_image(isr=(1,), version=5), nodes=[node_image(2, fenced=True)])
     ended = set(cluster.leader().isr.maximal)
-    answer(cluster, 0, 1, 2, version=2)
+    cluster.decide(1, 2, attempt=0)
 
     assert ended == {1}
     assert cluster.leader().isr.committed == (1,)
@@ -180,10 +151,10 @@ def test_newer_metadata_ends_what_is_pending(cluster: Cluster) -> None:
 def test_a_new_reign_forgets_the_old_ones_proposals(cluster: Cluster) -> None:
     """A proposal of an older leader epoch is neither sent again nor applied in a newer one."""
     cluster.push(1, partition_image(epoch=1, version=2, isr=(1,)))
-    fail(cluster)
+    cluster.lose_attempt()
     cluster.advance(200)
 
-    assert len(attempts(cluster)) == 1
+    assert len(cluster.attempts()) == 1
     assert cluster.leader().isr.maximal == {1}
 
 
@@ -194,7 +165,11 @@ def test_a_member_restarts_while_another_joins() -> None:
     cluster.push(1, nodes=[node_image(2, life=2)])
     cluster.fetch(0, by=3)
 
-    assert dict(attempts(cluster)[0].partitions[0].new_isr) == {1: node_epoch(1), 2: node_epoch(2, 2), 3: node_epoch(3)}
+    assert dict(cluster.attempts()[0].partitions[0].new_isr) == {
+        1: node_epoch(1),
+        2: node_epoch(2, 2),
+        3: node_epoch(3),
+    }
 
 
 def test_an_unclean_leader_stays_recovering_until_a_replica_joins() -> None:
@@ -203,4 +178,4 @@ def test_an_unclean_leader_stays_recovering_until_a_replica_joins() -> None:
     cluster.push(1, partition_image(isr=(1,), recovering=True))
     cluster.fetch(0, by=2)
 
-    assert attempts(cluster)[0].partitions[0].recovering is False
+    assert cluster.attempts()[0].partitions[0].recovering is False

@@ -27,13 +27,12 @@ def leading(records: int = 0, *, rules: Rules | None = None, hold_flushes: bool 
 
 def code_of(result: messages.FetchResult | messages.OffsetAnswer | None) -> ErrorCode | None:
     """The error's code; None if it was not an error."""
-    assert result is not None
     return result.refusal.code if result.refusal else None
 
 
 def diverging(result: messages.FetchResult | None) -> tuple[int, int] | None:
     """The diverging epoch of an answer as a plain pair."""
-    assert result is not None and result.refusal is None
+    assert result.refusal is None
     if result.diverging is None:
         return None
     assert result.read is None, "a diverging answer carries no records"
@@ -175,7 +174,6 @@ def test_unassigned_replica() -> None:
     cluster.push(1, partition_image(epoch=8, version=2, replicas=(1, 2, 3)))
     accepted = cluster.result(cluster.fetch(0, by=3, epoch=8))
 
-    assert refused is not None and refused.refusal is not None
     assert refused.refusal.code is ErrorCode.UNKNOWN_LEADER_EPOCH
     assert refused.refusal.message.startswith("node 3 is not a replica of")
     assert code_of(shapeless) is ErrorCode.INVALID_REQUEST
@@ -191,7 +189,6 @@ def test_an_older_incarnation_fetches_no_more() -> None:
     cluster.fetch(1, by=2, life=3)
 
     late = cluster.result(cluster.fetch(2, by=2, life=2))
-    assert late is not None and late.refusal is not None
     assert late.refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert "of an older incarnation of node 2; only its newest" in late.refusal.message
     assert cluster.remote(2) == 1
@@ -204,7 +201,6 @@ def test_a_node_epoch_above_the_metadata_is_refused_and_forgotten() -> None:
     forged = cluster.result(cluster.fetch(2, by=2, life=9))
     real = cluster.result(cluster.fetch(1, by=2, life=3))
 
-    assert forged is not None and forged.refusal is not None
     assert (forged.refusal.code, forged.refusal.retriable) == (ErrorCode.UNKNOWN_LEADER_EPOCH, True)
     assert code_of(real) is None
     assert cluster.remote(2) == 1
@@ -262,7 +258,7 @@ def test_a_forked_tail_hears_where_to_cut() -> None:
     cluster.produce(batch(), batch(), batch())
     answer = cluster.result(cluster.fetch(6, by=2, lfe=1, honest=False))
 
-    assert answer is not None and answer.refusal is None
+    assert answer.refusal is None
     assert answer.diverging == (0, 4)
 
 
@@ -347,7 +343,6 @@ def test_a_wrong_fetch_of_a_replica_counts_for_nothing(
     cluster = leading(2, epoch=2)
     result = cluster.result(cluster.fetch(1, by=2, part=part))
 
-    assert result is not None and result.refusal is not None
     assert result.refusal.code is code
     assert words in result.refusal.message
     assert (cluster.remote(2), cluster.log(1).hw) == (None, 0)
@@ -399,7 +394,6 @@ def test_asking_a_follower_as_if_it_led() -> None:
     result = cluster.result(cluster.fetch(0, by=None))
 
     assert code_of(result) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert result is not None and result.leader_hint is not None
     assert (result.leader_hint.leader, result.leader_hint.leader_epoch) == (2, 3)
 
 
@@ -420,10 +414,10 @@ def test_which_high_watermark_an_answer_carries(fetch_hw: FetchHw, immediate: in
     cluster.advance(2)
     late = cluster.result(parked)
 
-    assert at_once is not None and at_once.high_watermark == immediate
-    assert acked is not None and acked.refusal is None
+    assert at_once.high_watermark == immediate
+    assert acked.refusal is None
     assert early is None
-    assert late is not None and late.high_watermark == 2
+    assert late.high_watermark == 2
 
 
 def test_an_append_wakes_replicas_at_once() -> None:
@@ -435,7 +429,6 @@ def test_an_append_wakes_replicas_at_once() -> None:
     result = cluster.result(parked)
 
     assert before is None
-    assert result is not None and result.read is not None
     assert (result.read.start, result.read.end) == (0, 3)
 
 
@@ -446,7 +439,7 @@ def test_a_leader_serves_replicas_what_is_not_yet_durable_on_itself() -> None:
     cluster.produce(batch(3))
     result = cluster.result(parked)
 
-    assert result is not None and result.read is not None and result.read.end == 3
+    assert result.read.end == 3
 
 
 def test_recovery_may_trust_what_a_commit_covered_and_no_cut_took_away() -> None:
@@ -487,7 +480,6 @@ def test_a_rising_high_watermark_wakes_consumers_only() -> None:
 
     assert nothing is None
     assert cluster.result(replica) is None
-    assert woken is not None and woken.read is not None
     assert (woken.read.start, woken.read.end) == (0, 2)
 
 
@@ -499,7 +491,6 @@ def test_a_woken_consumer_reads_to_the_high_watermark_only() -> None:
     cluster.fetch(2, by=2)
 
     for woken in (cluster.result(consumer), cluster.result(on_stream)):
-        assert woken is not None and woken.read is not None
         assert (woken.read.start, woken.read.end, woken.high_watermark) == (0, 2, 2)
     assert cluster.ends(1) == (3, 2)
 
@@ -509,7 +500,7 @@ def test_zero_wait_is_answered_at_once() -> None:
     cluster = leading()
     result = cluster.result(cluster.fetch(0, by=2, wait=0))
 
-    assert result is not None and result.read is None
+    assert result.read is None
 
 
 def test_errors_are_answered_at_once_with_everything_else() -> None:
@@ -533,8 +524,8 @@ def test_beyond_the_high_watermark_a_consumer_sees_nothing(settings: Rules) -> N
     consumer = cluster.result(cluster.fetch(1, by=None))
     far = cluster.result(cluster.fetch(1000, by=None))
 
-    assert replica is not None and replica.read is not None and replica.read.end == 2
-    assert consumer is not None and (consumer.refusal, consumer.read, consumer.high_watermark) == (None, None, 0)
+    assert replica.read.end == 2
+    assert (consumer.refusal, consumer.read, consumer.high_watermark) == (None, None, 0)
     assert code_of(far) is OUT_OF_RANGE
 
 
@@ -549,7 +540,6 @@ def test_a_parked_caller_hears_of_a_new_leader(stream: int | None) -> None:
     produced = cluster.outcome(produce)
     codes = {code_of(cluster.result(r)) for r in (replica, consumer)}
 
-    assert produced is not None and produced.refusal is not None
     assert (produced.refusal.code, produced.outcome) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, Outcome.MAY_APPEAR)
     assert codes == {ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER}
     assert cluster.cores[1].parked == (0, 0)
@@ -590,7 +580,6 @@ def test_reading_from_a_follower() -> None:
     at_leader = cluster.result(cluster.fetch(0, by=None, node=1, at_follower=True))
     replica = cluster.result(cluster.fetch(0, by=1, node=2, at_follower=True))
 
-    assert read is not None and read.read is not None
     assert (read.read.end, read.high_watermark) == (2, 2)
     assert code_of(above) is ErrorCode.OFFSET_NOT_AVAILABLE
     assert code_of(at_leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -628,10 +617,9 @@ def test_offsets_never_go_back_after_a_change_of_leader() -> None:
     assert replica.offset == 5
     assert (earliest.offset, earliest.refusal) == (0, None)
     # Looked up to the log end, but a hit at or above the HW is rejected for every caller.
-    assert by_time.lookup is not None
     assert (by_time.lookup.end, by_time.lookup.settled_end, by_time.lookup.unsettled) == (5, 2, True)
     assert (settled.offset, settled.refusal) == (5, None)
-    assert later.lookup is not None and not later.lookup.unsettled and later.lookup.end == 5
+    assert not later.lookup.unsettled and later.lookup.end == 5
 
 
 def test_a_timestamp_that_means_nothing() -> None:

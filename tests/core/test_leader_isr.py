@@ -8,13 +8,13 @@ import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, batch, history, node_image, partition_image
 
-from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.errors import ErrorCode
 from strandline.core.log import events
-from strandline.core.log.effects import Effect, SendAlterPartition
+from strandline.core.log.effects import Effect
 from strandline.core.log.node import NodeCore
 from strandline.core.log.saving_order import NodeTimings
-from strandline.core.messages import AlterPartitionAnswer, AlterPartitionRequest, IsrDecision, NodeImage
-from strandline.core.types import Acks, Durability, IsrJoin, LeaderEpoch, NodeId, PartitionEpoch, Rules
+from strandline.core.messages import NodeImage
+from strandline.core.types import Acks, Durability, IsrJoin, NodeId, Rules
 
 
 def leading(
@@ -28,29 +28,9 @@ def leading(
     return cluster
 
 
-def requests(cluster: Cluster) -> list[AlterPartitionRequest]:
-    """Every AlterPartition attempt so far."""
-    return [e.request for e in cluster.wished(1, SendAlterPartition)]
-
-
 def proposed(cluster: Cluster) -> list[set[int]]:
     """The ISR of every attempt so far."""
-    return [{m.node_id for m in r.partitions[0].new_isr} for r in requests(cluster)]
-
-
-def decide(cluster: Cluster, *isr: int, version: int = 2, refusal: ErrorCode | None = None, attempt: int = -1) -> None:
-    """The controller answers an attempt, by default the latest, with a commit or an error for the partition."""
-    request = requests(cluster)[attempt]
-    decision = IsrDecision(
-        TP,
-        Refusal(refusal) if refusal else None,
-        NodeId(1),
-        LeaderEpoch(request.partitions[0].leader_epoch),
-        tuple(map(NodeId, isr)),
-        PartitionEpoch(version),
-    )
-    answer = AlterPartitionAnswer(partitions=(decision,))
-    cluster.step(1, events.AlterPartitionAnswered(cluster.now, request.request_sequence, answer))
+    return [{m.node_id for m in r.partitions[0].new_isr} for r in cluster.attempts()]
 
 
 def isr(cluster: Cluster) -> tuple[set[int], set[int]]:
@@ -63,11 +43,11 @@ def test_expansion() -> None:
     """T17: a follower at the log end is proposed once and counted at once; the controller makes it a member."""
     cluster = leading(isr=(1,))
     cluster.fetch(3, by=2)
-    behind = len(requests(cluster))
+    behind = len(cluster.attempts())
     cluster.fetch(10, by=2)
     cluster.fetch(10, by=2)
     pending = isr(cluster)
-    decide(cluster, 1, 2)
+    cluster.decide(1, 2)
 
     assert behind == 0
     assert proposed(cluster) == [{1, 2}]
@@ -90,9 +70,9 @@ def test_final_refusals_stay_pending_and_are_not_retried(code: ErrorCode) -> Non
     """T17: after such an error this leader is behind; it keeps the stricter (maximal) ISR and waits for metadata."""
     cluster = leading(isr=(1,))
     cluster.fetch(10, by=2)
-    decide(cluster, refusal=code)
+    cluster.decide(code=code)
     cluster.advance(5000)
-    after = isr(cluster), len(requests(cluster))
+    after = isr(cluster), len(cluster.attempts())
     cluster.push(1, partition_image(epoch=5, version=9, isr=(1,)))
 
     assert after == (({1}, {1, 2}), 1)
@@ -105,10 +85,10 @@ def test_a_change_that_did_not_happen_is_taken_back(code: ErrorCode) -> None:
     """Back to the committed ISR, and the same proposal again only after a delay."""
     cluster = leading(isr=(1,))
     cluster.fetch(10, by=2)
-    decide(cluster, refusal=code)
+    cluster.decide(code=code)
     reverted = isr(cluster)
     cluster.fetch(10, by=2)
-    at_once = len(requests(cluster))
+    at_once = len(cluster.attempts())
     cluster.advance(1500)
 
     assert reverted == ({1}, {1})
@@ -133,7 +113,7 @@ def test_no_follower_joins_before_the_epoch_began(join: IsrJoin, joins_at: int) 
     for offset in (0, 1, 5, 7):
         cluster.step(1, events.FetchServed(cluster.now, NodeId(2), ((TP, offset, 0),)))
         cluster.fetch(offset, by=2)
-        joined[offset] = len(requests(cluster))
+        joined[offset] = len(cluster.attempts())
 
     assert (hw, start) == (1, 5)
     assert joined == {o: int(o >= joins_at) for o in (0, 1, 5, 7)}
@@ -148,13 +128,13 @@ def test_joining_at_a_frozen_high_watermark(join: IsrJoin, joins_at_hw: bool) ->
     cluster.push(1, partition_image(epoch=5, isr=(1,), min_isr=2))
     cluster.produce(*[batch() for _ in range(900)], acks=Acks.LEADER)
     cluster.fetch(100, by=2)
-    at_hw = len(requests(cluster))
+    at_hw = len(cluster.attempts())
     cluster.step(1, events.FetchServed(0, NodeId(2), ((TP, 1000, 0),)))
     cluster.fetch(1000, by=2)
 
     assert cluster.ends(1) == (1000, 100)
     assert at_hw == int(joins_at_hw)
-    assert len(requests(cluster)) == 1
+    assert len(cluster.attempts()) == 1
 
 
 @pytest.mark.parametrize(
@@ -172,9 +152,9 @@ def test_only_the_eligible_join(node: NodeImage) -> None:
     cluster.produce(batch())
     cluster.advance(1000)
 
-    assert served is not None and served.read is not None
+    assert served.read is not None
     assert cluster.remote(2) == 10
-    assert requests(cluster) == []
+    assert cluster.attempts() == []
     assert cluster.ends(1) == (11, 11)
 
 
@@ -183,7 +163,7 @@ def test_a_parked_follower_joins_when_it_becomes_eligible() -> None:
     cluster = leading(isr=(1,))
     cluster.push(1, nodes=[node_image(2, fenced=True)])
     cluster.fetch(10, by=2, wait=60_000)
-    fenced = len(requests(cluster))
+    fenced = len(cluster.attempts())
     cluster.push(1, nodes=[node_image(2)])
     cluster.advance(200)
 
@@ -197,7 +177,7 @@ def test_one_proposal_per_partition() -> None:
     cluster.fetch(10, by=2)
     cluster.fetch(10, by=3)
     pending = proposed(cluster)
-    decide(cluster, 1, 2)
+    cluster.decide(1, 2)
     cluster.fetch(10, by=3)
 
     assert pending == [{1, 2}]
@@ -210,10 +190,10 @@ def test_shrinking() -> None:
     cluster.fetch(10, by=2)
     assert cluster.leader().maybe_shrink(cluster.now) is None
     cluster.advance(30_000, tick_ms=1000)
-    early = len(requests(cluster))
+    early = len(cluster.attempts())
     cluster.advance(15_001, tick_ms=1000)
     pending = isr(cluster), cluster.log(1).hw
-    decide(cluster, 1, 2)
+    cluster.decide(1, 2)
 
     assert early == 0
     assert proposed(cluster) == [{1, 2}]
@@ -236,15 +216,15 @@ def test_a_lost_answer_is_asked_again() -> None:
     """T20: without an answer the shrink is sent again as a new attempt, and nothing changes until one is answered."""
     cluster = leading()
     cluster.advance(45_001, tick_ms=1000)
-    first = requests(cluster)[-1]
-    cluster.step(1, events.AlterPartitionFailed(cluster.now, first.request_sequence, "NETWORK_EXCEPTION"))
+    first = cluster.attempts()[-1]
+    cluster.lose_attempt()
     cluster.advance(100)
-    between = cluster.log(1).hw, cluster.leader().isr.partition_epoch, len(requests(cluster))
-    decide(cluster, 1)
+    between = cluster.log(1).hw, cluster.leader().isr.partition_epoch, len(cluster.attempts())
+    cluster.decide(1)
 
     assert between == (0, 1, 2)
-    assert requests(cluster)[-1].request_sequence > first.request_sequence
-    assert requests(cluster)[-1].partitions == first.partitions
+    assert cluster.attempts()[-1].request_sequence > first.request_sequence
+    assert cluster.attempts()[-1].partitions == first.partitions
     assert (cluster.log(1).hw, cluster.leader().isr.partition_epoch) == (10, 2)
 
 
@@ -252,10 +232,10 @@ def test_a_refused_shrink_stays_pending() -> None:
     """T20: INVALID_UPDATE_VERSION means this leader is behind: it does not retry and does not move the HW."""
     cluster = leading()
     cluster.advance(45_001, tick_ms=1000)
-    decide(cluster, refusal=ErrorCode.INVALID_UPDATE_VERSION)
+    cluster.decide(code=ErrorCode.INVALID_UPDATE_VERSION)
     cluster.advance(60_000, tick_ms=1000)
 
-    assert len(requests(cluster)) == 1
+    assert len(cluster.attempts()) == 1
     assert isr(cluster) == ({1, 2}, {1, 2})
     assert cluster.log(1).hw == 0
 
@@ -271,7 +251,7 @@ def test_a_slow_follower_leaves_and_returns() -> None:
     cluster.step(1, events.FetchServed(cluster.now, NodeId(2), ((TP, 10, 0),)))
     cluster.fetch(9, by=2)
     cluster.advance(75, tick_ms=10)
-    decide(cluster, 1)
+    cluster.decide(1)
     cluster.step(1, events.FetchServed(cluster.now, NodeId(2), ((TP, 10, 0),)))
     cluster.fetch(10, by=2)
 
@@ -284,7 +264,7 @@ def test_a_caught_up_follower_may_be_silent() -> None:
     cluster.fetch(10, by=2)
     cluster.advance(150, tick_ms=10)
 
-    assert requests(cluster) == []
+    assert cluster.attempts() == []
 
 
 def test_a_follower_that_never_fetched_leaves() -> None:
@@ -303,7 +283,7 @@ def test_under_min_isr_the_high_watermark_stands() -> None:
     one = cluster.log(1).hw
     cluster.fetch(10, by=3)
     pending = isr(cluster)[1], cluster.log(1).hw
-    decide(cluster, 1, 2, 3)
+    cluster.decide(1, 2, 3)
 
     assert one == 0
     assert pending == ({1, 2, 3}, 0)
@@ -319,7 +299,7 @@ def test_a_proposed_member_holds_the_high_watermark() -> None:
     cluster.fetch(0, by=2)
     cluster.fetch(10, by=2)
     held = cluster.log(1).hw, request in cluster.produced
-    decide(cluster, 1, 2, 3)
+    cluster.decide(1, 2, 3)
     accepted = cluster.log(1).hw
     cluster.fetch(0, by=3)
     cluster.fetch(10, by=3)
@@ -335,7 +315,7 @@ def test_a_removed_member_holds_the_high_watermark_until_the_answer() -> None:
     cluster = leading()
     cluster.advance(45_001, tick_ms=1000)
     pending = proposed(cluster), cluster.log(1).hw
-    decide(cluster, 1)
+    cluster.decide(1)
 
     assert pending == ([{1}], 0)
     assert cluster.log(1).hw == 10
@@ -349,7 +329,7 @@ def test_a_catching_up_follower_is_waited_for() -> None:
     # A change is pending; 3 cannot be proposed, but it is at the log end.
     cluster.fetch(0, by=3)
     cluster.produce(batch())
-    decide(cluster, 1, 2)
+    cluster.decide(1, 2)
     cluster.fetch(0, by=2)
     cluster.fetch(1, by=2)
     cluster.fetch(0, by=3)
@@ -395,9 +375,9 @@ def test_observers_are_served_and_not_counted() -> None:
     view = cluster.cores[1].describe_partition(TP, cluster.now)
     found = [(r.node_id, r.remote_leo, r.in_isr, r.is_observer) for r in view.replicas]
 
-    assert fetched is not None and fetched.read is not None and fetched.read.end == 3
+    assert fetched.read.end == 3
     assert hw == 3
-    assert requests(cluster) == []
+    assert cluster.attempts() == []
     assert view is not None
     assert found == [(1, 3, True, False), (2, 3, True, False), (9, 3, False, True)]
 
@@ -439,7 +419,7 @@ def test_metadata_older_than_the_controllers_answer_is_ignored() -> None:
     """T26: an AlterPartition answer may arrive before the metadata; the late metadata does not undo it."""
     cluster = leading(isr=(1,))
     cluster.fetch(10, by=2)
-    decide(cluster, 1, 2, version=3)
+    cluster.decide(1, 2, version=3)
     cluster.push(1, partition_image(epoch=5, version=2, isr=(1,)))
 
     assert isr(cluster) == ({1, 2}, {1, 2})
@@ -469,7 +449,7 @@ def test_a_pause_of_the_leader_is_no_followers_fault() -> None:
     cluster.advance(20_000, tick_ms=1000)
     cluster.advance(60_000, tick_ms=60_000)
     cluster.advance(5_000, tick_ms=1000)
-    paused = len(requests(cluster))
+    paused = len(cluster.attempts())
     cluster.advance(30_000, tick_ms=1000)
 
     assert paused == 0

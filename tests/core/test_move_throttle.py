@@ -146,7 +146,7 @@ def test_others_are_not_slowed() -> None:
     cluster.settle()
     outcome = cluster.outcome(request)
 
-    assert outcome is not None and outcome.refusal is None
+    assert outcome.refusal is None
     assert cluster.log(MEMBER).leo == BATCHES + 1
     assert cluster.log(ADDED).leo == waits_at < BATCHES
 

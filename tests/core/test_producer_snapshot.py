@@ -53,7 +53,6 @@ def test_a_question_of_another_leader_epoch_is_refused(epoch: int, code: ErrorCo
     """The replica would fetch from another lineage than the one that it begins with."""
     refusal = asked(leading(), epoch).refusal
 
-    assert refusal is not None
     assert refusal.code is code
 
 
@@ -169,7 +168,7 @@ def test_the_oldest_are_left_out_of_a_large_answer() -> None:
 def read(cluster: Cluster, offset: int = 0, *, node: int = 1, committed: bool = True) -> tuple[int, int | None]:
     """(LSO, end of what a consumer may read) at ``node``."""
     result = cluster.result(cluster.fetch(offset, by=None, node=node, at_follower=node != 1, committed=committed))
-    assert result is not None and result.refusal is None and result.last_stable_offset is not None
+    assert result.refusal is None and result.last_stable_offset is not None
     return result.last_stable_offset, result.read.end if result.read else None
 
 
@@ -200,7 +199,6 @@ def test_a_replica_reads_to_the_log_end() -> None:
     Transactions(cluster).send()
     result = cluster.result(cluster.fetch(0, by=2))
 
-    assert result is not None and result.read is not None
     assert (result.read.end, result.last_stable_offset, result.aborted) == (1, None, ())
 
 
@@ -233,7 +231,7 @@ def test_the_answer_names_what_was_aborted() -> None:
 
     assert [result.aborted for result in results if result] == [(first, last), (first, last), (last,), (last,)]
     uncommitted = cluster.result(cluster.fetch(0, by=None))
-    assert uncommitted is not None and uncommitted.aborted == ()
+    assert uncommitted.aborted == ()
 
 
 def test_only_a_rising_last_stable_offset_wakes_a_reader_of_committed_records() -> None:
@@ -249,7 +247,7 @@ def test_only_a_rising_last_stable_offset_wakes_a_reader_of_committed_records() 
     cluster.fetch(2, by=2)
     result = cluster.result(committed)
 
-    assert result is not None and result.read is not None and result.read.end == 2
+    assert result.read.end == 2
 
 
 def test_the_latest_offset_is_the_last_stable_one() -> None:
@@ -278,7 +276,7 @@ def test_a_follower_serves_by_its_own_log() -> None:
     cluster.advance(1_000, settle=True)
     result = cluster.result(cluster.fetch(2, by=None, node=2, at_follower=True, committed=True))
 
-    assert result is not None and result.read is not None and result.read.end == 4
+    assert result.read.end == 4
     assert [t[:3] for t in result.aborted] == [(7, 0, 2)]
 
 
@@ -344,10 +342,9 @@ def test_a_follower_serves_what_lies_below_its_high_watermark() -> None:
     at_its_end = cluster.result(cluster.fetch(2, by=None, node=2, at_follower=True))
 
     assert shown == 3
-    assert below is not None and below.refusal is None
-    assert below.read is not None and (below.read.start, below.read.end) == (1, 2)
+    assert below.refusal is None
+    assert (below.read.start, below.read.end) == (1, 2)
     assert (below.high_watermark, below.last_stable_offset) == (None, None)
-    assert at_its_end is not None and at_its_end.refusal is not None
     assert at_its_end.refusal.code is ErrorCode.OFFSET_NOT_AVAILABLE
 
 
@@ -381,5 +378,4 @@ def test_a_follower_never_goes_back_below_what_it_has_shown() -> None:
     log.hw = Offset(0)
     result = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True, committed=True))
 
-    assert result is not None and result.refusal is not None
     assert result.refusal.code is ErrorCode.OFFSET_NOT_AVAILABLE

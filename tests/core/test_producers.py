@@ -99,7 +99,7 @@ def test_a_newer_producer_epoch_begins_again() -> None:
     assert built.check(sent(2, epoch=0)).verdict is FENCED
     assert built.check(sent(0, epoch=0)).verdict is FENCED
     found = built.check(sent(0, epoch=1))
-    assert found.verdict is DUPLICATE and found.first is not None and found.first.first_offset == 2
+    assert found.verdict is DUPLICATE and found.first.first_offset == 2
 
 
 def test_producers_do_not_meet() -> None:
@@ -130,7 +130,6 @@ def test_cutting_is_forgetting(batches: list[tuple[int, int]], kept: int) -> Non
     prefix = ledger(*headers[:kept])
     expected: dict[int, int] = {}
     for header in headers[:kept]:
-        assert header.producer is not None
         expected[header.producer.producer_id] = header.producer.base_sequence + header.record_count
     for producer in range(3):
         assert prefix.check(sent(expected.get(producer, 0), producer=producer)).verdict is NEXT
@@ -215,9 +214,7 @@ def test_a_known_id_gets_its_next_epoch() -> None:
     blocks.add(10, 1)
     used_up = blocks.give(InitProducerId(producer_id=7, producer_epoch=MAX_PRODUCER_EPOCH))
 
-    assert bumped is not None
     assert (bumped.producer_id, bumped.producer_epoch) == (7, 4)
-    assert used_up is not None
     assert (used_up.producer_id, used_up.producer_epoch) == (10, 0)
 
 
@@ -225,6 +222,4 @@ def test_half_an_identity_is_refused() -> None:
     """producer_id and producer_epoch go together."""
     answer = ProducerIdBlocks().give(InitProducerId(producer_id=7))
 
-    assert answer is not None
-    assert answer.refusal is not None
     assert answer.refusal.code is ErrorCode.INVALID_REQUEST

@@ -39,7 +39,7 @@ def test_acks_all_waits_for_the_high_watermark(rules: Rules) -> None:
     after = cluster.outcome(request)
 
     assert before is None
-    assert after is not None and (after.base_offset, after.refusal) == (0, None)
+    assert (after.base_offset, after.refusal) == (0, None)
     assert cluster.cores[1].parked == (0, 0)
 
 
@@ -52,7 +52,7 @@ def test_acks_one_waits_for_the_leaders_own_commit() -> None:
     after = cluster.outcome(request)
 
     assert before is None
-    assert after is not None and after.base_offset == 0 and after.refusal is None
+    assert after.base_offset == 0 and after.refusal is None
 
 
 def test_acks_one_does_not_wait_for_a_page_cache() -> None:
@@ -67,7 +67,7 @@ def test_acks_none_says_no_offset() -> None:
     cluster = leading(hold_flushes=True)
     result = cluster.outcome(cluster.produce(acks=Acks.NONE))
 
-    assert result is not None and (result.base_offset, result.refusal) == (None, None)
+    assert (result.base_offset, result.refusal) == (None, None)
     assert cluster.log(1).leo == 1
 
 
@@ -107,7 +107,7 @@ def test_time_out_keeps_what_was_reached(cluster: Cluster) -> None:
     results = cluster.produced[request].results
 
     assert [r.tp for r in results] == [TP, TP1]
-    assert results[0].refusal is not None and results[0].refusal.code is ErrorCode.REQUEST_TIMED_OUT
+    assert results[0].refusal.code is ErrorCode.REQUEST_TIMED_OUT
     assert results[1].refusal is None and results[1].base_offset == 0
 
 
@@ -128,7 +128,6 @@ def test_not_leader_before_the_append_is_definite() -> None:
     cluster.push(1, partition_image(leader=2))
     result = cluster.outcome(cluster.produce())
 
-    assert result is not None and result.refusal is not None and result.leader_hint is not None
     assert (result.refusal.code, result.outcome) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, Outcome.NOT_APPENDED)
     assert (result.leader_hint.leader, result.leader_hint.leader_epoch) == (2, 0)
 
@@ -153,7 +152,7 @@ def test_a_new_epoch_ends_what_waited_in_the_old_one(acks: Acks, leader: int) ->
     cluster.push(1, partition_image(leader=leader, epoch=1, version=2))
     result = cluster.outcome(request)
 
-    assert result is not None and result.outcome is Outcome.MAY_APPEAR
+    assert result.outcome is Outcome.MAY_APPEAR
 
 
 def test_deleting_the_topic_answers_everybody(cluster: Cluster) -> None:
@@ -227,7 +226,7 @@ def test_min_isr_before_the_append() -> None:
     one = cluster.outcome(cluster.produce(acks=Acks.LEADER))
 
     assert result == (ErrorCode.NOT_ENOUGH_REPLICAS, Outcome.NOT_APPENDED)
-    assert one is not None and one.refusal is None
+    assert one.refusal is None
     assert cluster.log(1).leo == 1
 
 
@@ -242,7 +241,6 @@ def test_min_isr_stops_the_high_watermark() -> None:
     result = cluster.outcome(request)
 
     assert parked == (0, None)
-    assert result is not None and result.refusal is not None
     assert result.refusal.code is ErrorCode.REQUEST_TIMED_OUT
 
 
@@ -274,7 +272,7 @@ def test_a_duplicate_waits_for_its_first_append(cluster: Cluster) -> None:
     assert leo == 9
     assert before is None
     assert [r.base_offset for r in results if r] == [3, 3]
-    assert third is not None and third.base_offset == 3
+    assert third.base_offset == 3
     assert cluster.log(1).leo == 9
 
 
@@ -290,8 +288,8 @@ def test_a_duplicate_is_recognised_below_min_isr() -> None:
     late = cluster.outcome(again)
 
     assert waiting is None
-    assert new is not None and new.outcome is Outcome.NOT_APPENDED
-    assert late is not None and late.outcome is Outcome.MAY_APPEAR
+    assert new.outcome is Outcome.NOT_APPENDED
+    assert late.outcome is Outcome.MAY_APPEAR
 
 
 @pytest.mark.parametrize(
@@ -331,7 +329,6 @@ def test_unknown_partition_is_definite(cluster: Cluster) -> None:
     result = cluster.outcome(cluster.produce(tp=TP._replace(partition=9)))
     other = cluster.outcome(cluster.produce(tp=TP._replace(topic_id="other")))
 
-    assert result is not None and result.refusal is not None and result.outcome is Outcome.NOT_APPENDED
+    assert result.outcome is Outcome.NOT_APPENDED
     assert result.refusal.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert other is not None and other.refusal is not None
     assert other.refusal.code is ErrorCode.UNKNOWN_TOPIC_ID

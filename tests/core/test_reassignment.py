@@ -14,8 +14,9 @@ from strandline.core import types
 from strandline.core.control import events, messages
 from strandline.core.control.state import ControllerTimings
 from strandline.core.control.step_parts import committed_snapshot
-from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.errors import ErrorCode
 from strandline.core.messages import PartitionImage
+from strandline.core.state_events import Reassignment
 from strandline.core.types import NodeId, Role, TopicPartition
 
 _SEQUENCES = count(1)
@@ -36,35 +37,33 @@ def controller() -> Controller:
 
 
 def wanted(target: Iterable[int] | None, **given: Any) -> messages.ReassignPartition:
-    """One entry of a request."""
     topic = messages.TopicRef(given.pop("name", TOPIC))
     nodes = None if target is None else tuple(NodeId(each) for each in target)
     return messages.ReassignPartition(topic, given.pop("partition", 0), nodes, **given)
 
 
 def ask(controller: Controller, *entries: messages.ReassignPartition, **given: Any) -> messages.PartitionsReassigned:
-    """Send reassignments."""
-    answer = controller.ask(messages.AlterPartitionReassignments(partitions=entries, **given))
-    assert isinstance(answer, messages.PartitionsReassigned)
-    return answer
+    return controller.ask(messages.AlterPartitionReassignments(partitions=entries, **given))
 
 
-def reassign(controller: Controller, *target: int, **given: Any) -> ErrorCode:
-    """Reassign the partition; returns the error."""
-    (result,) = ask(controller, wanted(target), **given).results
+def reassign(controller: Controller, *nodes: int, **given: Any) -> ErrorCode:
+    (result,) = ask(controller, wanted(given.pop("target", nodes)), **given).results
     return result.refusal.code if result.refusal else ErrorCode.NONE
 
 
 def cancel(controller: Controller, **given: Any) -> ErrorCode:
-    """Cancel the partition's reassignment; returns the error."""
-    (result,) = ask(controller, wanted(None), **given).results
-    return result.refusal.code if result.refusal else ErrorCode.NONE
+    return reassign(controller, target=None, **given)
 
 
-def in_sync(controller: Controller, *isr: int, tp: TopicPartition = P0) -> None:
-    """The leader proposes this ISR, and what the step leaves over is done."""
+def proposed(controller: Controller, *isr: int, tp: TopicPartition = P0) -> list[Any]:
+    """The leader proposes this ISR; returns the effects of that step."""
     request = controller.proposal(*isr, sequence=next(_SEQUENCES), tp=tp)
-    effects = controller.step(events.RequestArrived(controller.now_ms, 77, request))
+    return controller.step(events.RequestArrived(controller.now_ms, 77, request))
+
+
+def in_sync(controller: Controller, *isr: int) -> None:
+    """The leader proposes this ISR, and what the step leaves over is done."""
+    effects = proposed(controller, *isr)
     (answer,) = [each.answer for each in effects if isinstance(each, events.Answer)]
     assert answer.partitions[0].refusal is None, answer
     assert set(answer.partitions[0].isr) == set(isr)
@@ -88,9 +87,14 @@ def moves(partition: PartitionImage) -> tuple[Any, ...]:
     return partition.replicas, partition.adding, partition.removing, partition.original
 
 
+def reported(controller: Controller, *tps: TopicPartition) -> list[Reassignment]:
+    """What was reported, of some partitions or of all."""
+    found = [emit for emit in controller.emitted if isinstance(emit.event, Reassignment)]
+    return [emit.event for emit in found if not tps or emit.tp in tps]
+
+
 def phases(controller: Controller) -> list[str]:
-    """The phases that were reported."""
-    return [emit.event.phase for emit in controller.emitted if type(emit.event).__name__ == "Reassignment"]
+    return [event.phase for event in reported(controller)]
 
 
 def test_all_replicas_are_replaced(controller: Controller) -> None:
@@ -265,8 +269,7 @@ def test_reassignments_wait_for_their_turn(controller: Controller) -> None:
     before = states(controller)
     first = next(each for each in ongoing(controller) if each.topic.name == "q0").partition
     assert ongoing(controller)[-1].waits[0].node_id == 3
-    request = controller.proposal(0, 3, sequence=next(_SEQUENCES), tp=first.tp)
-    controller.step(events.RequestArrived(controller.now_ms, 77, request))
+    proposed(controller, 0, 3, tp=first.tp)
     effects = controller.step(events.StepContinued(controller.now_ms))
     (commit,) = [each for each in effects if isinstance(each, events.Commit)]
     changed = {each.tp: each for each in commit.transaction.partitions}
@@ -292,8 +295,7 @@ def test_a_take_over_goes_on_with_what_runs_and_waits(controller: Controller) ->
 def test_a_new_reign_completes_nothing_before_it_heard_the_replicas(controller: Controller) -> None:
     """The ISR of a store that may be older than the cluster removes no replica until every live one has spoken."""
     reassign(controller, 3, 4, 5)
-    request = controller.proposal(0, 1, 2, 3, 4, 5, sequence=next(_SEQUENCES))
-    controller.step(events.RequestArrived(controller.now_ms, 77, request))
+    proposed(controller, 0, 1, 2, 3, 4, 5)
     after = next_reign(controller)
     for node_id in range(5):
         after.heartbeat(node_id)
@@ -308,8 +310,7 @@ def test_a_new_reign_completes_nothing_before_it_heard_the_replicas(controller: 
 def test_no_replica_of_the_target_can_lead(controller: Controller) -> None:
     """TR32: while no member of the target can lead the reassignment waits, and the removed leader is kept."""
     reassign(controller, 3, 4, 5)
-    request = controller.proposal(0, 1, 2, 3, 4, 5, sequence=next(_SEQUENCES))
-    controller.step(events.RequestArrived(controller.now_ms, 77, request))
+    proposed(controller, 0, 1, 2, 3, 4, 5)
     controller.fence_together(3, 4, 5)
 
     assert controller.partition().leader == 0
@@ -319,9 +320,7 @@ def test_no_replica_of_the_target_can_lead(controller: Controller) -> None:
 def test_a_leader_gets_the_answer_to_its_own_proposal(controller: Controller) -> None:
     """The ISR that completes a reassignment is answered in its own epoch; the completion has the next one."""
     reassign(controller, 3, 1, 2)
-    request = controller.proposal(0, 1, 2, 3, sequence=next(_SEQUENCES))
-    effects = controller.step(events.RequestArrived(controller.now_ms, 77, request))
-    (answer,) = [each.answer for each in effects if isinstance(each, events.Answer)]
+    (answer,) = [each.answer for each in proposed(controller, 0, 1, 2, 3) if isinstance(each, events.Answer)]
     controller.step(events.StepContinued(controller.now_ms))
 
     assert set(answer.partitions[0].isr) == {0, 1, 2, 3}
@@ -387,7 +386,6 @@ def test_what_cannot_be_is_refused(
     before = controller.partition()
     (result,) = ask(controller, entry, **given).results
 
-    assert result.refusal is not None
     assert (result.refusal.code, words in result.refusal.message) == (code, True), result.refusal
     assert controller.partition() == before
 
@@ -406,12 +404,11 @@ def test_a_throttle_that_is_no_rate_is_refused(controller: Controller, throttle:
     """A throttle of nothing is refused before anything changes, with the field's name."""
     refusal = ask(controller, wanted([3, 4, 5]), throttle_bytes_per_s=throttle).refusal
 
-    assert refusal is not None and refusal.field == "throttle_bytes_per_s"
+    assert refusal.field == "throttle_bytes_per_s"
     assert moves(controller.partition())[1:] == ((), (), ())
 
 
 def rates(controller: Controller) -> list[int | None]:
-    """The rates of what runs and waits."""
     return [each.partition.throttle_bytes_per_s for each in ongoing(controller)]
 
 
@@ -459,7 +456,7 @@ def test_every_epoch_of_a_submission_is_reported(controller: Controller) -> None
     reassign(controller, 4, 1, 2, throttle_bytes_per_s=2_000)
     reassign(controller, 3, 1, 2)
     reassign(controller, 4, 1, 2)
-    own = [emit.event for emit in controller.emitted if emit.tp == P0 and type(emit.event).__name__ == "Reassignment"]
+    own = reported(controller, P0)
     epoch = controller.partition().partition_epoch
 
     assert [event.phase for event in own] == ["started", "started", "queued", "started"]
@@ -471,7 +468,7 @@ def test_what_a_move_waits_for_and_began_from_is_reported(controller: Controller
     the partition names these, too."""
     reassign(controller, 4, 1, 2)
     queue(controller, 6, 3)
-    own = [emit.event for emit in controller.emitted if type(emit.event).__name__ == "Reassignment"]
+    own = reported(controller)
     started = next(event for event in own if event.phase == "started" and event.waiting_for)
     queued = next(event for event in own if event.phase == "queued")
     snapshot = committed_snapshot(controller.partition())
@@ -491,7 +488,7 @@ def test_each_change_of_what_a_move_waits_for_is_reported_once(controller: Contr
     controller.heartbeat(5)
     controller.start(4)
     in_sync(controller, 0, 1, 2, 3, 4, 5)
-    own = [emit.event for emit in controller.emitted if type(emit.event).__name__ == "Reassignment"]
+    own = reported(controller)
     lag = {node: f"{node}: is not in the ISR yet" for node in (3, 4, 5)}
     away = "4: is not in the ISR, and is fenced or shutting down"
     waits = [tuple(lag.values()), (lag[4], lag[5]), (away, lag[5]), (lag[4], lag[5]), ()]
@@ -536,7 +533,6 @@ def test_an_older_node_keeps_reassignments_away() -> None:
 
     assert late.refusal.code is ErrorCode.UNSUPPORTED_VERSION
     assert "let them end, or cancel them" in late.refusal.message
-    assert move is not None
     assert [move.code, drained.code] == [ErrorCode.UNSUPPORTED_VERSION] * 2
     assert move.message.endswith("upgrade first nodes of an older release: 9")
 
@@ -608,10 +604,7 @@ def test_an_unclean_election_takes_no_replica_that_is_added() -> None:
 
 
 def drain(controller: Controller, node_id: int, *, draining: bool = True) -> messages.NodeDrained:
-    """Drain a node or end that."""
-    answer = controller.ask(messages.DrainNode(node_id=NodeId(node_id), draining=draining))
-    assert isinstance(answer, messages.NodeDrained)
-    return answer
+    return controller.ask(messages.DrainNode(node_id=NodeId(node_id), draining=draining))
 
 
 def test_leaders_leave_a_drained_node(controller: Controller) -> None:
@@ -627,7 +620,6 @@ def test_leaders_leave_a_drained_node(controller: Controller) -> None:
 
     assert (answer.refusal, answer.remaining_replicas, answer.remaining_leaders) == (None, 1, 0)
     assert (left, kept) == (1, 1)
-    assert created.topic is not None
     assert all(0 not in partition.replicas for partition in created.topic.partitions)
     assert controller.partition().leader == 0
 
@@ -651,7 +643,6 @@ def test_a_node_that_cannot_be_emptied_is_not_drained(node_id: int, code: ErrorC
     controller = moving(0, 1, 2, nodes=range(3))
     refusal = drain(controller, node_id).refusal
 
-    assert isinstance(refusal, Refusal)
     assert refusal.code is code
     if node_id == 0:
         assert "t-0: 3 replicas need as many nodes, and 2 can hold them (1, 2)" in refusal.message
@@ -669,7 +660,6 @@ def test_a_drained_node_leaves_its_rack_room(racks: str, is_drained: bool) -> No
 
     assert controller.node(1).draining is is_drained
     if not is_drained:
-        assert refusal is not None
         assert "t-0: 4 replicas in 2 racks are at most 2 in each, and the racks have nodes for 3" in refusal.message
 
 

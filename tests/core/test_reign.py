@@ -56,16 +56,13 @@ class Reign:
         return any(isinstance(effect, kind) for effect in self.out)
 
     def reads(self, revision: int, holder: events.Holder | None, head: events.Head | None) -> list[effects.ReignEffect]:
-        """The store was read."""
         return self.answer(effects.ReadStore, events.StoreRead, revision, holder, head)
 
     @property
     def state(self) -> State:
-        """The state of the core."""
         return self.core.state
 
     def mine(self, token: int = 10) -> events.Holder:
-        """This controller as holder."""
         return events.Holder(token, "c1", "here", 7)
 
 

@@ -6,21 +6,12 @@ from typing import Any
 
 import pytest
 from cluster_of_cores import Cluster
-from core_builders import TP, TP1, batch, history, partition_image
+from core_builders import TP, TP1, batch, fetched_part, history, partition_image
 
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.log import events
-from strandline.core.log.effects import (
-    AppendReplicated,
-    SaveHighWatermarks,
-    SaveReconciledEpochs,
-    SendEpochEnds,
-    SendFetch,
-    SendReplicaLogs,
-)
+from strandline.core.log import effects as want, events
 from strandline.core.log.proposals import RETRY_MS
-from strandline.core.messages import EpochEndAnswer, FetchedPartition
-from strandline.core.types import EpochEnd, LeaderEpoch, NodeId, Offset, Rules, Truncation
+from strandline.core.types import Rules, Truncation
 
 FETCH = Rules(truncation=Truncation.FETCH)
 
@@ -34,9 +25,8 @@ def leaderless(*tps: Any, rules: Rules | None = None, **image: Any) -> Cluster:
     return cluster
 
 
-def reports(cluster: Cluster) -> list[SendReplicaLogs]:
-    """Every report of node 2 so far."""
-    return cluster.wished(2, SendReplicaLogs)
+def reports(cluster: Cluster) -> list[want.SendReplicaLogs]:
+    return cluster.wished(2, want.SendReplicaLogs)
 
 
 def answer(cluster: Cluster, code: ErrorCode | None = None) -> None:
@@ -98,9 +88,7 @@ def test_a_log_is_reported_once_it_is_durable() -> None:
     """A2: records that a power failure could still remove must not win an election."""
     cluster = Cluster(2, rules=FETCH, hold_flushes=True)
     cluster.push(2, partition_image(epoch=1))
-    correlation = cluster.wished(2, SendFetch)[-1].correlation_id
-    part = FetchedPartition(TP, high_watermark=Offset(0), batches=(batch(3, base=0, epoch=1),))
-    cluster.step(2, events.FetchAnswered(0, NodeId(1), correlation, (part,)))
+    cluster.fetch_answered(fetched_part(batch(3, base=0, epoch=1)))
     cluster.push(2, partition_image(leader=None, epoch=2, version=2))
     before = len(reports(cluster))
     cluster.flush(2)
@@ -122,9 +110,7 @@ def test_a_refused_cut_is_reported() -> None:
     cluster = Cluster(2)
     cluster.preload(2, history((5, 10, 0)), hw=8)
     cluster.push(2, partition_image(epoch=6))
-    correlation = cluster.wished(2, SendEpochEnds)[-1].correlation_id
-    end = EpochEndAnswer(TP, EpochEnd(LeaderEpoch(5), Offset(6)))
-    cluster.step(2, events.EpochEndsAnswered(0, NodeId(1), correlation, (end,)))
+    cluster.epoch_ended(5, 6)
     (report,) = reports(cluster)
 
     assert (report.request.logs[0].leader_epoch, report.request.logs[0].refused_cut_to) == (6, 6)
@@ -136,7 +122,7 @@ def test_a_leader_writes_its_epoch_down_before_it_appends() -> None:
     cluster = Cluster(1)
     effects = cluster.push(1, partition_image(epoch=3), partition_image(TP1, epoch=4))
     cluster.produce()
-    (saved,) = cluster.wished(1, SaveReconciledEpochs)
+    (saved,) = cluster.wished(1, want.SaveReconciledEpochs)
 
     assert saved in effects
     assert saved.epochs == {TP: 3, TP1: 4}
@@ -147,26 +133,24 @@ def test_a_follower_that_asked_writes_it_down_before_its_first_fetch() -> None:
     cluster = Cluster(2)
     cluster.preload(2, history((5, 10, 0)))
     cluster.push(2, partition_image(epoch=6))
-    correlation = cluster.wished(2, SendEpochEnds)[-1].correlation_id
-    end = EpochEndAnswer(TP, EpochEnd(LeaderEpoch(5), Offset(10)))
-    effects = cluster.step(2, events.EpochEndsAnswered(0, NodeId(1), correlation, (end,)))
-    kinds = [type(effect) for effect in effects if isinstance(effect, SaveReconciledEpochs | SendFetch)]
+    effects = cluster.epoch_ended(5, 10)
+    kinds = [type(effect) for effect in effects if isinstance(effect, want.SaveReconciledEpochs | want.SendFetch)]
 
-    assert kinds == [SaveReconciledEpochs, SendFetch]
+    assert kinds == [want.SaveReconciledEpochs, want.SendFetch]
 
 
 def test_a_follower_that_asks_by_fetching_writes_it_down_before_it_appends() -> None:
     """M66 with truncation=fetch: the answer shows that the logs agree; its records are appended after the write."""
     cluster = Cluster(2, rules=FETCH)
     cluster.push(2, partition_image(epoch=6))
-    before = list(cluster.wished(2, SaveReconciledEpochs))
-    correlation = cluster.wished(2, SendFetch)[-1].correlation_id
-    part = FetchedPartition(TP, high_watermark=Offset(0), batches=(batch(2, base=0, epoch=6),))
-    effects = cluster.step(2, events.FetchAnswered(0, NodeId(1), correlation, (part,)))
-    kinds = [type(effect) for effect in effects if isinstance(effect, SaveReconciledEpochs | AppendReplicated)]
+    before = list(cluster.wished(2, want.SaveReconciledEpochs))
+    effects = cluster.fetch_answered(fetched_part(batch(2, base=0, epoch=6)))
+    kinds = [
+        type(effect) for effect in effects if isinstance(effect, want.SaveReconciledEpochs | want.AppendReplicated)
+    ]
 
     assert before == []
-    assert kinds == [SaveReconciledEpochs, AppendReplicated]
+    assert kinds == [want.SaveReconciledEpochs, want.AppendReplicated]
 
 
 def test_an_epoch_that_is_written_is_not_written_again() -> None:
@@ -174,22 +158,20 @@ def test_an_epoch_that_is_written_is_not_written_again() -> None:
     cluster = Cluster(2, rules=FETCH)
     cluster.push(2, partition_image(epoch=6))
     for base in range(3):
-        correlation = cluster.wished(2, SendFetch)[-1].correlation_id
-        part = FetchedPartition(TP, high_watermark=Offset(0), batches=(batch(1, base=base, epoch=6),))
-        cluster.step(2, events.FetchAnswered(0, NodeId(1), correlation, (part,)))
+        cluster.fetch_answered(fetched_part(batch(1, base=base, epoch=6)))
 
-    assert [saved.epochs for saved in cluster.wished(2, SaveReconciledEpochs)] == [{TP: 6}]
+    assert [saved.epochs for saved in cluster.wished(2, want.SaveReconciledEpochs)] == [{TP: 6}]
 
 
 def test_a_new_leader_and_an_isr_below_min_isr_write_the_high_watermark_down() -> None:
     """M68: durable, one write for the step; an ISR that is large enough writes nothing."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=3, isr=(1, 2), min_isr=2))
-    led = list(cluster.wished(1, SaveHighWatermarks))
+    led = list(cluster.wished(1, want.SaveHighWatermarks))
     cluster.push(1, partition_image(epoch=3, version=2, isr=(1, 2), min_isr=2))
-    same = list(cluster.wished(1, SaveHighWatermarks))
+    same = list(cluster.wished(1, want.SaveHighWatermarks))
     cluster.push(1, partition_image(epoch=3, version=3, isr=(1,), elr=(2,), min_isr=2))
-    below = list(cluster.wished(1, SaveHighWatermarks))
+    below = list(cluster.wished(1, want.SaveHighWatermarks))
 
     assert [len(led), len(same), len(below)] == [1, 1, 2]
     assert all(saved.durable for saved in below)

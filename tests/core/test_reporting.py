@@ -8,12 +8,9 @@ from cluster_of_cores import Cluster
 from core_builders import TP, F, L, batch, node_image, partition_image
 from transactional_producer import Transactions
 
-from strandline.core.log import events
-from strandline.core.log.effects import SendAlterPartition
 from strandline.core.log.saving_order import NodeTimings
-from strandline.core.messages import AlterPartitionAnswer, IsrDecision
 from strandline.core.state_events import NAME_OF, Member, Moment
-from strandline.core.types import Acks, Durability, LeaderEpoch, NodeId, Offset, PartitionEpoch, Rules
+from strandline.core.types import Acks, Durability, NodeId, Offset, Rules
 
 SAMPLING = NodeTimings(sample_min_ms=1_000, sample_max_ms=10_000)
 
@@ -126,10 +123,7 @@ def test_a_proposal_is_reported_with_its_attempt_and_its_latency() -> None:
     cluster = leading(NodeTimings(), isr=(1,))
     cluster.fetch(0, by=2)
     cluster.now += 40
-    (request,) = [e.request for e in cluster.wished(1, SendAlterPartition)]
-    decision = IsrDecision(TP, None, NodeId(1), LeaderEpoch(5), (NodeId(1), NodeId(2)), PartitionEpoch(2))
-    answer = AlterPartitionAnswer(partitions=(decision,))
-    cluster.step(1, events.AlterPartitionAnswered(cluster.now, request.request_sequence, answer))
+    cluster.decide(1, 2)
     found = [(one["phase"], one["request_id"], one["latency_us"]) for one in rows(cluster, "ALTER_PARTITION")]
 
     assert found == [("proposed", 1, None), ("result", 1, 40_000)]
@@ -142,7 +136,7 @@ def test_an_attempt_without_an_answer_is_reported() -> None:
     """A time-out names the attempt; the next one has its own number."""
     cluster = leading(NodeTimings(), isr=(1,))
     cluster.fetch(0, by=2)
-    cluster.step(1, events.AlterPartitionFailed(cluster.now, 1, "gone"))
+    cluster.lose_attempt()
     cluster.advance(200)
     found = [(one["phase"], one["request_id"]) for one in rows(cluster, "ALTER_PARTITION")]
 

@@ -120,5 +120,4 @@ def test_a_bucket_names_everybody_who_held_back() -> None:
     for number in range(EXACT_PER_S + 3):
         advances.rose(Offset(number), Offset(number + 1), "fetch", (NodeId(2 + number % 2),), number)
     rest = advances.rest()
-    assert rest is not None
     assert rest.blocking_replicas == (2, 3)

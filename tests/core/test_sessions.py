@@ -193,7 +193,6 @@ def test_metadata_is_addressed_to_one_incarnation() -> None:
     controller.register(2)
     refused = controller.watch(WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(2), node_epoch=old))
 
-    assert isinstance(refused, Refusal)
     assert refused.code is ErrorCode.STALE_BROKER_EPOCH
 
 
@@ -210,7 +209,6 @@ def test_node_that_watches_says_who_it_is(request_: WatchMetadata) -> None:
     controller = started(1)
     refused = controller.watch(request_)
 
-    assert isinstance(refused, Refusal)
     assert refused.code is ErrorCode.INVALID_REQUEST
     assert not isinstance(controller.watch(WatchMetadata()), Refusal)
 

@@ -48,7 +48,7 @@ def test_the_first_batch_of_a_transaction_waits_for_the_coordinator(cluster: Clu
     cluster.fetch(1, by=2)
     result = cluster.outcome(request)
 
-    assert result is not None and (result.base_offset, result.refusal) == (0, None)
+    assert (result.base_offset, result.refusal) == (0, None)
     assert cluster.cores[1].parked == (0, 0)
 
 
@@ -124,7 +124,7 @@ def test_an_answer_is_about_the_transaction_that_was_asked_about(cluster: Cluste
     cluster.coordinator_says()
     cluster.fetch(2, by=2)
     result = cluster.outcome(request)
-    assert result is not None and (result.base_offset, result.refusal) == (1, None)
+    assert (result.base_offset, result.refusal) == (1, None)
 
 
 def test_no_answer_in_time_is_definite(cluster: Cluster) -> None:
@@ -252,7 +252,7 @@ def test_a_marker_is_answered_by_the_high_watermark(cluster: Cluster) -> None:
     result = cluster.outcome(request)
 
     assert before is None
-    assert result is not None and (result.base_offset, result.refusal) == (1, None)
+    assert (result.base_offset, result.refusal) == (1, None)
 
 
 def test_a_repeated_marker_waits_for_the_first(cluster: Cluster) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from etcd_members import READY_S, started, until_healthy
+from etcd_members import READY_S, client_of, started, until_healthy
 
 from strandline.etcd.client import Etcd
 from strandline.etcd.members import Members
@@ -22,9 +23,12 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
 @pytest.fixture
 async def etcd(members: Members) -> AsyncIterator[Etcd]:
     """A client of all three."""
-    client = Etcd(members.endpoints)
-    try:
+    async with client_of(members.endpoints) as client:
         await client.until_serving(READY_S)
         yield client
-    finally:
-        await client.close()
+
+
+@pytest.fixture
+def prefix() -> str:
+    """Keys that no other test uses."""
+    return f"/strandline/{uuid.uuid4().hex}"

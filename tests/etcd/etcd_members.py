@@ -7,14 +7,16 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
 from strandline.core.messages import Endpoint
+from strandline.etcd.client import Etcd
 from strandline.etcd.members import HOW_TO_INSTALL, Members, is_installed
 from strandline.rpc.channels import target
 
@@ -36,6 +38,16 @@ def started(
         yield members
     finally:
         members.close()
+
+
+@asynccontextmanager
+async def client_of(endpoints: Sequence[Endpoint], **given: Any) -> AsyncIterator[Etcd]:
+    """A client, which is closed with the block."""
+    client = Etcd(endpoints, **given)
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
 def until_healthy(members: Members) -> None:
@@ -67,6 +79,11 @@ def stopped(members: Members, *indexes: int) -> Iterator[None]:
     finally:
         for index in indexes:
             members.send(index, signal.SIGCONT)
+
+
+def others_stopped(members: Members, etcd: Etcd) -> AbstractContextManager[None]:
+    """Members stopped, all but the one that a client asks."""
+    return stopped(members, *(n for n, endpoint in enumerate(members.endpoints) if endpoint != etcd.member))
 
 
 def _until_still(pid: int) -> None:

@@ -106,7 +106,6 @@ def place(words: str, *, is_source: bool) -> StorePlace:
 
 
 async def moved(source: str, to: str, *, replaces: bool = False) -> ClusterState:
-    """A migration from beginning to end."""
     return await migrate.migrate(place(source, is_source=True), place(to, is_source=False), replaces=replaces)
 
 

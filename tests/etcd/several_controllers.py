@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from etcd_members import client_of
 from running_controller import registration as first_registration, stop, stub_of
 
 from strandline.controller.settings import ControllerSettings, StoreKind
 from strandline.controller.several import SeveralProcess
 from strandline.core.errors import Refused
 from strandline.core.reigns.reign import State
-from strandline.etcd.client import Etcd
 from strandline.etcd.members import Members
 from strandline.etcd.operations import behind
 from strandline.rpc.channels import target
@@ -56,7 +56,6 @@ class Several:
         return process
 
     async def stop(self, name: str) -> None:
-        """Stop one the way SIGTERM does."""
         await self.running.pop(name).shut_down()
 
     async def active(self) -> SeveralProcess:
@@ -69,7 +68,6 @@ class Several:
         await self.until(lambda: all(_may_decide(p) for p in self.running.values() if not _decides(p)))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something is so."""
         async with asyncio.timeout(WITHIN_S):
             while True:
                 if condition():
@@ -78,14 +76,10 @@ class Several:
 
     async def lose_store(self) -> None:
         """Lose everything that is kept of this cluster."""
-        etcd = Etcd(self._members.endpoints)
-        try:
+        async with client_of(self._members.endpoints) as etcd:
             await etcd.delete(f"{self.prefix}/".encode(), behind(f"{self.prefix}/".encode()))
-        finally:
-            await etcd.close()
 
     def standbys(self) -> list[SeveralProcess]:
-        """Those that follow."""
         return [p for p in self.running.values() if p.reigning.core.state is State.STANDBY]
 
 

@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from etcd_members import READY_S, etcdctl, started
+from etcd_members import READY_S, client_of, etcdctl, started
 from pydantic import ValidationError
 from several_controllers import Several, producer_id, settings, several, stop
 
@@ -105,9 +105,8 @@ async def test_the_prefix_of_another_cluster_is_refused(members: Members, tmp_pa
 async def test_credentials_that_are_wrong_or_missing_are_named(tmp_path: Path) -> None:
     """etcd that asks for a password refuses a controller without one or with another one; the right one serves."""
     with started(tmp_path / "etcd", 1) as secured:
-        client = Etcd(secured.endpoints)
-        await client.until_serving(READY_S)
-        await client.close()
+        async with client_of(secured.endpoints) as client:
+            await client.until_serving(READY_S)
         etcdctl(secured, "user", "add", "root:right")
         etcdctl(secured, "role", "add", "root")
         etcdctl(secured, "user", "grant-role", "root", "root")

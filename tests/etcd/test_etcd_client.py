@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import grpc
 import pytest
-from etcd_members import READY_S, stopped
+from etcd_members import READY_S, client_of, others_stopped, stopped
 
 from strandline.core.messages import Endpoint
 from strandline.etcd import client as etcd_client
@@ -38,7 +38,6 @@ async def test_a_transaction_does_one_list_or_the_other(etcd: Etcd) -> None:
     assert won.succeeded
     assert not lost.succeeded
     kept = found(lost, 0)
-    assert kept is not None
     assert (kept.value, kept.create_revision) == (b"1", won.header.revision)
 
 
@@ -48,7 +47,6 @@ async def test_a_put_over_a_key_keeps_its_create_revision(etcd: Etcd) -> None:
     await etcd.put(b"e/active", b"B")
     overwritten = await etcd.get(b"e/active")
 
-    assert overwritten is not None
     assert (overwritten.value, overwritten.create_revision) == (b"B", created)
     with pytest.raises(EtcdError, match="duplicate key"):
         await etcd.txn([], [delete(b"e/active"), put(b"e/active", b"C")])
@@ -120,30 +118,22 @@ async def test_a_dead_member_is_passed_over(etcd: Etcd, members: Members) -> Non
 async def test_a_silent_member_costs_one_deadline(members: Members) -> None:
     """After one call without an answer, the next one goes to a member that answers, and not to another silent one."""
     with _silent() as first, _silent() as second:
-        client = Etcd([first, second, *members.endpoints], write_s=1.0)
-        try:
+        async with client_of([first, second, *members.endpoints], write_s=1.0) as client:
             with pytest.raises(Unanswered):
                 await client.put(b"s/key", b"1")
             await client.put(b"s/key", b"2")
-        finally:
-            await client.close()
 
 
-async def test_a_watch_at_a_silent_member_ends_with_the_next_call(members: Members) -> None:
+async def test_a_watch_at_a_silent_member_ends_with_the_next_call(etcd: Etcd, members: Members) -> None:
     """A machine that is gone leaves a watch open: it ends when a call has found another member."""
-    client = Etcd(members.endpoints)
-    try:
-        await client.until_serving(READY_S)
-        began = await client.put(b"v/key", b"1")
-        watching = watch(client, b"v/", behind(b"v/"), since=began)
-        await anext(watching)
-        with stopped(members, members.endpoints.index(client.member)):
-            await client.until_serving(READY_S)
-            with pytest.raises(Unanswered, match="left a call without an answer"):
-                await asyncio.wait_for(anext(watching), READY_S)
-        await client.until_serving(READY_S)
-    finally:
-        await client.close()
+    began = await etcd.put(b"v/key", b"1")
+    watching = watch(etcd, b"v/", behind(b"v/"), since=began)
+    await anext(watching)
+    with stopped(members, members.endpoints.index(etcd.member)):
+        await etcd.until_serving(READY_S)
+        with pytest.raises(Unanswered, match="left a call without an answer"):
+            await asyncio.wait_for(anext(watching), READY_S)
+    await etcd.until_serving(READY_S)
 
 
 async def test_a_cancelled_watch_is_cancelled(etcd: Etcd) -> None:
@@ -166,31 +156,26 @@ def _silent() -> Iterator[Endpoint]:
 
 async def test_without_a_quorum_a_write_has_no_answer(etcd: Etcd, members: Members) -> None:
     """A write hangs until its deadline and its outcome is unknown (C3); a reading is no decision either (C3)."""
-    hasty = Etcd(members.endpoints, read_s=0.3, write_s=0.3)
-    running = members.endpoints.index(etcd.member)
-    try:
-        with stopped(members, *(index for index in range(3) if index != running)):
+    async with client_of(members.endpoints, read_s=0.3, write_s=0.3) as hasty:
+        with others_stopped(members, etcd):
             for _ in members.endpoints:
                 with pytest.raises(Unanswered):
                     await hasty.put(b"q/key", b"1")
             with pytest.raises(Unanswered):
                 await hasty.get(b"q/key")
-    finally:
-        await hasty.close()
     await etcd.until_serving(READY_S)
 
 
 async def test_a_member_without_a_leader_ends_its_watches(etcd: Etcd, members: Members) -> None:
     """A watch at a member that is cut off from the others ends, although its connection stays (C3)."""
-    alone = members.endpoints.index(etcd.member)
-    others = [index for index in range(3) if index != alone]
+    alone = etcd.member
     began = await etcd.put(b"n/key", b"1")
     watching = watch(etcd, b"n/", behind(b"n/"), since=began)
     await anext(watching)
-    with stopped(members, *others), pytest.raises(Unanswered):
+    with others_stopped(members, etcd), pytest.raises(Unanswered):
         await anext(watching)
 
-    assert etcd.member != members.endpoints[alone]
+    assert etcd.member != alone
     await etcd.until_serving(READY_S)
 
 
@@ -204,17 +189,6 @@ async def test_two_answers_in_any_order_are_no_step_back(etcd: Etcd) -> None:
     await asyncio.gather(*(etcd.put(b"o/%d" % n, b"") for n in range(20)), *(etcd.get(b"o/0") for _ in range(20)))
 
     assert etcd.revision > 0
-
-
-async def test_an_address_that_refuses_is_moved_on_from(members: Members) -> None:
-    """One wrong address in the list costs a look, not the answer."""
-    client = Etcd([Endpoint("127.0.0.1", 1), *members.endpoints])
-    try:
-        await client.until_serving(READY_S)
-    finally:
-        await client.close()
-
-    assert client.member in members.endpoints
 
 
 # Which member of etcd is asked, without etcd (C3).

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import pytest
-from etcd_members import READY_S, stopped
+from etcd_members import READY_S, others_stopped
 
 from strandline.core.control.state import ClusterHeader, TopicRecord, Transaction
 from strandline.core.messages import Endpoint
@@ -33,7 +33,7 @@ class Controller:
         self.keys: list[tuple[int, Holder | None]] = []
         self.token = 0
         self.lease = 0
-        self._applied = asyncio.Condition()
+        self._applied = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
 
     async def win(self) -> None:
@@ -43,10 +43,13 @@ class Controller:
         assert isinstance(token, int)
         self.token = token
 
-    async def append(self, transactions: Sequence[Transaction]) -> int | StoreView:
-        """Append in one batch behind the head as it is now."""
+    def batch(self, *transactions: Transaction) -> TransactionBatch:
         (batch,) = batches(self.reign_id, transactions, part_bytes=self.store.part_bytes)
-        return await self.append_batch(batch)
+        return batch
+
+    async def append(self, *transactions: Transaction) -> int | StoreView:
+        """Append in one batch behind the head as it is now."""
+        return await self.append_batch(self.batch(*transactions))
 
     async def append_batch(self, batch: TransactionBatch) -> int | StoreView:
         """Append one batch behind the head as it is now."""
@@ -54,26 +57,20 @@ class Controller:
         return await self.store.append(self.token, 0 if head is None else head.revision, batch)
 
     def follow(self) -> None:
-        """Begin to follow."""
-        loop = asyncio.get_running_loop()
-        self._following = loop.create_task(
-            self.store.follow(lambda _: self._note(), lambda revision, holder, _: self.keys.append((revision, holder)))
+        self._following = asyncio.ensure_future(
+            self.store.follow(
+                lambda _: self._applied.set(), lambda revision, holder, _: self.keys.append((revision, holder))
+            )
         )
-
-    def _note(self) -> None:
-        asyncio.get_running_loop().create_task(self._notify())
-
-    async def _notify(self) -> None:
-        async with self._applied:
-            self._applied.notify_all()
 
     async def reached(self, offset: int) -> None:
         """Wait until the copy holds a transaction."""
-        async with asyncio.timeout(READY_S), self._applied:
-            await self._applied.wait_for(lambda: self.store.applied is not None and self.store.applied.offset >= offset)
+        async with asyncio.timeout(READY_S):
+            while self.store.applied is None or self.store.applied.offset < offset:
+                self._applied.clear()
+                await self._applied.wait()
 
     async def close(self) -> None:
-        """Follow no more."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
@@ -93,14 +90,7 @@ def _names(controller: Controller) -> list[str]:
 
 
 @pytest.fixture
-def prefix() -> str:
-    """Keys that no other test uses."""
-    return f"/strandline/{uuid.uuid4().hex}"
-
-
-@pytest.fixture
 async def one(etcd: Etcd, prefix: str) -> AsyncIterator[Controller]:
-    """A controller."""
     controller = Controller(etcd, prefix, "one")
     yield controller
     await controller.close()
@@ -114,13 +104,21 @@ async def other(etcd: Etcd, prefix: str) -> AsyncIterator[Controller]:
     await controller.close()
 
 
+@pytest.fixture
+async def small(etcd: Etcd, prefix: str) -> Controller:
+    """One that decides, with parts of at most 200 bytes."""
+    controller = Controller(etcd, prefix, "small", part_bytes=200)
+    await controller.win()
+    return controller
+
+
 async def test_a_standby_has_what_the_active_appended(one: Controller, other: Controller) -> None:
     """What was there before it began to follow, and what came after, by log and by watch, is one state."""
     await one.win()
-    assert isinstance(await one.append([_transaction(1), _transaction(2)]), int)
+    assert isinstance(await one.append(_transaction(1), _transaction(2)), int)
     other.follow()
     await other.reached(2)
-    assert isinstance(await one.append([_transaction(3)]), int)
+    assert isinstance(await one.append(_transaction(3)), int)
     await other.reached(3)
 
     assert _names(other) == ["t1", "t2", "t3"]
@@ -131,31 +129,25 @@ async def test_a_standby_has_what_the_active_appended(one: Controller, other: Co
 async def test_a_controller_that_was_replaced_appends_nothing(one: Controller, other: Controller) -> None:
     """The compare on the token refuses the earlier reign, although it knows the head and a key is there (C7)."""
     await one.win()
-    await one.append([_transaction(1)])
+    await one.append(_transaction(1))
     assert await other.store.take_key(one.token + 1) == (one.store.etcd.revision, False)
     _, taken = await other.store.take_key(one.token)
     await other.win()
-    late = await one.append([_transaction(2)])
+    late = await one.append(_transaction(2))
 
     assert taken
-    assert isinstance(late, StoreView)
-    assert late.holder is not None
     assert (late.holder.token, late.holder.controller_id) == (other.token, "other")
-    head = (await one.store.read()).head
-    assert head is not None
-    assert head.offset == 1
+    assert (await one.store.read()).head.offset == 1
 
 
 async def test_a_second_copy_of_an_append_changes_nothing(one: Controller) -> None:
     """The same batch behind the same head is done once; the second attempt is shown its own head (C9)."""
     await one.win()
-    (batch,) = batches(one.reign_id, [_transaction(1)], part_bytes=1 << 20)
+    batch = one.batch(_transaction(1))
     first = await one.store.append(one.token, 0, batch)
     again = await one.store.append(one.token, 0, batch)
 
-    assert isinstance(again, StoreView)
     assert again.head == batch.head
-    assert again.head is not None
     assert again.head.revision == first
 
 
@@ -165,7 +157,6 @@ async def test_a_campaign_shows_who_won(one: Controller, other: Controller) -> N
     lease = await other.store.grant(LEASE_MS)
     lost = await other.store.campaign(lease, other.presence)
 
-    assert isinstance(lost, StoreView)
     assert lost.holder == Holder(one.token, "one", "one-1", one.lease)
     assert other.store.active == one.presence
 
@@ -184,49 +175,41 @@ async def test_a_successor_is_named_until_the_next_reign(one: Controller, other:
     assert (gone.holder, gone.successor) == (None, None)
 
 
-async def test_a_transaction_above_the_limit_goes_in_parts(etcd: Etcd, prefix: str, other: Controller) -> None:
+async def test_a_transaction_above_the_limit_goes_in_parts(etcd: Etcd, small: Controller, other: Controller) -> None:
     """With a limit of 200 bytes a large transaction is appended, followed and read back equal (C8)."""
-    small = Controller(etcd, prefix, "small", part_bytes=200)
-    await small.win()
     large = _transaction(2, size=100)
     other.follow()
     for batch in batches(small.reign_id, [_transaction(1), large, _transaction(3)], part_bytes=200):
         assert isinstance(await small.append_batch(batch), int)
     await other.reached(3)
 
-    assert other.store.state is not None
     assert other.store.state.topics["id-2"].configs == large.topics[0].configs
     parts = await etcd.page(small.store.keys.parts, behind(small.store.keys.parts), 0, 1_000)
     assert len(parts) > 1
     assert max(len(kv.value) for kv in parts) == 200
 
 
-async def test_parts_are_read_as_of_the_revision_of_the_log(etcd: Etcd, prefix: str, other: Controller) -> None:
+async def test_parts_are_read_as_of_the_revision_of_the_log(etcd: Etcd, small: Controller, other: Controller) -> None:
     """A snapshot that deletes the parts meanwhile leaves no gap in what is read as of an earlier revision (C17)."""
-    small = Controller(etcd, prefix, "small", part_bytes=200)
-    await small.win()
-    await small.append([_transaction(1, size=100)])
+    await small.append(_transaction(1, size=100))
     revision = (await small.store.read()).revision
     async with asyncio.timeout(READY_S):
         await etcd.txn([], [delete(*small.store.keys.all_parts)])
 
     assert not await other.store._read_log_behind(None, 1, 0)
     assert await other.store._read_log_behind(None, 1, revision)
-    assert other.store.applied is not None
     assert other.store.applied.offset == 1
 
 
-async def test_parts_of_a_replaced_reign_are_not_read(etcd: Etcd, prefix: str, other: Controller) -> None:
+async def test_parts_of_a_replaced_reign_are_not_read(etcd: Etcd, small: Controller, other: Controller) -> None:
     """An append that was fenced behind its first parts leaves parts, no transaction."""
-    small = Controller(etcd, prefix, "small", part_bytes=200)
-    await small.win()
-    (batch,) = batches(small.reign_id, [_transaction(1, size=100)], part_bytes=200)
+    batch = small.batch(_transaction(1, size=100))
     key = small.store.keys.parts_of(small.reign_id, 1) + b"%06d" % 0
     await etcd.put(key, batch.pieces[0].parts[0])
     await other.store.take_key(small.token)
     assert isinstance(await small.store.append(small.token, 0, batch), StoreView)
     await other.win()
-    await other.append([_transaction(1)])
+    await other.append(_transaction(1))
     other.follow()
     await other.reached(1)
 
@@ -237,17 +220,15 @@ async def test_a_snapshot_replaces_the_log(one: Controller, other: Controller) -
     """Who comes later reads snapshot and the rest of the log, and has the same state (C11)."""
     await one.win()
     for offset in range(1, 12):
-        transaction = _transaction(offset)
-        for batch in batches(one.reign_id, [transaction], part_bytes=1 << 20):
-            revision = await one.append_batch(batch)
-            assert isinstance(revision, int)
-            one.store.settled(batch, batch.head)
+        batch = one.batch(_transaction(offset))
+        assert isinstance(await one.append_batch(batch), int)
+        one.store.settled(batch, batch.head)
     assert one.store.is_snapshot_due
     assert await one.store.snapshot(one.token)
     assert not one.store.is_snapshot_due
     # As if the tail had been trimmed, too: nothing but the snapshot holds these.
     await one.store.etcd.delete(one.store.keys.log(0), one.store.keys.log(12))
-    await one.append([_transaction(12)])
+    await one.append(_transaction(12))
     other.follow()
     await other.reached(12)
 
@@ -257,7 +238,7 @@ async def test_a_snapshot_replaces_the_log(one: Controller, other: Controller) -
 async def test_a_replaced_controller_writes_no_snapshot(one: Controller, other: Controller) -> None:
     """A snapshot is fenced by the token, as everything is."""
     await one.win()
-    (batch,) = batches(one.reign_id, [_transaction(1)], part_bytes=1 << 20)
+    batch = one.batch(_transaction(1))
     await one.append_batch(batch)
     one.store.settled(batch, batch.head)
     await other.store.take_key(one.token)
@@ -269,9 +250,8 @@ async def test_a_replaced_controller_writes_no_snapshot(one: Controller, other: 
 async def test_the_log_is_read_up_to_the_head(one: Controller, other: Controller) -> None:
     """A take-over reads what its watch has not brought, and ends at the head it was given (C18)."""
     await one.win()
-    await one.append([_transaction(offset) for offset in range(1, 81)])
+    await one.append(*(_transaction(offset) for offset in range(1, 81)))
     head = (await other.store.read()).head
-    assert head is not None
 
     assert await other.store.read_log(head) == head
     assert len(_names(other)) == 80
@@ -280,9 +260,8 @@ async def test_the_log_is_read_up_to_the_head(one: Controller, other: Controller
 async def test_a_log_that_ends_early_is_damage(one: Controller, other: Controller) -> None:
     """A head whose transaction is not there is no store to decide from."""
     await one.win()
-    await one.append([_transaction(1)])
+    await one.append(_transaction(1))
     head = (await one.store.read()).head
-    assert head is not None
     await one.store.etcd.delete(one.store.keys.log(1))
 
     with pytest.raises(StoreDamaged):
@@ -292,10 +271,9 @@ async def test_a_log_that_ends_early_is_damage(one: Controller, other: Controlle
 async def test_a_damaged_value_ends_following(one: Controller, other: Controller) -> None:
     """One flipped bit of the log is refused, and named."""
     await one.win()
-    await one.append([_transaction(1)])
+    await one.append(_transaction(1))
     key = one.store.keys.log(1)
     kept = await one.store.etcd.get(key)
-    assert kept is not None
     await one.store.etcd.put(key, kept.value[:-1] + bytes([kept.value[-1] ^ 1]))
 
     with pytest.raises(StoreDamaged, match="log value 1"):
@@ -307,14 +285,14 @@ async def test_followers_go_on_when_their_member_dies(
 ) -> None:
     """The watch moves to another member and misses nothing (C24)."""
     await one.win()
-    await one.append([_transaction(1)])
+    await one.append(_transaction(1))
     other.follow()
     await other.reached(1)
     dead = members.endpoints.index(etcd.member)
     members.kill(dead)
     try:
         await etcd.until_serving(READY_S)
-        assert isinstance(await one.append([_transaction(2), _transaction(3)]), int)
+        assert isinstance(await one.append(_transaction(2), _transaction(3)), int)
         await other.reached(3)
     finally:
         members.start_member(dead)
@@ -325,9 +303,8 @@ async def test_followers_go_on_when_their_member_dies(
 async def test_an_append_without_a_quorum_is_known_afterwards(one: Controller, members: Members, etcd: Etcd) -> None:
     """Its outcome is unknown; once a majority is back, the head says which, and sending it again is safe (C9)."""
     await one.win()
-    (batch,) = batches(one.reign_id, [_transaction(1)], part_bytes=1 << 20)
-    running = members.endpoints.index(etcd.member)
-    with stopped(members, *(index for index in range(3) if index != running)), pytest.raises(Unanswered):
+    batch = one.batch(_transaction(1))
+    with others_stopped(members, etcd), pytest.raises(Unanswered):
         await one.store.append(one.token, 0, batch)
     await etcd.until_serving(READY_S)
     head = (await one.store.read()).head

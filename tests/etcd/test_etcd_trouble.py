@@ -13,7 +13,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from etcd_members import READY_S, etcdctl, started
+from etcd_members import READY_S, client_of, etcdctl, started
 from running_controller import node_directory
 from several_controllers import WITHIN_S, Several, producer_id, registration, several, stub_of
 
@@ -48,13 +48,9 @@ def small(tmp_path: Path) -> Iterator[Members]:
 
 @pytest.fixture
 async def client(small: Members) -> AsyncIterator[Etcd]:
-    """A client of it."""
-    etcd = Etcd(small.endpoints)
-    try:
+    async with client_of(small.endpoints) as etcd:
         await etcd.until_serving(READY_S)
         yield etcd
-    finally:
-        await etcd.close()
 
 
 async def _fill(etcd: Etcd) -> None:
@@ -89,7 +85,6 @@ async def test_without_space_nothing_is_decided_until_there_is_some(
         again = await cluster.active()
         await producer_id(again)
 
-        assert refusal.hint is not None
         assert refusal.hint.why == "STORE_FULL"
         assert alarm
         assert again is active
@@ -130,7 +125,6 @@ async def test_without_space_the_old_log_goes(small: Members, client: Etcd, tmp_
 
         assert deleted == before - after > 0
         assert stranger == 0
-        assert read is not None
         assert len(read.nodes) == 12
 
 
@@ -161,10 +155,8 @@ async def test_a_store_that_was_restored_under_a_running_controller(
         _restore(small, saved, tmp_path)
         small.start_member(0)
         await cluster.until(lambda: active.reigning.core.state is State.STOPPED)
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
+        with pytest.raises(grpc.aio.AioRpcError, match="recover"):
             await producer_id(active)
-
-        assert "recover" in (refused.value.details() or "")
 
 
 def _restore(members: Members, saved: Path, directory: Path) -> None:

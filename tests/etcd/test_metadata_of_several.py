@@ -30,11 +30,8 @@ from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 async def _metadata_of(process: SeveralProcess) -> AsyncIterator[Any]:
     """A stub for the MetadataService of a controller."""
     assert process.endpoint is not None
-    channel = open_channel(process.endpoint)
-    try:
+    async with open_channel(process.endpoint) as channel:
         yield MetadataServiceStub(channel)
-    finally:
-        await channel.close()
 
 
 async def _decide(process: SeveralProcess) -> int:
@@ -99,7 +96,6 @@ async def test_the_age_of_a_standby_grows_while_the_store_is_not_read(
     async with several(members, tmp_path, "c1", "c2") as cluster:
         _, standby = await _settled(cluster)
         at = standby.reigning.store.applied
-        assert at is not None
         now_ms = 10_000_000
         copy = standby.served
         monkeypatch.setattr(copy, "_clock", lambda: now_ms)
@@ -221,7 +217,6 @@ async def test_the_size_of_the_store_is_known(members: Members, tmp_path: Path) 
         health = active.reigning.health.last
         place = active._place()
 
-    assert health is not None
     assert (health.answering, health.members) == (3, 3)
     assert set(health.members_leader_last) == set(members.endpoints)
     assert place.store_bytes == health.db_bytes > 0

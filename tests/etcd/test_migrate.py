@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,12 +33,6 @@ from strandline.runtime.exit_codes import ExitCode
 OTHER_TIMES = pytest.mark.timeout(180)
 
 
-@pytest.fixture
-def prefix() -> str:
-    """Keys that no other test uses."""
-    return f"/strandline/{uuid.uuid4().hex}"
-
-
 async def test_everything_is_moved_and_comes_back(members: Members, prefix: str, tmp_path: Path) -> None:
     """Epochs, positions, tombstones, the history of reigns and the order of topics are equal there and back again."""
     here, there, state = sqlite(tmp_path / "c1"), etcd(members, prefix), cluster()
@@ -52,7 +45,6 @@ async def test_everything_is_moved_and_comes_back(members: Members, prefix: str,
 
     for found in (in_etcd, back):
         assert found == state
-        assert isinstance(found, ClusterState)
         assert list(found.topics) == ["id-b", "id-a"]
         assert list(found.reigns) == ["f" * 32, "a" * 32]
     assert isinstance(left, StoreMarked) and f"was moved to {there}" in str(left)
@@ -293,11 +285,9 @@ async def test_a_node_notices_where_no_controller_remembers(members: Members, tm
         shutil.rmtree(tmp_path / "c1")
         await group.start("c1")
         active = await group.active()
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
+        with pytest.raises(grpc.aio.AioRpcError, match="strandline controller recover"):
             await _register(active, seen)
         await group.until(lambda: active.reigning.core.state is State.STOPPED)
-
-    assert "strandline controller recover" in (refused.value.details() or "")
 
 
 async def _register(process: SeveralProcess, proof: PositionProof | None = None) -> int:

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from strandline.core.state_events import EVENT_TYPES as CLASSES, Member
+from strandline.core.state_events import EVENT_TYPES as CLASSES, Member, StateEvent
 from strandline.core.types import TopicPartition
 from strandline.export.destination import Destination, LocalDirectory
 from strandline.export.encoding import ExportFormat
@@ -29,6 +29,14 @@ VALUES: dict[ColumnType, Any] = {
     ColumnType.MEMBERS: [{"replica_id": 3, "leo": 9, "last_fetch_us": None, "last_caught_up_us": None}],
     ColumnType.LONGS_BY_NAME: {"HW_ADVANCE": 4},
     ColumnType.STRINGS_BY_NAME: {"partitions": "3"},
+}
+
+_EMPTY: dict[ColumnType, Any] = {
+    ColumnType.INTS: (),
+    ColumnType.STRINGS: (),
+    ColumnType.MEMBERS: (),
+    ColumnType.LONGS_BY_NAME: {},
+    ColumnType.STRINGS_BY_NAME: {},
 }
 
 
@@ -59,6 +67,13 @@ def row(event_type: str, seq: int, *, node_id: int = 1, incarnation: int = 2, at
         "ts_mono_us": seq,
         **payload,
     }
+
+
+def made(name: str, **fields: Any) -> StateEvent:
+    """An event of a type: the given fields, lists without elements, and None."""
+    kind = CLASSES[name].kind
+    event: StateEvent = kind(**({field.name: _EMPTY.get(field.kind) for field in fields_of(kind)} | fields))
+    return event
 
 
 def run_of(rows: list[Row]) -> Run:
@@ -102,12 +117,7 @@ def heartbeat(seq: int, *, final: bool = False, node_id: int = 1, at_us: int = S
 
 
 def gap(seq: int, first: int, last: int, by_type: dict[str, int]) -> Row:
-    """A gap."""
-    return row("EXPORT_GAP", seq) | {
-        "dropped_first_seq": first,
-        "dropped_last_seq": last,
-        "dropped_by_type": by_type,
-    }
+    return row("EXPORT_GAP", seq) | {"dropped_first_seq": first, "dropped_last_seq": last, "dropped_by_type": by_type}
 
 
 def every_type(count: int, *, node_id: int = 1, at_us: int = START_US) -> list[Row]:
@@ -118,7 +128,6 @@ def every_type(count: int, *, node_id: int = 1, at_us: int = START_US) -> list[R
 
 
 def rows_of(root: Path) -> list[Row]:
-    """Every row that lies in an export."""
     found = find_files(LocalDirectory(root), CLUSTER)
     return [row for file in found for row in read_rows(file.path, (root / CLUSTER / "v1" / file.path).read_bytes())]
 

@@ -63,7 +63,6 @@ class ObjectStore:
         ).create_dir(BUCKET)
 
     def stop(self) -> None:
-        """Kill the server."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(10)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exported_rows import CLUSTER, HOUR_US, START_US, every_type, export, row, run_of
-from made_events import made
+from exported_rows import CLUSTER, HOUR_US, START_US, every_type, export, made, row, run_of
 from object_store import CREDENTIALS, ObjectStore
 
 from strandline.core.types import TopicPartition

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exported_rows import CLUSTER
-from made_events import made
+from exported_rows import CLUSTER, made
 
 from strandline.core.types import TopicPartition
 from strandline.export.counters import ExportCounters, OutletStats

@@ -63,7 +63,6 @@ def test_a_manifest_proves_its_file(tmp_path: Path) -> None:
         content = (tmp_path / CLUSTER / "v1" / file.path).read_bytes()
         rows = read_rows(file.path, content)
         manifest = file.manifest
-        assert isinstance(manifest, Manifest)
         assert (manifest.rows, manifest.size_bytes) == (len(rows), len(content))
         assert manifest.sha256 == hashlib.sha256(content).hexdigest()
         assert manifest.ranges[0].first_seq == min(r["seq"] for r in rows)

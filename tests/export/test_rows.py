@@ -6,8 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from exported_rows import CLUSTER
-from made_events import made
+from exported_rows import CLUSTER, made
 
 from strandline.core.state_events import EVENT_TYPES, Member, Moment, StateEvent
 from strandline.core.types import NodeId, Offset, TopicPartition

@@ -208,11 +208,7 @@ def test_a_manifest_of_other_kinds_is_a_finding(tmp_path: Path, field: str) -> N
     assert "manifest cannot be read: not a manifest: " in _verify(tmp_path).wrong[0]
 
 
-GARBAGE = {
-    "no parquet": b"PAR1" + bytes(200) + b"PAR1",
-    "nothing": b"",
-    "words": b"not a parquet file",
-}
+GARBAGE = {"no parquet": b"PAR1" + bytes(200) + b"PAR1", "nothing": b"", "words": b"not a parquet file"}
 LINES = {
     "deep": b"[" * 100_000 + b"\n{}\n",
     "no number": b'{"node_id": "x"}\n',

@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 _MODULES = {
     2: ("consumer", "ListOffsets"),
@@ -93,7 +95,6 @@ class FakeCluster:
         }
 
     async def serve(self, node: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one connection."""
         task = asyncio.current_task()
         assert task is not None
         self.tasks.add(task)
@@ -147,30 +148,14 @@ class FakeCluster:
             answer.MetadataResponseBroker(node_id=n, host="127.0.0.1", port=p, rack=None) for n, p in shown.items()
         ]
         wanted = None if request.topics is None else [one.name for one in request.topics]
-        topic = answer.MetadataResponseTopic
-        part = topic.MetadataResponsePartition
+        kind = answer.MetadataResponseTopic
         topics = [
-            topic(
-                error_code=0 if name in self.ids else 3,
-                name=name,
-                topic_id=self.ids.get(name, "00000000-0000-0000-0000-000000000000"),
-                is_internal=False,
-                partitions=[
-                    part(
-                        error_code=0,
-                        partition_index=index,
-                        leader_id=one.leader,
-                        leader_epoch=one.leader_epoch,
-                        replica_nodes=one.replicas,
-                        isr_nodes=one.isr,
-                        offline_replicas=[n for n in one.replicas if n in self.not_listed],
-                    )
-                    for (owner, index), one in self.parts.items()
-                    if owner == name and name in self.ids
-                ],
+            kind(
+                error_code=0 if name in self.ids else 3, name=name, topic_id=self.ids.get(name, UUID(int=0)),
+                partitions=self._partitions(kind.MetadataResponsePartition, name) if name in self.ids else [],
             )
             for name in (self.ids if wanted is None else wanted)
-        ]
+        ]  # fmt: skip
         return answer(throttle_time_ms=0, brokers=brokers, cluster_id=self.cluster_id, controller_id=1, topics=topics)
 
     def _list_offsets(self, node: int, request: Any, answer: Any) -> Any:
@@ -178,79 +163,47 @@ class FakeCluster:
         part = topic.ListOffsetsPartitionResponse
 
         def one(name: str, asked: Any) -> Any:
-            at = self.parts[name, asked.partition_index]
+            at, answered = self.parts[name, asked.partition_index], partial(part, partition_index=asked.partition_index)
             if request.replica_id != -2 and at.leader != node:
-                return part(
-                    partition_index=asked.partition_index, error_code=6, timestamp=-1, offset=-1, leader_epoch=-1
-                )
+                return answered(error_code=6, timestamp=-1, offset=-1, leader_epoch=-1)
             offset = at.start if asked.timestamp == -2 else at.leos[node] if request.replica_id == -2 else at.hw
-            return part(
-                partition_index=asked.partition_index,
-                error_code=0,
-                timestamp=-1,
-                offset=offset,
-                leader_epoch=at.leader_epoch,
-            )
+            return answered(error_code=0, timestamp=-1, offset=offset, leader_epoch=at.leader_epoch)
 
         topics = [topic(name=t.name, partitions=[one(t.name, p) for p in t.partitions]) for t in request.topics]
         return answer(throttle_time_ms=0, topics=topics)
 
     def _describe_configs(self, node: int, request: Any, answer: Any) -> Any:
         result = answer.DescribeConfigsResult
-        config = result.DescribeConfigsResourceResult
+        setting = partial(result.DescribeConfigsResourceResult, name="min.insync.replicas", config_source=5)
+        asked = [one.resource_name for one in request.resources]
+        known = {name: [setting(value=self.min_isr[name])] for name in asked if name in self.min_isr}
         results = [
-            result(
-                error_code=0 if one.resource_name in self.min_isr else 29,
-                error_message=None,
-                resource_type=2,
-                resource_name=one.resource_name,
-                configs=[
-                    config(
-                        name="min.insync.replicas",
-                        value=self.min_isr[one.resource_name],
-                        read_only=False,
-                        config_source=5,
-                        is_sensitive=False,
-                        synonyms=[],
-                        config_type=3,
-                        documentation=None,
-                    )
-                ]
-                if one.resource_name in self.min_isr
-                else [],
-            )
-            for one in request.resources
+            result(error_code=0 if n in known else 29, resource_type=2, resource_name=n, configs=known.get(n, []))
+            for n in asked
         ]
-        return answer(throttle_time_ms=0, results=results)
+        return answer(results=results)
+
+    def _partitions(self, kind: Any, topic: str, *, has_elr: bool = False) -> list[Any]:
+        """The partitions of a topic as either answer shows them."""
+        return [
+            kind(
+                error_code=0, partition_index=index, leader_id=one.leader, leader_epoch=one.leader_epoch,
+                replica_nodes=one.replicas, isr_nodes=one.isr,
+                offline_replicas=[n for n in one.replicas if n in self.not_listed],
+                **({"eligible_leader_replicas": one.elr} if has_elr else {}),
+            )
+            for (name, index), one in self.parts.items()
+            if name == topic
+        ]  # fmt: skip
 
     def _describe_topic_partitions(self, node: int, request: Any, answer: Any) -> Any:
-        topic = answer.DescribeTopicPartitionsResponseTopic
-        part = topic.DescribeTopicPartitionsResponsePartition
+        kind = answer.DescribeTopicPartitionsResponseTopic
+        of = kind.DescribeTopicPartitionsResponsePartition
         topics = [
-            topic(
-                error_code=0,
-                name=asked.name,
-                topic_id=self.ids[asked.name],
-                is_internal=False,
-                partitions=[
-                    part(
-                        error_code=0,
-                        partition_index=index,
-                        leader_id=one.leader,
-                        leader_epoch=one.leader_epoch,
-                        replica_nodes=one.replicas,
-                        isr_nodes=one.isr,
-                        eligible_leader_replicas=one.elr,
-                        last_known_elr=[],
-                        offline_replicas=[],
-                    )
-                    for (name, index), one in self.parts.items()
-                    if name == asked.name
-                ],
-            )
-            for asked in request.topics
+            kind(name=one.name, topic_id=self.ids[one.name], partitions=self._partitions(of, one.name, has_elr=True))
+            for one in request.topics
         ]
-        return answer(throttle_time_ms=0, topics=topics, next_cursor=None)
+        return answer(topics=topics, next_cursor=None)
 
     def _describe_quorum(self, node: int, request: Any, answer: Any) -> Any:
         if self.quorum_hw is None:

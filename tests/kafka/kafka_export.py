@@ -31,13 +31,11 @@ def source_path(out: Path) -> Path:
 
 
 def source_of(out: Path) -> dict[str, Any]:
-    """What it says there."""
     said: dict[str, Any] = json.loads(source_path(out).read_text())
     return said
 
 
 def files_of(out: Path) -> dict[str, bytes]:
-    """Every file below a directory, by its path."""
     return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 

@@ -55,15 +55,15 @@ def topic(name: str = "t") -> bytes:
     return framed(2, 0, text(name) + TOPIC + b"\0")
 
 
-def partition(*isr: int, leader: int = 1, epoch: int = 0) -> bytes:
-    """Partition 0 with replicas 1, 2, 3; ``epoch`` is its partition epoch."""
+def partition(*isr: int, index: int = 0, leader: int = 1, epoch: int = 0) -> bytes:
+    """A partition with replicas 1, 2, 3; ``epoch`` is its partition epoch."""
     epochs = struct.pack(">iii", leader, 0, epoch)
-    return framed(3, 0, struct.pack(">i", 0) + TOPIC + ids(1, 2, 3) + ids(*isr) + ids() + ids() + epochs + b"\0")
+    return framed(3, 0, struct.pack(">i", index) + TOPIC + ids(1, 2, 3) + ids(*isr) + ids() + ids() + epochs + b"\0")
 
 
-def change(**fields: bytes) -> bytes:
+def change(index: int = 0, **fields: bytes) -> bytes:
     """``t0`` ISR, ``t1`` leader, ``t2`` replicas, ``t4`` adding, ``t5`` recovery state."""
-    return framed(5, 0, struct.pack(">i", 0) + TOPIC + tagged(**fields))
+    return framed(5, 0, struct.pack(">i", index) + TOPIC + tagged(**fields))
 
 
 def registration(node: int, **fields: bytes) -> bytes:

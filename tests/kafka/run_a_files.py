@@ -6,6 +6,7 @@ import json
 import lzma
 import shutil
 import tarfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,18 @@ CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 NODES = (1, 2, 3)
 
 
+@cache
 def metadata_log() -> bytes:
     """The bytes of the metadata log, which all three nodes have."""
     return lzma.decompress((RUN_A / f"{SEGMENT}.xz").read_bytes())
 
 
-def unpack_node(below: Path, node_id: int, log: bytes) -> Path:
+def unpack_node(below: Path, node_id: int) -> Path:
     """Make the directory of one node below another one: the metadata log, its snapshot, and who it is."""
     root = below / f"node{node_id}"
     folder = root / "__cluster_metadata-0"
     folder.mkdir(parents=True)
-    (folder / SEGMENT).write_bytes(log)
+    (folder / SEGMENT).write_bytes(metadata_log())
     snapshot = RUN_A / f"{142 if node_id == 3 else 143:020}-0000000001.checkpoint"
     shutil.copy(snapshot, folder)
     (root / "meta.properties").write_text(f"#\nnode.id={node_id}\nversion=1\ncluster.id={CLUSTER}\n")
@@ -42,9 +44,9 @@ def unpack_logs(below: Path, node_id: int) -> Path:
 
 def import_words(below: Path) -> list[str]:
     """Unpack all files of all nodes; returns the words of `strandline analytics` that import them."""
-    copies, logs, log = [], [], metadata_log()
+    copies, logs = [], []
     for node_id in NODES:
-        copies += ["--metadata-log", str(unpack_node(below, node_id, log))]
+        copies += ["--metadata-log", str(unpack_node(below, node_id))]
         logs += ["--logs", f"n{node_id}={unpack_logs(below, node_id)}"]
     return ["import", "kafka", *copies, *logs]
 
@@ -57,5 +59,4 @@ def deed(what: str, **rest: Any) -> dict[str, Any]:
 
 
 def deed_ms(what: str, **rest: Any) -> int:
-    """When it was done."""
     return int(deed(what, **rest)["t_ms"])

@@ -101,13 +101,6 @@ def test_logs_of_two_clusters_are_refused(run_a_node: Any, tmp_path: Path) -> No
     assert f"the logs are of several clusters: {CLUSTER}, other; import each by itself" in ran.stderr
 
 
-def test_a_directory_without_a_log_is_refused(tmp_path: Path) -> None:
-    """A folder that holds no metadata log is named with what one looks like."""
-    ran = run_import(*logs(tmp_path), "--inspect")
-    assert ran.exit_code == 1
-    assert "holds no metadata log (00000000000000000000.log and the like)" in ran.stderr
-
-
 def test_logs_are_told_and_what_is_not_known_of_them(run_a_node: Any, run_a_logs: Any, tmp_path: Path) -> None:
     """The command says what it read of each broker's logs, and names the first line of a family in an unknown form."""
     folder = run_a_logs(3)

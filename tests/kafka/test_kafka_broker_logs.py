@@ -7,12 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka_export import Row, rows_of, source_of
-from run_a_files import CLUSTER
+from run_a_files import CLUSTER, unpack_logs, unpack_node
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.verify import Completeness, verify
@@ -38,7 +39,6 @@ def imported(make: Callable[[int], Path], logs: Iterable[BrokerLog], out: Path) 
 
 
 def clock_of(done: Imported, node: int) -> BrokerClock:
-    assert done.learnt is not None
     return done.learnt.clocks[node]
 
 
@@ -125,10 +125,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run_a(place: Path, unpack_node: Any, unpack_logs: Any) -> tuple[Imported, list[Row]]:
+def run_a(place: Path) -> tuple[Imported, list[Row]]:
     """Run A with the logs of all three brokers."""
-    logs = logs_of(lambda node: unpack_logs(place, node), 1, 2, 3)
-    return imported(lambda node: unpack_node(place, node), logs, place / "out")
+    logs = logs_of(partial(unpack_logs, place), 1, 2, 3)
+    return imported(partial(unpack_node, place), logs, place / "out")
 
 
 def test_the_clocks_of_one_machine_agree(run_a: tuple[Imported, list[Row]]) -> None:
@@ -160,9 +160,7 @@ def test_a_clock_and_a_zone_are_found(
     _, expected = imported(run_a_node, logs_of(run_a_logs, 1), tmp_path / "expected")
     shifted(run_a_logs(1), by_ms, clock=clock)
     done, rows = imported(
-        lambda node: tmp_path / f"node{node}",
-        [read_logs(1, tmp_path / "logs-of-1" / "logs", LAYOUT)],
-        tmp_path / "out",
+        lambda node: tmp_path / f"node{node}", [read_logs(1, tmp_path / "logs-of-1" / "logs", LAYOUT)], tmp_path / "out"
     )
     (span,) = clock_of(done, 1).spans
     assert (span.zone_ms, span.low_ms, span.high_ms) == (zone_ms, offset_ms - 11, offset_ms + 29)
@@ -199,12 +197,7 @@ def test_the_leader_says_how_far_a_member_had_come(run_a: tuple[Imported, list[R
     (first,) = (row for row in echoes if (row["topic"], row["partition"], row["partition_epoch"]) == ("orders", 2, 1))
     (member,) = first["removed"]
     assert (first["node_id"], first["hw"], first["leader_leo"]) == (3, 143, 144)
-    assert member == {
-        "replica_id": 1,
-        "leo": 143,
-        "last_fetch_us": None,
-        "last_caught_up_us": 1_795_387_874_210_000,
-    }
+    assert member == {"replica_id": 1, "leo": 143, "last_fetch_us": None, "last_caught_up_us": 1_795_387_874_210_000}
 
 
 def test_each_row_names_its_line(run_a: tuple[Imported, list[Row]]) -> None:

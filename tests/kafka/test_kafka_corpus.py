@@ -87,7 +87,6 @@ def test_every_line_finds_its_decision(imported: Read) -> None:
 def test_the_clock_of_one_machine_is_right(imported: Read) -> None:
     """All nodes ran on one machine: each interval that was measured holds 0, in the zone UTC."""
     done, _ = imported
-    assert done.learnt is not None
     spans = [span for clock in done.learnt.clocks.values() for span in clock.spans]
     assert len(spans) >= 3
     assert all(span.zone_ms == 0 and span.low_ms <= 0 <= span.high_ms for span in spans)
@@ -110,7 +109,6 @@ def test_a_log_that_begins_at_a_snapshot_takes_no_line_from_before_it(release: s
         text.write_text("".join([begin, *later, snapshot]))
         out = LocalDirectory(tmp_path / f"out-{number}")
         done = Import([open_dump([text])], "c", logs=logs, trust_tail=True).write(out)
-        assert done.learnt is not None
         spans = [span for clock in done.learnt.clocks.values() for span in clock.spans]
         assert all(span.low_ms <= 0 <= span.high_ms for span in spans)
         assert sum(one.lines for forms in done.left_out.values() for one in forms.values()) > 0
@@ -231,7 +229,6 @@ def test_an_interval_of_whole_seconds_is_a_second_wider_on_both_sides(tmp_path: 
     for name, pattern in (("strimzi", PATTERNS["strimzi"]), ("confluent", PATTERNS["confluent"])):
         logs = [read_logs(1, root / "node1" / "logs" / f"{name}.log", layout_of(pattern))]
         done = Import(copies, "c", logs=logs, trust_tail=True).write(LocalDirectory(root / name))
-        assert done.learnt is not None
         found[name] = done.learnt.clocks[1].spans
     assert len(found["strimzi"]) == len(found["confluent"]) > 0
     for coarse, exact in zip(found["strimzi"], found["confluent"], strict=True):

@@ -319,17 +319,9 @@ def test_nothing_is_written_into_kafkas_directories(run_a_node: Any, run_a_logs:
         return {path: ((found := path.stat()).st_mtime_ns, found.st_size) for path in paths}
 
     before = state()
-    given = [
-        "--metadata-log",
-        own[0],
-        "--metadata-log",
-        own[1],
-        "--logs",
-        f"n1={own[2]}",
-        "--partitions",
-        f"n1={own[3]}",
-    ]
-    ran = run_import(*given, "--out", tmp_path / "export")
+    controllers = ["--metadata-log", own[0], "--metadata-log", own[1]]
+    beside = ["--logs", f"n1={own[2]}", "--partitions", f"n1={own[3]}"]
+    ran = run_import(*controllers, *beside, "--out", tmp_path / "export")
     assert ran.exit_code == 0, ran.stderr
     assert state() == before
 
@@ -363,10 +355,7 @@ def imported(tmp_path: Path, batches: Iterable[bytes], first: int = 0) -> Import
         ([topic().replace(TOPIC, OTHER)], "makes a second topic of the name t"),
         ([registration(2, t0=FENCED)], "changes the registration of broker 2, which never registered"),
         ([framed(1, 0, struct.pack(">iq", 2, 1) + b"\0")], "changes the registration of broker 2, which never"),
-        (
-            [broker(2), framed(7, 0, struct.pack(">iq", 2, 9) + b"\0")],
-            "of broker epoch 9 of broker 2, which .* with 1",
-        ),
+        ([broker(2), framed(7, 0, struct.pack(">iq", 2, 9) + b"\0")], "of broker epoch 9 of broker 2, which .* with 1"),
         ([BEGINS, BEGINS], "BeginTransaction stands within a transaction"),
         ([ENDS], "EndTransaction stands without a BeginTransaction"),
         ([framed(5, 7, b"\0")], "PartitionChange version 7 is of a Kafka newer than 4.3"),

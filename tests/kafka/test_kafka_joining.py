@@ -98,7 +98,6 @@ def imported(tmp_path: Path, lines: list[Said], *batches: bytes) -> tuple[Import
 
 
 def spans(done: Imported) -> list[tuple[int, int]]:
-    assert done.learnt is not None
     return [(span.low_ms, span.high_ms) for span in done.learnt.clocks[1].spans]
 
 
@@ -207,7 +206,6 @@ def test_the_start_of_a_leader_shows_the_zone(tmp_path: Path, zone_ms: int) -> N
     """The same lines behind one with the topic's id are that topic's, in the zone that this line shows."""
     lines = [leads(zone_ms + 450), untimed(shrinks(zone_ms + 10_000)), updated(zone_ms + 10_020, 1)]
     done, _ = imported(tmp_path, lines, *HEAD, decided(5, 10_010, ONE))
-    assert done.learnt is not None
     assert [(span.zone_ms, span.low_ms, span.high_ms) for span in done.learnt.clocks[1].spans] == [(zone_ms, -10, 10)]
     assert left_out(done) == {}
 
@@ -268,7 +266,6 @@ def test_each_sample_fits_its_row_alone(form: LineForm) -> None:
     fitting = [other for other in FORMS if other.family == form.family and other.expression.fullmatch(form.sample)]
     assert fitting == [form]
     read = read_message(form.sample)
-    assert read is not None
     assert (read.family, type(read.fact)) == (form.family, type(form.fact(form.expression.fullmatch(form.sample))))  # type: ignore[arg-type]
     assert may_matter(form.sample)
 
@@ -285,7 +282,6 @@ def test_a_removal_gives_positions_and_members() -> None:
         "of sync replicas: (brokerId: 1, endOffset: 9, lastCaughtUpTimeMs: 1000) (brokerId: 2, endOffset: unknown, "
         "lastCaughtUpTimeMs: -1)."
     )
-    assert read is not None
     removed = (OutOfSync(1, 9, 1000), OutOfSync(2, None, None))
     assert read.fact == ShrinkProposed("a-b.c", 12, 3, (1, 2, 3), (3,), 9, 12, removed)
 
@@ -303,7 +299,6 @@ def test_an_older_release_leaves_what_it_does_not_say_open() -> None:
 def test_a_take_over_below_the_minimum_is_one_too() -> None:
     """The words about the minimum do not hide the partition epoch."""
     read = read_message("[Partition orders-0 broker=1] ISR updated to 2 (under-min-isr) and version updated to 7")
-    assert read is not None
     assert read.fact == IsrUpdated("orders", 0, 1, (2,), 7)
 
 
@@ -319,7 +314,6 @@ def test_a_take_over_below_the_minimum_is_one_too() -> None:
 def test_a_line_of_a_family_that_fits_no_row_is_counted_and_not_guessed(message: str, family: str) -> None:
     """Its family is known, and no fact comes of it."""
     read = read_message(message)
-    assert read is not None
     assert (read.family, read.fact) == (family, None)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import grpc
+from cryptography import x509
 
 from strandline.cli.local.authority import Authority, issue, new_authority
 from strandline.rpc.permissions import parse_identity
@@ -56,6 +61,28 @@ class Certificates:
 def settings_of(files: TlsFiles) -> dict[str, str]:
     """The same as a service's settings."""
     return {"tls_cert": str(files.cert), "tls_key": str(files.key), "tls_ca": str(files.ca)}
+
+
+def unchecked(files: TlsFiles) -> grpc.ChannelCredentials:
+    """Credentials as they are in the files: the caller's side checks nothing, like a stranger."""
+    return grpc.ssl_channel_credentials(*(path.read_bytes() for path in (files.ca, files.key, files.cert)))
+
+
+def shown_serial(endpoint: tuple[str, int], files: TlsFiles) -> str:
+    """The serial number of the certificate on a new connection, in hexadecimal digits."""
+    context = ssl.create_default_context(cafile=str(files.ca))
+    context.load_cert_chain(files.cert, files.key)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with (
+        socket.create_connection(endpoint, timeout=30) as raw,
+        context.wrap_socket(raw, server_hostname=endpoint[0]) as secured,
+    ):
+        return secured.getpeercert()["serialNumber"]
+
+
+def serial_in(files: TlsFiles) -> str:
+    """The serial number of the certificate in the file, as `shown_serial` has it."""
+    return f"{x509.load_pem_x509_certificate(files.cert.read_bytes()).serial_number:X}"
 
 
 def _absent(made: Certificates) -> TlsFiles:

@@ -43,7 +43,6 @@ class TokenIssuer:
 
     @property
     def jwks(self) -> Path:
-        """Where its keys are published."""
         return self.directory / f"{self.alias}.json"
 
     def rotate(self, kid: str, *, keep: bool = False) -> None:
@@ -55,7 +54,6 @@ class TokenIssuer:
         self.jwks.write_text(json.dumps({"keys": self.published}))
 
     def entry(self, **more: Any) -> Issuer:
-        """Its entry."""
         given = {"alias": self.alias, "issuer": self.issuer, "audience": AUDIENCE, "jwks": str(self.jwks)}
         return Issuer(**{**given, "algorithms": [self.algorithm], **more})
 

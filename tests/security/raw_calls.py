@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import pkgutil
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import grpc
 
 from strandline import v1
+from strandline.rpc.permissions import NEEDS
 from strandline.rpc.status import refusal_of
 
 DEADLINE_S = 10
@@ -99,3 +101,14 @@ async def outcome(channel: grpc.aio.Channel, name: str, fields: dict[str, Any] |
     except grpc.aio.AioRpcError as error:
         return {int(refusal_of(error).code)}, None
     return _codes(answer), answer
+
+
+async def ruled(node: grpc.aio.Channel, controller: grpc.aio.Channel) -> dict[str, tuple[set[int], Any]]:
+    """The outcome of each call of a cluster's processes that rules are about, by the name of its method."""
+    found = {}
+    for method, need in NEEDS.items():
+        name = method.removeprefix("/strandline.v1.")
+        if need.of and not name.startswith("AnalyticsService/"):
+            channel = controller if name.startswith(("ControllerService/", "MetadataService/")) else node
+            found[name] = await asyncio.wait_for(outcome(channel, name), DEADLINE_S)
+    return found

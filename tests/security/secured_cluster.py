@@ -48,7 +48,6 @@ class Secured:
         return self.controller.internal
 
     async def topic_id(self, topic: str) -> str:
-        """The id of a topic."""
         return (await self.admin.describe_topics([topic]))[0].topic_id
 
     async def partition(self, topic: str) -> DescribedPartition:

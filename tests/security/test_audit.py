@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 from certificates import CLUSTER, settings_of
-from raw_calls import DEADLINE_S, HIDDEN, outcome
+from raw_calls import HIDDEN, outcome, ruled
 from secured_cluster import Secured, build_node, secured_cluster, until
 
 from strandline.client import Producer
@@ -24,7 +24,7 @@ from strandline.console.watching import Watching
 from strandline.core.state_events import Audit
 from strandline.rpc.audit import AuditInterceptor
 from strandline.rpc.channels import open_channel, target
-from strandline.rpc.permissions import CHANGES, NEEDS, CallerRole, Identity
+from strandline.rpc.permissions import CHANGES, CallerRole, Identity
 from strandline.rpc.permitted import IDENTITY
 from strandline.v1 import (
     controller_service_pb2 as controller_pb,
@@ -67,13 +67,11 @@ class _Calls:
         return await self._stack.enter_async_context(open_channel(place, tls=self._tls))
 
     async def call(self, name: str, at: int | None = None, /, **fields: Any) -> Any:
-        """A call that must be done."""
         codes, answer = await outcome(await self.channel(at), name, fields)
         assert codes == set(), (name, codes, answer)
         return answer
 
     async def change(self, name: str, **fields: Any) -> Any:
-        """A call of the controller's."""
         return await self.call(f"ControllerService/{name}", **fields)
 
 
@@ -131,10 +129,7 @@ async def _changed_groups(cluster: Secured, calls: _Calls) -> None:
 async def test_each_change_is_told_once_with_what_it_replaced(tmp_path: Path) -> None:
     """Every method of the table that changes something leaves one event; reads and records leave none."""
     exported = {"export_dir": str(tmp_path / "export"), "export_format": "jsonl"}
-    async with (
-        secured_cluster(tmp_path, **exported) as cluster,
-        AsyncExitStack() as stack,
-    ):
+    async with secured_cluster(tmp_path, **exported) as cluster, AsyncExitStack() as stack:
         calls = _Calls(cluster, stack)
         await _changed(cluster, calls, tmp_path / "node-4")
         of_proofs = cluster.controller.driver.core.state.header.secret
@@ -198,13 +193,9 @@ async def test_a_refused_call_is_told_once_and_an_allowed_one_is_not(tmp_path: P
         assert node is not None
         to_node = await stack.enter_async_context(open_channel(node, tls=tls))
         to_controller = await stack.enter_async_context(open_channel(cluster.for_clients, tls=tls))
-        for method, need in NEEDS.items():
-            name = method.removeprefix("/strandline.v1.")
-            if need.of and not name.startswith("AnalyticsService/"):
-                channel = to_controller if name.startswith(("ControllerService/", "MetadataService/")) else to_node
-                codes, _ = await asyncio.wait_for(outcome(channel, name), DEADLINE_S)
-                # This one names a topic, and is answered without it.
-                expected[name] = len(codes) or name == "ControllerService/GetMetadata"
+        for name, (codes, _) in (await ruled(to_node, to_controller)).items():
+            # GetMetadata names a topic, and is answered without it.
+            expected[name] = len(codes) or name == "ControllerService/GetMetadata"
         replica = await stack.enter_async_context(open_channel(node, tls=cluster.made.tls("replica/2")))
         await outcome(replica, "LeaderService/Produce")
     rows = _audits(tmp_path)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import ssl
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
+from certificates import serial_in, shown_serial
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
 from strandline.cli.local.local_cluster import LocalCluster, Plan
 from strandline.client import Admin, sync
 from strandline.client.cluster.metadata import DEFAULT_TIMEOUT_MS
+from strandline.rpc.channels import parse_endpoint
+from strandline.rpc.tls import TlsFiles
 
 pytestmark = pytest.mark.cluster
 
@@ -61,36 +61,9 @@ def _run(cluster: LocalCluster, holder: str | None, *words: str) -> tuple[int, s
     return result.exit_code, result.output
 
 
-def _shown(cluster: LocalCluster, address: str) -> int:
-    """The serial number of the certificate on a new connection."""
-    tls = cluster.client_tls("client")
-    context = ssl.create_default_context(cafile=tls["tls_ca"])
-    context.load_cert_chain(tls["tls_cert"], tls["tls_key"])
-    context.set_alpn_protocols(["h2"])
-    host, _, port = address.rpartition(":")
-    with (
-        socket.create_connection((host, int(port)), timeout=DEADLINE_S) as raw,
-        context.wrap_socket(raw, server_hostname=host) as secured,
-    ):
-        shown = secured.getpeercert(binary_form=True)
-    assert shown is not None
-    return x509.load_der_x509_certificate(shown).serial_number
-
-
-def _in_file(cluster: LocalCluster, holder: str) -> int:
-    path = Path(cluster.client_tls(holder)["tls_cert"])
-    return x509.load_pem_x509_certificate(path.read_bytes()).serial_number
-
-
-def test_topics_are_the_administrators(cluster: LocalCluster) -> None:
-    """A client is rejected by name, with the required role; the administrator creates the topic."""
-    refused = _run(cluster, "client", "topic", "create", "roles")
-    created = _run(cluster, "admin", "topic", "create", "roles", "--replication-factor", "2")
-
-    assert refused[0] == 1
-    assert "CLUSTER_AUTHORIZATION_FAILED: client client may not call CreateTopics: it is for admin" in refused[1]
-    assert created[0] == 0, created[1]
-    assert any("a caller is refused" in line for line in _output(cluster))
+def _files(cluster: LocalCluster, holder: str) -> TlsFiles:
+    tls = cluster.client_tls(holder)
+    return TlsFiles(cert=Path(tls["tls_cert"]), key=Path(tls["tls_key"]), ca=Path(tls["tls_ca"]))
 
 
 def test_clients_write_and_read_and_replicas_agree(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -137,16 +110,15 @@ def test_renewed_certificates_are_taken_up_without_a_restart(cluster: LocalClust
     addresses = {"controller": cluster.bootstrap}
     for node_id in cluster.node_ids:
         address = cluster.address(node_id)
-        assert address is not None
         addresses[f"node-{node_id}"] = address.client
-    before = {holder: _in_file(cluster, holder) for holder in addresses}
+    before = {holder: serial_in(_files(cluster, holder)) for holder in addresses}
     pids = [service.pid for service in cluster.services]
 
     renewed = CliRunner().invoke(app, ["certs", "renew", str(cluster.directory / "certs"), "--valid-for", "30d"])
     assert renewed.exit_code == 0, renewed.output
 
     for holder, address in addresses.items():
-        assert _in_file(cluster, holder) != before[holder]
+        assert serial_in(_files(cluster, holder)) != before[holder]
         _until_shown(cluster, holder, address)
     assert [service.pid for service in cluster.services] == pids
 
@@ -171,7 +143,7 @@ def _until_shown(cluster: LocalCluster, holder: str, address: str) -> None:
     pause = threading.Event()
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
-        if _shown(cluster, address) == _in_file(cluster, holder):
+        if shown_serial(parse_endpoint(address), _files(cluster, "client")) == serial_in(_files(cluster, holder)):
             return
         pause.wait(0.1)
     raise AssertionError(f"{holder} never showed its new certificate")

@@ -16,7 +16,7 @@ from typing import Any, cast
 import grpc
 import pytest
 import pytest_asyncio
-from certificates import Certificates, settings_of
+from certificates import Certificates, settings_of, shown_serial
 from issued_tokens import TokenIssuer
 from secured_cluster import build_node, secured_cluster, until
 
@@ -27,7 +27,7 @@ from strandline.core.permissions import Operation, Pattern, Permission, Resource
 from strandline.metrics.families import LED, Role
 from strandline.metrics.figures import Figure
 from strandline.metrics.port import MetricsPort
-from strandline.rpc.channels import open_channel, target
+from strandline.rpc.channels import open_channel, parse_endpoint, target
 from strandline.rpc.tls import Tls, TlsFiles
 from strandline.v1 import analytics_service_pb2 as pb, analytics_service_pb2_grpc as pb_grpc
 from strandline_analytics.service.process import AnalyticsServer
@@ -39,12 +39,6 @@ from strandline_analytics.topic.given import TopicFailed
 from strandline_analytics.topic.options import read_options
 from strandline_analytics.topic.ranges import OffsetRange
 from strandline_analytics.topic.reading import read_range
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Certificates:
-    """The certificates of one cluster."""
-    return Certificates.at(tmp_path)
 
 
 @pytest_asyncio.fixture
@@ -64,19 +58,6 @@ def scrape(address: str, believed: Path, shown: TlsFiles | None) -> str:
         context.load_cert_chain(shown.cert, shown.key)
     with urllib.request.urlopen(f"https://{address}/metrics", timeout=10, context=context) as answer:
         return str(answer.read().decode())
-
-
-def shown_serial(address: str, believed: Path, shown: TlsFiles) -> object:
-    """The serial number of the certificate that the port shows."""
-    context = ssl.create_default_context(cafile=str(believed))
-    context.load_cert_chain(shown.cert, shown.key)
-    host, _, port = address.rpartition(":")
-    with (
-        socket.create_connection((host, int(port)), timeout=10) as plain,
-        context.wrap_socket(plain, server_hostname=host) as secured,
-    ):
-        certificate = secured.getpeercert()
-        return certificate and certificate["serialNumber"]
 
 
 async def test_a_caller_of_the_authority_is_answered(made: Certificates, address: str) -> None:
@@ -120,10 +101,10 @@ async def test_a_silent_caller_stops_no_scrape(made: Certificates, address: str)
 async def test_a_new_certificate_is_shown_at_the_next_scrape(made: Certificates, address: str) -> None:
     """No restart: the files are checked for every connection."""
     client = made.files("client/prometheus")
-    before = await asyncio.to_thread(shown_serial, address, client.ca, client)
+    before = await asyncio.to_thread(shown_serial, parse_endpoint(address), client)
 
     made.files("replica/1")
-    after = await asyncio.to_thread(shown_serial, address, client.ca, client)
+    after = await asyncio.to_thread(shown_serial, parse_endpoint(address), client)
 
     assert before != after
 

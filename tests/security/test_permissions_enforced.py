@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +34,6 @@ class Handlers:
         self.reached: list[Any] = []
 
     async def unary(self, request: Any, context: Any) -> Any:
-        """Any unary method."""
         self.reached.append(request)
         return pb.FetchResponse() if isinstance(request, pb.FetchRequest) else pb.ProduceResponse()
 
@@ -44,12 +42,6 @@ class Handlers:
         while (message := await context.read()) is not grpc.aio.EOF:
             self.reached.append(message)
             await context.write(pb.FetchStreamResponse(correlation_id=message.correlation_id))
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Certificates:
-    """An authority."""
-    return Certificates.at(tmp_path)
 
 
 def _refusal(caught: pytest.ExceptionInfo[grpc.aio.AioRpcError]) -> Refusal:
@@ -147,10 +139,7 @@ async def test_whoever_may_send_anything_meets_no_check_in_between(made: Certifi
 
 async def test_reflection_works_behind_the_table(made: Certificates) -> None:
     """Its handler generates answers, which must not change behind the check."""
-    async with (
-        guarded(made.tls("replica/1")) as endpoint,
-        open_channel(endpoint, tls=made.tls("client/x")) as channel,
-    ):
+    async with guarded(made.tls("replica/1")) as endpoint, open_channel(endpoint, tls=made.tls("client/x")) as channel:
         reflection: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
         stream = reflection.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
         answer = await stream.read()
@@ -182,10 +171,7 @@ async def test_a_method_that_the_table_does_not_name_is_for_nobody(made: Certifi
 
 async def test_an_unknown_method_stays_unimplemented(made: Certificates) -> None:
     """The check does not hide which methods exist: the schema is public."""
-    async with (
-        guarded(made.tls("replica/1")) as endpoint,
-        open_channel(endpoint, tls=made.tls("client/x")) as channel,
-    ):
+    async with guarded(made.tls("replica/1")) as endpoint, open_channel(endpoint, tls=made.tls("client/x")) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await channel.unary_unary("/strandline.v1.LeaderService/Nothing")(b"", timeout=DEADLINE_S)
 

@@ -15,21 +15,7 @@ import pytest
 from certificates import settings_of
 from secured_cluster import Secured, build_node, secured_cluster, until
 
-from strandline.client import (
-    Admin,
-    Consumer,
-    NewRecord,
-    Operation,
-    Pattern,
-    Permission,
-    Producer,
-    QuotaChange,
-    QuotaKey,
-    Refused,
-    ResourceType,
-    Rule,
-    encode_batch,
-)
+from strandline import client
 from strandline.core.errors import ErrorCode
 from strandline.node.node import ReplicaNode
 from strandline.rpc import throttling
@@ -39,10 +25,10 @@ from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 
 DEADLINE_S = 15
-PRODUCE, CONSUME = QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE
+PRODUCE, CONSUME = client.QuotaKey.PRODUCER_BYTE_RATE, client.QuotaKey.CONSUMER_BYTE_RATE
 RATE = 1_000
 PAYLOAD = b"r" * 10_000
-BATCH = encode_batch([NewRecord(None, PAYLOAD, int(time.time() * 1_000))])
+BATCH = client.encode_batch([client.NewRecord(None, PAYLOAD, int(time.time() * 1_000))])
 """More than nine seconds of the rate, beyond a burst of one."""
 
 
@@ -55,9 +41,9 @@ class Held:
     x: Any
     y: Any
 
-    async def set(self, key: QuotaKey, value: float | None, principal: str = "client/x") -> None:
+    async def set(self, key: client.QuotaKey, value: float | None, principal: str = "client/x") -> None:
         """Set or remove a quota, and wait until the node has heard of it."""
-        assert await self.cluster.admin.alter_quotas([QuotaChange(principal, key, value)]) == [None]
+        assert await self.cluster.admin.alter_quotas([client.QuotaChange(principal, key, value)]) == [None]
 
         async def heard() -> bool:
             return self.node.throttle.meters.rate(principal, key) == value
@@ -150,8 +136,8 @@ async def test_a_muted_unary_call_keeps_its_deadline(tmp_path: Path) -> None:
 
 async def test_a_retry_of_an_idempotent_batch_counts_once_more(tmp_path: Path) -> None:
     """The log takes it once, the quota twice: bytes were sent twice."""
-    batch = encode_batch(
-        [NewRecord(None, PAYLOAD, int(time.time() * 1_000))],
+    batch = client.encode_batch(
+        [client.NewRecord(None, PAYLOAD, int(time.time() * 1_000))],
         producer_id=7, producer_epoch=0, base_sequence=0,
     )  # fmt: skip
     async with _held(tmp_path) as held:
@@ -210,14 +196,14 @@ async def test_an_obedient_producer_and_consumer_meet_no_mute(tmp_path: Path) ->
             patch.setattr(node.throttle, "until_unmuted", noted)
             settings = settings_of(held.cluster.made.files("client/x"))
             began_s = time.monotonic()
-            async with Producer(target(held.cluster.for_clients), **settings, linger_ms=0) as producer:
+            async with client.Producer(target(held.cluster.for_clients), **settings, linger_ms=0) as producer:
                 for _ in range(6):
                     await (await producer.send("t", PAYLOAD))
             produced_s = time.monotonic() - began_s
             bootstrap = target(held.cluster.for_clients)
             # A batch for each fetch.
             reading: dict[str, Any] = {"auto_offset_reset": "earliest", "stop_at_end": True, "max_bytes": 1_024}
-            async with Consumer(bootstrap, **settings, **reading) as consumer:
+            async with client.Consumer(bootstrap, **settings, **reading) as consumer:
                 await consumer.assign("t")
                 read = [record.value async for record in consumer]
 
@@ -230,10 +216,10 @@ async def test_replicas_are_never_throttled(tmp_path: Path) -> None:
     """With a default of almost nothing for every client, administrators write and the other node copies it at once."""
     async with secured_cluster(tmp_path, (1, 2), quota_burst_s=1) as cluster:
         await cluster.admin.create_topic("t", partitions=1, replication_factor=2, configs={"min.insync.replicas": "2"})
-        changes = [QuotaChange("client/*", key, 0.001) for key in QuotaKey]
+        changes = [client.QuotaChange("client/*", key, 0.001) for key in client.QuotaKey]
         assert await cluster.admin.alter_quotas(changes) == [None] * len(changes)
         settings = settings_of(cluster.made.files("admin/root"))
-        async with Producer(target(cluster.for_clients), **settings) as producer:
+        async with client.Producer(target(cluster.for_clients), **settings) as producer:
             for _ in range(20):
                 await (await producer.send("t", PAYLOAD))
         led = await cluster.led("t")
@@ -244,16 +230,21 @@ async def test_replicas_are_never_throttled(tmp_path: Path) -> None:
 async def test_beyond_its_mutation_rate_a_client_is_told_when_to_ask_again(tmp_path: Path) -> None:
     """The refusal reaches the caller with its time, and the topic is not there."""
     async with secured_cluster(tmp_path, (1,), quota_burst_s=1, authorization="acl") as cluster:
-        change = QuotaChange("client/x", QuotaKey.CONTROLLER_MUTATION_RATE, 1)
+        change = client.QuotaChange("client/x", client.QuotaKey.CONTROLLER_MUTATION_RATE, 1)
         await cluster.admin.alter_quotas([change])
         found = await cluster.admin.describe_quotas()
-        grant = Rule(
-            "client/x", Permission.ALLOW, Operation.CREATE, ResourceType.CLUSTER, Pattern.LITERAL, "kafka-cluster"
+        grant = client.Rule(
+            "client/x",
+            client.Permission.ALLOW,
+            client.Operation.CREATE,
+            client.ResourceType.CLUSTER,
+            client.Pattern.LITERAL,
+            "kafka-cluster",
         )
         await cluster.admin.create_acls([grant])
-        async with Admin(target(cluster.for_clients), **settings_of(cluster.made.files("client/x"))) as x:
+        async with client.Admin(target(cluster.for_clients), **settings_of(cluster.made.files("client/x"))) as x:
             await x.create_topic("a", partitions=10, replication_factor=1)
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(client.Refused) as refused:
                 await x.create_topic("b", partitions=1, replication_factor=1)
         names = [topic.name for topic in await cluster.admin.describe_topics()]
 
@@ -292,7 +283,7 @@ async def test_a_flood_on_a_muted_stream_is_held_back_and_its_connection_lives(t
     """The sender stops after what flow control lets it send; pings and other calls of the connection are answered
     meanwhile, and all of it is appended in order once the mute is over."""
     messages = 40
-    batch = encode_batch([NewRecord(None, b"f" * 1_000_000, int(time.time() * 1_000))])
+    batch = client.encode_batch([client.NewRecord(None, b"f" * 1_000_000, int(time.time() * 1_000))])
     async with _held(tmp_path, ping_every_ms=100) as held:
         # With TLS quotas count at the port for nodes, too, which allows pings.
         assert held.node.internal is not None

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import ssl
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from certificates import Certificates
+from certificates import Certificates, serial_in, shown_serial
 from cryptography import x509
 from guarded_service import guarded, stub
 
 from strandline.cli.local.authority import new_authority
-from strandline.core.messages import Endpoint
 from strandline.rpc.channels import Channels
 from strandline.rpc.tls import TlsFiles
 from strandline.v1 import leader_service_pb2 as pb, leader_service_pb2_grpc as pb_grpc
@@ -29,37 +25,13 @@ async def _echo(request: Any, context: Any) -> pb.ProduceResponse:
     """Returns the serial number of the caller's certificate."""
     shown = x509.load_pem_x509_certificate(context.auth_context()["x509_pem_cert"][0])
     answer = pb.ProduceResponse()
-    answer.responses.add(name=str(shown.serial_number))
+    answer.responses.add(name=f"{shown.serial_number:X}")
     return answer
 
 
 async def _serial_seen(stub_: Any) -> str:
     answer: pb.ProduceResponse = await stub_.Produce(pb.ProduceRequest(), timeout=DEADLINE_S)
     return answer.responses[0].name
-
-
-def _serial_in(files: TlsFiles) -> str:
-    return str(x509.load_pem_x509_certificate(files.cert.read_bytes()).serial_number)
-
-
-def _shown_by(endpoint: Endpoint, files: TlsFiles) -> str:
-    """The serial number of the certificate on a new connection."""
-    context = ssl.create_default_context(cafile=str(files.ca))
-    context.load_cert_chain(files.cert, files.key)
-    context.set_alpn_protocols(["h2"])
-    with (
-        socket.create_connection((endpoint.host, endpoint.port), timeout=DEADLINE_S) as raw,
-        context.wrap_socket(raw, server_hostname=endpoint.host) as secured,
-    ):
-        shown = secured.getpeercert(binary_form=True)
-    assert shown is not None
-    return str(x509.load_der_x509_certificate(shown).serial_number)
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Certificates:
-    """An authority."""
-    return Certificates.at(tmp_path)
 
 
 async def test_a_server_shows_its_new_certificate_to_the_next_caller(made: Certificates) -> None:
@@ -69,13 +41,13 @@ async def test_a_server_shows_its_new_certificate_to_the_next_caller(made: Certi
     server = made.tls("replica/1")
     async with guarded(server, Produce=_echo) as endpoint, stub(endpoint, client) as before:
         await _serial_seen(before)
-        old = await asyncio.to_thread(_shown_by, endpoint, probe)
+        old = await asyncio.to_thread(shown_serial, endpoint, probe)
         renewed = made.files("replica/1")
 
-        shown = await asyncio.to_thread(_shown_by, endpoint, probe)
+        shown = await asyncio.to_thread(shown_serial, endpoint, probe)
         await _serial_seen(before)
 
-    assert shown == _serial_in(renewed)
+    assert shown == serial_in(renewed)
     assert shown != old
 
 
@@ -93,7 +65,7 @@ async def test_a_caller_shows_its_new_certificate_on_the_next_channel(made: Cert
         still = await _serial_seen(first)
         await channels.close()
 
-    assert (seen_second, still) == (_serial_in(renewed), seen_first)
+    assert (seen_second, still) == (serial_in(renewed), seen_first)
     assert seen_first != seen_second
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,32 +13,28 @@ from strandline.rpc.permissions import CallerRole, NoIdentity, parse_identity
 from strandline.rpc.tls import Tls, TlsFiles, TlsWrong, open_tls, read_material
 
 
-def _right(made: Certificates) -> TlsFiles:
+@pytest.fixture
+def files(made: Certificates) -> TlsFiles:
     return made.files("replica/1")
 
 
-def test_right_files_name_their_bearer(tmp_path: Path) -> None:
+def test_right_files_name_their_bearer(files: TlsFiles) -> None:
     """A certificate with its key and its authority is accepted, and has its identity."""
-    found = read_material(_right(Certificates.at(tmp_path)))
-
-    assert found.identity == parse_identity("strandline://c1/replica/1")
+    assert read_material(files).identity == parse_identity("strandline://c1/replica/1")
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_each_wrong_file_is_named(tmp_path: Path, case: str) -> None:
+def test_each_wrong_file_is_named(made: Certificates, case: str) -> None:
     """One sentence names the wrong file, and the problem."""
     make, said = WRONG[case]
-    files = make(Certificates.at(tmp_path))
-
     with pytest.raises(TlsWrong, match=said) as caught:
-        Tls(files)
+        Tls(make(made))
 
     assert "\n" not in str(caught.value)
 
 
-def test_the_clock_decides_what_holds_now(tmp_path: Path) -> None:
+def test_the_clock_decides_what_holds_now(files: TlsFiles) -> None:
     """The same certificate is too old for a clock that is a week ahead, and too new for one a week behind."""
-    files = _right(Certificates.at(tmp_path))
     now = datetime.now(UTC)
 
     with pytest.raises(TlsWrong, match="expired"):
@@ -48,32 +43,27 @@ def test_the_clock_decides_what_holds_now(tmp_path: Path) -> None:
         read_material(files, now=now - timedelta(days=7))
 
 
-def test_all_three_or_none(tmp_path: Path) -> None:
+def test_all_three_or_none(files: TlsFiles) -> None:
     """No files means no TLS; a part of them is an error that names the missing ones."""
-    files = _right(Certificates.at(tmp_path))
 
     assert open_tls("", "", "") is None
     with pytest.raises(TlsWrong, match="tls_key and tls_ca must be given too"):
         open_tls(files.cert, "", "")
 
 
-def test_pem_may_be_given_as_bytes(tmp_path: Path) -> None:
+def test_pem_may_be_given_as_bytes(files: TlsFiles) -> None:
     """The content in place of the paths gives the same identity, and files that change later change nothing."""
-    files = _right(Certificates.at(tmp_path))
     cert, key, ca = (path.read_bytes() for path in files.all)
     tls = open_tls(cert, key, ca)
     mixed = open_tls(str(files.cert), key, ca)
 
-    assert tls is not None
-    assert mixed is not None
     assert tls.identity == mixed.identity == parse_identity("strandline://c1/replica/1")
     assert tls.generation == 1
 
 
-def test_bytes_are_never_repeated(tmp_path: Path) -> None:
+def test_bytes_are_never_repeated(made: Certificates) -> None:
     """What is wrong with PEM in bytes is named by its setting, without a byte of it: it may be a key."""
-    made = Certificates.at(tmp_path)
-    mine, other = _right(made), made.files("replica/2")
+    mine, other = made.files("replica/1"), made.files("replica/2")
 
     with pytest.raises(TlsWrong) as caught:
         open_tls(mine.cert.read_bytes(), other.key.read_bytes(), mine.ca.read_bytes())
@@ -83,9 +73,8 @@ def test_bytes_are_never_repeated(tmp_path: Path) -> None:
     )
 
 
-def test_pem_in_a_string_is_no_path(tmp_path: Path) -> None:
+def test_pem_in_a_string_is_no_path(files: TlsFiles) -> None:
     """A string is a path; one that is PEM is rejected with what to give instead, and not repeated."""
-    files = _right(Certificates.at(tmp_path))
 
     with pytest.raises(TlsWrong, match="tls_key is PEM as a string, where a path is expected; give PEM as bytes"):
         open_tls(str(files.cert), files.key.read_bytes().decode(), str(files.ca))
@@ -110,9 +99,9 @@ def test_only_whole_identities_are_read(uri: str) -> None:
         parse_identity(uri)
 
 
-def test_a_certificate_must_be_the_processs_own(tmp_path: Path) -> None:
+def test_a_certificate_must_be_the_processs_own(made: Certificates) -> None:
     """A node does not start with another node's certificate, nor with one of another cluster or role."""
-    tls = Certificates.at(tmp_path).tls("replica/2")
+    tls = made.tls("replica/2")
 
     tls.must_be(CallerRole.REPLICA, name="2", cluster_id="c1")
     for wrong in ({"name": "3"}, {"cluster_id": "c2"}):
@@ -124,10 +113,9 @@ def test_a_certificate_must_be_the_processs_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("since_s", "generation"), [(9.9, 1), (10.0, 2)])
 def test_the_files_are_looked_at_at_most_once_in_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since_s: float, generation: int
+    made: Certificates, monkeypatch: pytest.MonkeyPatch, since_s: float, generation: int
 ) -> None:
     """Each connection asks for the generation; the disk is read at most once in ``look_every_s``."""
-    made = Certificates.at(tmp_path)
     now_s = time.monotonic()
     monkeypatch.setattr("strandline.rpc.tls.time", SimpleNamespace(monotonic=lambda: now_s))
     tls = made.tls("replica/1", look_every_s=10.0)

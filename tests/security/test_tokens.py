@@ -288,27 +288,12 @@ def test_only_public_keys_of_the_listed_algorithms_count(tmp_path: Path) -> None
         ("[{…, jwks: 'http://x/k'}]", "0.jwks: must be a path or https://HOST/"),
         ("[{…, jwks: 'https:///k'}]", "0.jwks: must be a path or https://HOST/"),
         ("[{…, jwks: 'file:///k'}]", "0.jwks: must be a path or https://HOST/"),
-        (
-            "[{…, jwks: f, algorithms: [HS256]}]",
-            "0.algorithms.0: Input should be 'RS256'",
-        ),
-        (
-            "[{…, jwks: f, algorithms: [none]}]",
-            "0.algorithms.0: Input should be 'RS256'",
-        ),
-        (
-            "[{…, jwks: f, algorithms: RS256}]",
-            "0.algorithms: Input should be a valid list",
-        ),
+        ("[{…, jwks: f, algorithms: [HS256]}]", "0.algorithms.0: Input should be 'RS256'"),
+        ("[{…, jwks: f, algorithms: [none]}]", "0.algorithms.0: Input should be 'RS256'"),
+        ("[{…, jwks: f, algorithms: RS256}]", "0.algorithms: Input should be a valid list"),
         ("[{…, jwks: f, algorithms: []}]", "0.algorithms: List should have at least 1"),
-        (
-            "[{…, jwks: f}, {alias: a, issuer: j, audience: b, jwks: f}]",
-            "two entries have one alias or issuer",
-        ),
-        (
-            "[{…, jwks: f}, {alias: c, issuer: i, audience: b, jwks: f}]",
-            "two entries have one alias or issuer",
-        ),
+        ("[{…, jwks: f}, {alias: a, issuer: j, audience: b, jwks: f}]", "two entries have one alias or issuer"),
+        ("[{…, jwks: f}, {alias: c, issuer: i, audience: b, jwks: f}]", "two entries have one alias or issuer"),
     ],
 )
 def test_a_wrong_file_of_issuers_is_refused_by_field(tmp_path: Path, content: str | None, said: str) -> None:

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from strandline.cli.app import app
 from strandline.client import Admin, Consumer, NoToken, Producer, Refused, Rule, TlsWrong
-from strandline.core.errors import ErrorCode
 from strandline.core.permissions import Operation, Pattern, Permission, ResourceType
 from strandline.rpc import tokens as module
 from strandline.rpc.channels import open_channel, target
@@ -205,10 +204,9 @@ async def test_a_client_whose_token_is_not_believed_says_so_at_its_start(tmp_pat
     claims = {"aud": "other"} if wrong == "aud" else {"lasts_s": -300}
     async with _cluster(tmp_path, issuer) as cluster:
         began_s = time.monotonic()
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(Refused, match=r"^SASL_AUTHENTICATION_FAILED"):
             await Admin(**_shown(cluster, lambda: issuer.token(**claims)), timeout_ms=60_000).start()
 
-    assert caught.value.refusal.code is ErrorCode.SASL_AUTHENTICATION_FAILED
     assert time.monotonic() - began_s < 30
 
 

@@ -7,7 +7,6 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,18 +30,6 @@ from strandline.v1 import leader_service_pb2 as pb, leader_service_pb2_grpc as p
 DEADLINE_S = 10
 
 
-@pytest.fixture
-def made(tmp_path: Path) -> Certificates:
-    """An authority."""
-    return Certificates.at(tmp_path)
-
-
-@pytest.fixture
-def issuer(tmp_path: Path) -> TokenIssuer:
-    """An issuer."""
-    return TokenIssuer(tmp_path)
-
-
 class Handlers:
     """Answers a produce, and a stream of fetches without end; counts the calls."""
 
@@ -51,7 +38,6 @@ class Handlers:
         self.ended = asyncio.Event()
 
     async def produce(self, _request: Any, context: Any) -> Any:
-        """A unary call."""
         self.reached += 1
         return pb.ProduceResponse()
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
+import log_builder
 import pytest
-from log_builder import Builder, Fill
+from log_builder import Builder
 
-from strandline.core.types import LeaderEpoch, Offset
-from strandline.records.batch import split_batches
-from strandline.records.codec import NewRecord, encode_batch
+from strandline.core.types import Offset
 from strandline.storage.log import Log
 
 # ---- power_cut
@@ -91,40 +89,12 @@ def log(build: Builder) -> Log:
 
 
 @pytest.fixture
-def fill() -> Fill:
+def fill() -> Callable[..., Offset]:
     """Appends like a leader; record values differ by offset, timestamps grow with it."""
-    return _fill
-
-
-def _fill(
-    log: Log, batches: int = 1, *, records: int = 2, epoch: int = 1, size_bytes: int = 50, start_ms: int = 1_000
-) -> Offset:
-    for _ in range(batches):
-        rows = [
-            NewRecord(None, b"%010d" % (log.leo + at) + b"." * size_bytes, start_ms + log.leo + at)
-            for at in range(records)
-        ]
-        log.append(split_batches(encode_batch(rows)), log.leo, LeaderEpoch(epoch))
-    return log.leo
+    return log_builder.fill
 
 
 @pytest.fixture
-def content() -> ContentOf:
+def content() -> Callable[[Log], list[bytes]]:
     """Reads a whole log, as a list of batches."""
-    return _content
-
-
-class ContentOf(Protocol):
-    """Every batch of a log, read through the log."""
-
-    def __call__(self, log: Log) -> list[bytes]: ...
-
-
-def _content(log: Log) -> list[bytes]:
-    batches: list[bytes] = []
-    offset = log.log_start_offset
-    while offset < log.leo:
-        part = split_batches(log.read(offset, 1_000, log.leo).payload)
-        batches += [bytes(view) for _, view in part]
-        offset = part[-1].header.next_offset
-    return batches
+    return log_builder.read_all

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from log_builder import read_all
+
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
 from strandline.records.batch import split_batches
 from strandline.records.codec import NewRecord, encode_batch
@@ -39,7 +41,6 @@ def batches_of(directory: Path) -> list[bytes]:
 
 
 def damage(directory: Path, kind: str, segment: int, at: int, size: int) -> None:
-    """Apply one kind of damage to one segment file."""
     paths = sorted(directory.glob("*.log"))
     path = paths[segment % len(paths)]
     content = bytearray(path.read_bytes())
@@ -60,17 +61,6 @@ def damage(directory: Path, kind: str, segment: int, at: int, size: int) -> None
         path.unlink()
         return
     path.write_bytes(content)
-
-
-def read_all(log: Log) -> list[bytes]:
-    """The batches as a reader sees them."""
-    batches: list[bytes] = []
-    at = log.log_start_offset
-    while at < log.leo:
-        part = split_batches(log.read(at, 500, log.leo).payload)
-        batches += [bytes(view) for _, view in part]
-        at = part[-1].header.next_offset
-    return batches
 
 
 def check_recovery(directory: Path, wounds: Sequence[Wound], *, drop_indexes: bool) -> None:

@@ -1,13 +1,14 @@
-"""Opens logs in a test's directory, for the fixtures of this folder."""
+"""Logs in a test's directory: opened, filled, read, and closed at the end."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
-from strandline.core.types import Offset
+from strandline.core.types import LeaderEpoch, Offset
+from strandline.records.batch import split_batches
+from strandline.records.codec import NewRecord, encode_batch
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.log import Log, LogSettings
 from strandline.storage.recovery import Recovery
@@ -49,21 +50,34 @@ class Builder:
         return log, recovery
 
     def close(self) -> None:
-        """Close every descriptor."""
         for log in self._open:
             log.close(clean=False)
 
 
-class Fill(Protocol):
-    """Appends ``batches`` batches of ``records`` records each; returns the new LEO."""
+def append(log: Log, *values: bytes, epoch: int = 1) -> None:
+    """A batch of records with these values."""
+    log.append(split_batches(encode_batch([NewRecord(None, v, 1) for v in values])), log.leo, LeaderEpoch(epoch))
 
-    def __call__(
-        self,
-        log: Log,
-        batches: int = 1,
-        *,
-        records: int = 2,
-        epoch: int = 1,
-        size_bytes: int = 50,
-        start_ms: int = 1_000,
-    ) -> Offset: ...
+
+def fill(
+    log: Log, batches: int = 1, *, records: int = 2, epoch: int = 1, size_bytes: int = 50, start_ms: int = 1_000
+) -> Offset:
+    """Append ``batches`` batches of ``records`` records each; returns the new LEO."""
+    for _ in range(batches):
+        rows = [
+            NewRecord(None, b"%010d" % (log.leo + at) + b"." * size_bytes, start_ms + log.leo + at)
+            for at in range(records)
+        ]
+        log.append(split_batches(encode_batch(rows)), log.leo, LeaderEpoch(epoch))
+    return log.leo
+
+
+def read_all(log: Log) -> list[bytes]:
+    """The batches as a reader sees them."""
+    batches: list[bytes] = []
+    at = log.log_start_offset
+    while at < log.leo:
+        part = split_batches(log.read(at, 500, log.leo).payload)
+        batches += [bytes(view) for _, view in part]
+        at = part[-1].header.next_offset
+    return batches

@@ -13,16 +13,14 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from log_builder import append
 
 from strandline.core.types import EpochEntry, LeaderEpoch, NodeId, Offset
-from strandline.records.batch import split_batches
-from strandline.records.codec import NewRecord, encode_batch
 from strandline.storage import checkpoint_files, completion
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.completion import Completion
 from strandline.storage.directory import DataDirectory
 from strandline.storage.journal import HEAD_BYTES, JOURNAL_NAMES
-from strandline.storage.log import Log
 
 NAMES = [("t", 0), ("t", 1), ("u", 0)]
 LIMIT_BYTES = 700
@@ -30,14 +28,12 @@ State = dict[str, Any]
 
 
 def state_of(checkpoints: Checkpoints) -> State:
-    """Everything that is remembered."""
     state: State = {kind.name: dict(found.offsets) for kind, found in checkpoints.by_kind.items()}
     state |= {f"epochs {topic}-{at}": checkpoints.epochs_of((topic, at)) for topic, at in NAMES}
     return state | {"metadata": checkpoints.metadata()}
 
 
 def folder_of(data: Path, name: tuple[str, int]) -> Path:
-    """The folder of a log."""
     return data / f"{name[0]}-{name[1]}"
 
 
@@ -55,7 +51,6 @@ STEPS = st.lists(st.lists(CHANGES, min_size=1, max_size=3), min_size=3, max_size
 
 
 def apply(checkpoints: Checkpoints, change: tuple[str, tuple[str, int], int]) -> None:
-    """One change of a step."""
     what, name, number = change
     kinds = {
         "hw": checkpoints.high_watermarks,
@@ -176,12 +171,6 @@ def test_the_files_alone_never_go_back_behind_the_journal(tmp_path, monkeypatch,
     assert again.forgotten == {NAMES[1]: "T"}
 
 
-def append(log: Log, epoch: int) -> None:
-    """A batch of two records."""
-    rows = [NewRecord(None, b"%d/%d" % (log.leo, epoch), 1)] * 2
-    log.append(split_batches(encode_batch(rows)), log.leo, LeaderEpoch(epoch))
-
-
 LIFE = st.lists(
     st.tuples(
         st.sampled_from(["append", "commit", "save", "truncate", "delete", "aside", "epochs", "start", "settle"]),
@@ -213,7 +202,7 @@ def test_a_loss_of_power_brings_nothing_back(power, monkeypatch, tmp_path_factor
         for epoch, (what, at, number) in enumerate(steps):
             log = logs[at]
             if what == "append":
-                append(log, epoch)
+                append(log, *[b"%d/%d" % (log.leo, epoch)] * 2, epoch=epoch)
             elif what == "commit":
                 log.issue_flush().sync()
                 durable[at] = log.leo
@@ -248,7 +237,6 @@ def test_a_loss_of_power_brings_nothing_back(power, monkeypatch, tmp_path_factor
 
 
 def check_survivor(data: Path, ids: dict[int, int], durable: dict[int, int]) -> None:
-    """Start on what survived."""
     directory = DataDirectory.open(data, node_id=NodeId(1), cluster_id="c")
 
     assert not directory.is_unclean

@@ -11,35 +11,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
-from log_builder import Builder, Fill, open_files
+from log_builder import append, open_files, read_all
 
 from strandline.core.log.replica_log import DurablePoint
-from strandline.core.types import LeaderEpoch, Offset
-from strandline.records.batch import split_batches
-from strandline.records.codec import NewRecord, encode_batch
+from strandline.core.types import Offset
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.disk import StorageFailed
 from strandline.storage.log import Log, LogSettings
-
-
-def append(log: Log, records: int, epoch: int) -> None:
-    """One batch whose bytes are its own."""
-    rows = [NewRecord(None, b"%d/%d" % (log.leo + at, epoch) + b"." * 60, 1) for at in range(records)]
-    log.append(split_batches(encode_batch(rows)), log.leo, LeaderEpoch(epoch))
-
-
-def bytes_below(log: Log, offset: int) -> bytes:
-    """All batches below an offset, concatenated."""
-    parts = []
-    at = log.log_start_offset
-    while at < offset:
-        part = log.read(at, 1 << 20, Offset(offset)).payload
-        if not part:
-            break
-        parts.append(part)
-        at = Offset(split_batches(part)[-1].header.next_offset)
-    return b"".join(parts)
-
 
 STEPS = st.lists(
     st.one_of(
@@ -69,7 +47,7 @@ def test_what_counts_as_durable_survives_a_power_loss(power, tmp_path_factory, s
     token, epoch = None, 1
     for step, argument in steps:
         if step.startswith("append"):
-            append(log, argument, epoch)
+            append(log, *(b"%d/%d" % (log.leo + at, epoch) + b"." * 60 for at in range(argument)), epoch=epoch)
         if step == "append and commit" and token is None and durable.maybe_issue(log.leo):
             log.issue_flush().sync()
             durable.complete(log.leo)
@@ -97,7 +75,8 @@ def test_what_counts_as_durable_survives_a_power_loss(power, tmp_path_factory, s
         assert survivor.leo >= durable.point
         assert survivor.log_start_offset == log.log_start_offset
         # A truncation is durable when it returns, so truncated data never comes back.
-        assert bytes_below(survivor, survivor.leo) == bytes_below(log, survivor.leo)
+        kept = read_all(survivor)
+        assert kept == read_all(log)[: len(kept)]
         assert not recovery.lost_durable_records
         survivor.close(clean=False)
         shutil.rmtree(data / "after")
@@ -284,18 +263,14 @@ def test_short_write_is_completed(log, fill, content, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("durable", [0, 3, 7])
-def test_recovery_writes_the_tail_anew(
-    build: Builder, fill: Fill, monkeypatch: pytest.MonkeyPatch, durable: int
-) -> None:
+def test_recovery_writes_the_tail_anew(build, log, fill, monkeypatch: pytest.MonkeyPatch, durable: int) -> None:
     """After a failed fsync pages may be clean but not on disk, so data above the durable point is written again.
 
     A sync alone would succeed and write nothing (Rebello et al., ATC 2020).
     """
-    checkpoints = Checkpoints.load(build.data)
-    log, _ = build.recover(checkpoints=checkpoints)
     leo = fill(log, 10)
     log.note_durable(Offset(durable))
-    checkpoints.recovery_points.save(durable=True)
+    log.checkpoints.recovery_points.save(durable=True)
     before = b"".join(path.read_bytes() for path in sorted(build.path.glob("*.log")))
     written: list[tuple[int, int]] = []
     write = os.pwritev

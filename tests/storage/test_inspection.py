@@ -25,7 +25,6 @@ def copies(build, fill, tmp_path, counts=(40, 40)):
 
 
 def save_high_watermark(path, offset: int) -> None:
-    """Write the HW of a log's data directory."""
     checkpoints = Checkpoints.load(path.parent)
     checkpoints.high_watermarks.put(("t", 0), Offset(offset))
     checkpoints.high_watermarks.save()

@@ -55,15 +55,13 @@ def test_truncation_survives_reopening(log, build, fill, content) -> None:
     assert recovery.bytes_cut == 0
 
 
-def test_truncation_brings_high_watermark_and_recovery_point_down(build, fill) -> None:
+def test_truncation_brings_high_watermark_and_recovery_point_down(log, build, fill) -> None:
     """A crash right after a truncation must not leave a HW or a durable point above the LEO (M41, M55)."""
-    checkpoints = Checkpoints.load(build.data)
-    log = build.recover(checkpoints=checkpoints)[0]
     fill(log, 10)
     log.note_durable(log.leo)
-    checkpoints.high_watermarks.put(NAME, Offset(18))
-    checkpoints.high_watermarks.save()
-    checkpoints.recovery_points.save()
+    log.checkpoints.high_watermarks.put(NAME, Offset(18))
+    log.checkpoints.high_watermarks.save()
+    log.checkpoints.recovery_points.save()
     log.truncate_to(Offset(12))
     on_disk = Checkpoints.load(build.data)
 
@@ -233,16 +231,14 @@ def test_nothing_expires_without_limits(build, fill) -> None:
     assert log.segments_expired(1 << 50, log.leo) is None
 
 
-def test_deleted_log_leaves_nothing(build, fill) -> None:
+def test_deleted_log_leaves_nothing(log, build, fill) -> None:
     """Directory and checkpoint lines go; a new log of the same name begins at 0, regardless of the old one."""
-    checkpoints = Checkpoints.load(build.data)
-    log = build.recover(checkpoints=checkpoints)[0]
     fill(log, 30)
     log.advance_log_start(Offset(9))
     log.note_durable(log.leo)
-    checkpoints.recovery_points.save()
+    log.checkpoints.recovery_points.save()
     log.forget()
-    checkpoints.settle()
+    log.checkpoints.settle()
     remove_tree(retire_directories([log.directory])[0])
     again, recovery = build.recover()
 

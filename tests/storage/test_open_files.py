@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from log_builder import append, read_all
 
-from strandline.core.types import LeaderEpoch, NodeId, Offset
-from strandline.records.batch import split_batches
-from strandline.records.codec import NewRecord, encode_batch
+from strandline.core.types import NodeId, Offset
 from strandline.storage import open_files
 from strandline.storage.directory import DataDirectory
 from strandline.storage.disk import StorageFailed
@@ -45,28 +44,18 @@ def descriptors(directory: Path) -> int:
     return found
 
 
-def append(log: Log, text: str) -> None:
-    """Append one batch of one record."""
-    log.append(split_batches(encode_batch([NewRecord(None, text.encode(), 1_000)])), log.leo, LeaderEpoch(0))
-
-
-def texts(log: Log) -> str:
-    """Every byte of the log, as text."""
-    return "".join(log.read(at, 1, log.leo).payload.decode("latin-1") for at in map(Offset, range(log.leo)))
-
-
 def test_more_logs_than_descriptors_are_written_and_read(tmp_path: Path) -> None:
     """Appends, reads, rolls and cuts in any order touch the right file, with at most the bound open."""
     files = OpenFiles(BOUND)
     logs = logs_of(tmp_path, files)
-    written: list[list[str]] = [[] for _ in logs]
+    written: list[list[bytes]] = [[] for _ in logs]
     draws = random.Random(7)
     most = 0
     for step in range(600):
         at = draws.randrange(len(logs))
         deed = draws.random()
         if deed < 0.7:
-            text = f"<{at}:{step}>"
+            text = b"<%d:%d>" % (at, step)
             append(logs[at], text)
             written[at].append(text)
         elif deed < 0.8:
@@ -82,7 +71,7 @@ def test_more_logs_than_descriptors_are_written_and_read(tmp_path: Path) -> None
 
     assert most <= BOUND
     for at, log in enumerate(logs):
-        assert re.findall(r"<\d+:\d+>", texts(log)) == written[at]
+        assert re.findall(rb"<\d+:\d+>", b"".join(read_all(log))) == written[at]
         log.close()
 
 
@@ -92,14 +81,14 @@ def test_what_no_sync_covers_is_synced_before_it_is_closed(tmp_path: Path, monke
     monkeypatch.setattr(open_files, "sync_data", lambda fd, path: synced.append(path.parent.name))
     files = OpenFiles(2)
     first, second, third = logs_of(tmp_path, files, 3)
-    append(first, "unsynced")
-    append(second, "covered by a finished commit")
+    append(first, b"unsynced")
+    append(second, b"covered by a finished commit")
     second.issue_flush().sync()
     second.issue_flush().abandon()
     synced.clear()
 
-    append(third, "opens the third")
-    append(third, "first was used longest ago")
+    append(third, b"opens the third")
+    append(third, b"first was used longest ago")
     second.read(Offset(0), 100, second.leo)
     third.read(Offset(0), 100, third.leo)
     first.read(Offset(0), 100, first.leo)
@@ -133,7 +122,7 @@ def test_without_syncs_nothing_is_synced_before_it_is_closed(tmp_path: Path, mon
     monkeypatch.setattr(open_files, "sync_data", lambda fd, path: pytest.fail("synced"))
     logs = logs_of(tmp_path, OpenFiles(1, syncs=False), 3)
     for log in logs:
-        append(log, "x")
+        append(log, b"x")
     for log in logs:
         log.read(Offset(0), 100, log.leo)
         log.close(clean=False)
@@ -144,14 +133,14 @@ def test_a_sync_that_fails_when_a_file_is_closed_ends_the_process(
 ) -> None:
     """It is a failed sync like any other (A3): `StorageFailed`, and no second one that would succeed."""
     first, second = logs_of(tmp_path, OpenFiles(1), 2)
-    append(first, "unsynced")
+    append(first, b"unsynced")
 
     def fails(fd: int, path: Path) -> None:
         raise StorageFailed("fsync", path, OSError(5, "Input/output error"))
 
     monkeypatch.setattr(open_files, "sync_data", fails)
     with pytest.raises(StorageFailed, match=r"fsync of .*t-0"):
-        append(second, "closes the first")
+        append(second, b"closes the first")
 
 
 def test_a_commit_covers_a_log_whose_file_was_closed(tmp_path: Path) -> None:
@@ -182,7 +171,7 @@ def test_the_limit_is_met_and_the_files_give_way(tmp_path: Path) -> None:
     files = OpenFiles(100)
     logs = logs_of(tmp_path, files, 6)
     for log in logs:
-        append(log, "x")
+        append(log, b"x")
     with _limit(highest + 20):
         taken = []
         try:

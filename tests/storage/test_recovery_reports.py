@@ -16,7 +16,6 @@ NAME = ("t", 0)
 
 
 def last_segment(build):
-    """The path of the segment file with the highest base offset."""
     return max(build.path.glob("*.log"))
 
 
@@ -43,13 +42,11 @@ def test_clean_stop_reads_almost_nothing(build, fill, monkeypatch) -> None:
     assert sum(read_bytes) < size_bytes / 20
 
 
-def test_unclean_stop_checks_from_the_recovery_point(build, fill) -> None:
+def test_unclean_stop_checks_from_the_recovery_point(log, build, fill) -> None:
     """CRCs are computed from the last known durable point on, not below it."""
-    checkpoints = Checkpoints.load(build.data)
-    log = build.recover(checkpoints=checkpoints)[0]
     fill(log, 80)
     log.note_durable(Offset(120))
-    checkpoints.recovery_points.save()
+    log.checkpoints.recovery_points.save()
     recovery = build.recover()[1]
 
     assert recovery.bytes_checked == log.bytes_between(Offset(120), log.leo)
@@ -72,15 +69,13 @@ def test_torn_tail_is_cut_and_counted(log, build, fill, content) -> None:
     assert not recovery.lost_durable_records
 
 
-def test_loss_below_the_durable_point_is_reported(build, fill) -> None:
+def test_loss_below_the_durable_point_is_reported(log, build, fill) -> None:
     """A log that ends below its durable point, or below its HW, makes the node unclean (M58); also on a second open."""
-    checkpoints = Checkpoints.load(build.data)
-    log = build.recover(checkpoints=checkpoints)[0]
     fill(log, 10)
     log.note_durable(log.leo)
-    checkpoints.recovery_points.save()
-    checkpoints.high_watermarks.put(NAME, Offset(18))
-    checkpoints.high_watermarks.save()
+    log.checkpoints.recovery_points.save()
+    log.checkpoints.high_watermarks.put(NAME, Offset(18))
+    log.checkpoints.high_watermarks.save()
     path = last_segment(build)
     os.truncate(path, path.stat().st_size - 1)
     first = build.recover()[1]
@@ -150,14 +145,13 @@ def test_batches_win_over_the_epoch_file(log, build, fill) -> None:
 @pytest.mark.parametrize("wrong", [98, 104, 112, 118])
 def test_headers_above_the_recovery_point_win_over_the_epoch_file(build, fill, wrong: int) -> None:
     """The file names the right epochs with a wrong start, which the headers that are read anyway contradict."""
-    checkpoints = Checkpoints.load(build.data)
-    log = build.recover(checkpoints=checkpoints, segment_bytes=1 << 20)[0]
+    log = build.log(segment_bytes=1 << 20)
     fill(log, 50, epoch=1)
     fill(log, 10, epoch=2)
     log.save_epochs([EpochEntry(1, Offset(0)), EpochEntry(2, Offset(wrong))])
     log.checkpoints.settle()
     log.note_durable(Offset(80))
-    checkpoints.recovery_points.save()
+    log.checkpoints.recovery_points.save()
     recovery = build.recover(segment_bytes=1 << 20)[1]
 
     assert recovery.bytes_checked < log.size_bytes
@@ -203,17 +197,15 @@ def test_epochs_cut_by_recovery_go(log, build, fill) -> None:
     assert build.recover()[1].epochs == (EpochEntry(1, Offset(0)),)
 
 
-def test_old_epochs_come_from_the_file(build, fill) -> None:
+def test_old_epochs_come_from_the_file(log, build, fill) -> None:
     """Below the recovery point the checkpoint is trusted, without reading its batches."""
-    checkpoints = Checkpoints.load(build.data)
-    log = build.recover(checkpoints=checkpoints)[0]
     for epoch in (1, 4, 5):
         fill(log, 30, epoch=epoch)
     entries = [EpochEntry(1, Offset(0)), EpochEntry(4, Offset(60)), EpochEntry(5, Offset(120))]
     log.save_epochs(entries)
     log.note_durable(Offset(150))
-    checkpoints.recovery_points.save()
-    checkpoints.settle()
+    log.checkpoints.recovery_points.save()
+    log.checkpoints.settle()
     recovery = build.recover()[1]
 
     assert (list(recovery.epochs), recovery.epochs_rebuilt) == (entries, False)
@@ -235,13 +227,11 @@ def test_flipped_bit_is_found_when_read(log, fill) -> None:
     assert damaged.value.path == segment.path
 
 
-def test_damage_below_the_recovery_point_is_found_when_everything_is_checked(build, fill) -> None:
+def test_damage_below_the_recovery_point_is_found_when_everything_is_checked(log, build, fill) -> None:
     """After damage was found in service the whole log is read, or the node would find it again."""
-    checkpoints = Checkpoints.load(build.data)
-    log = build.recover(checkpoints=checkpoints)[0]
     fill(log, 60)
     log.note_durable(log.leo)
-    checkpoints.recovery_points.save()
+    log.checkpoints.recovery_points.save()
     path = log.segments[0].path
     with open(path, "r+b") as file:
         file.seek(100)

@@ -27,7 +27,6 @@ def opened(path: Path) -> DirectoryLogs:
 
 
 def strays(path: Path) -> list[Path]:
-    """The folders that were set aside."""
     return sorted(path.glob(f"*{MOVED_SUFFIX}"))
 
 

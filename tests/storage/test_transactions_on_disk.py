@@ -34,7 +34,6 @@ def data(producer: int, epoch: int, sequence: int) -> Batch:
 
 
 def end(producer: int, epoch: int, *, commit: bool) -> Batch:
-    """The marker of a transaction."""
     return encode_marker(Marker(commit, 1), producer_id=producer, producer_epoch=epoch, timestamp_ms=1)
 
 

@@ -16,12 +16,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from faults.disk_rules import Rule
+from faults.disk_tree import PowerCut
 
 _CHAOS = Path(__file__).resolve().parents[1]
 _START_S = 10.0
@@ -40,24 +41,6 @@ def disks_missing() -> str | None:
     except OSError as error:
         return f"libfuse3 cannot be loaded ({error}); on Debian: apt-get install fuse3"
     return None
-
-
-@dataclass(slots=True)
-class PowerCut:
-    """What one loss of power removed from one disk."""
-
-    bytes_by_path: dict[str, int]
-    names: int
-
-    @property
-    def record_bytes(self) -> int:
-        """Bytes of segments alone."""
-        return sum(lost for path, lost in self.bytes_by_path.items() if path.endswith(".log"))
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all files."""
-        return sum(self.bytes_by_path.values())
 
 
 @dataclass(slots=True)
@@ -101,10 +84,9 @@ class Disk:
                 said = self._output.read_text(errors="replace")
                 self.unmount()
                 raise RuntimeError(f"{self.mount_point} could not be mounted: {said}")
-            _pause()
+            time.sleep(0.02)
 
     def unmount(self) -> None:
-        """Unmounts, even with open files, and ends the process."""
         if self._process is not None:
             self._answer_everybody()
             if os.path.ismount(self.mount_point):
@@ -139,8 +121,7 @@ class Disk:
         self._order("restore")
 
     def add(self, rule: Rule) -> None:
-        """Adds a rule that applies from now on."""
-        self._order("rule", **rule.as_json())
+        self._order("rule", **asdict(rule))
 
     def limit(self, size_bytes: int | None) -> None:
         """From now on the disk holds no more than this; None means no limit."""
@@ -170,7 +151,6 @@ class Disk:
 
     @property
     def used_bytes(self) -> int:
-        """Size of all files."""
         return int(self._order("report")["used_bytes"])
 
     @property
@@ -205,8 +185,3 @@ class Disk:
         except (OSError, ValueError):
             # The process is gone, and so are the processes that waited for it.
             return
-
-
-def _pause() -> None:
-    """The pause between two checks of a process that is starting."""
-    time.sleep(0.02)

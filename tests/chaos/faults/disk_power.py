@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from faults.disk import Disk, PowerCut, disks_missing
+from faults.disk import Disk, disks_missing
 from faults.disk_rules import Rule
+from faults.disk_tree import PowerCut
 from harness.cluster import Cluster
 from harness.facilities import Facility, program
 from harness.scenario import Fault
@@ -88,7 +89,6 @@ class PowerLoss(Fault):
 
     @property
     def dropped_bytes(self) -> int:
-        """Bytes that all disks together lost."""
         return sum(cut.total_bytes for cut in self.took.values())
 
     @property

@@ -6,11 +6,11 @@ Invariant: a rule fires for the operations and names it states and counts every 
 from __future__ import annotations
 
 import errno
-import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatch
-from typing import Any
+
+from faults.disk_tree import failure
 
 OPERATIONS = frozenset({"read", "write", "fsync", "create", "truncate", "rename", "remove"})
 """`fsync` is that of files and of folders; a folder's path ends with a slash."""
@@ -52,12 +52,6 @@ class Rule:
         return True
 
     def failure(self, path: str) -> OSError | None:
-        """The exception that the operation raises."""
         if not self.error:
             return None
-        number = int(getattr(errno, self.error))
-        return OSError(number, os.strerror(number), path)
-
-    def as_json(self) -> dict[str, Any]:
-        """The form it is sent in."""
-        return asdict(self)
+        return failure(getattr(errno, self.error), path)

@@ -58,11 +58,20 @@ class Folder:
 
 
 @dataclass(slots=True)
-class Dropped:
-    """What a loss of power removed: bytes per file, and changes of names."""
+class PowerCut:
+    """What one loss of power removed from one disk: bytes per file, and changes of names."""
 
-    bytes_by_path: dict[str, int] = field(default_factory=dict)
+    bytes_by_path: dict[str, int]
     names: int = 0
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of segments alone."""
+        return sum(lost for path, lost in self.bytes_by_path.items() if path.endswith(".log"))
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.bytes_by_path.values())
 
 
 class Tree:
@@ -81,10 +90,10 @@ class Tree:
         node: StoredFile | Folder = self.root
         for part in PurePosixPath(path).parts[1:]:
             if not isinstance(node, Folder):
-                raise _failure(errno.ENOTDIR, path)
+                raise failure(errno.ENOTDIR, path)
             found = node.entries.get(part)
             if found is None:
-                raise _failure(errno.ENOENT, path)
+                raise failure(errno.ENOENT, path)
             node = found
         return node
 
@@ -96,7 +105,7 @@ class Tree:
         """
         node = self.find(path)
         if not isinstance(node, Folder):
-            raise _failure(errno.ENOTDIR, path)
+            raise failure(errno.ENOTDIR, path)
         return node
 
     def parent(self, path: str) -> tuple[Folder, str]:
@@ -105,17 +114,15 @@ class Tree:
         return self.folder(str(pure.parent)), pure.name
 
     def create(self, path: str, mode: int) -> StoredFile:
-        """Makes an empty file."""
         folder, name = self.parent(path)
         made = StoredFile(self.backing, mode & 0o7777)
         folder.change({name: made})
         return made
 
     def make_folder(self, path: str, mode: int) -> None:
-        """Makes an empty folder."""
         folder, name = self.parent(path)
         if name in folder.entries:
-            raise _failure(errno.EEXIST, path)
+            raise failure(errno.EEXIST, path)
         folder.change({name: Folder(mode=mode & 0o7777)})
 
     def remove(self, path: str) -> None:
@@ -126,7 +133,7 @@ class Tree:
         """
         node = self.find(path)
         if isinstance(node, Folder) and node.entries:
-            raise _failure(errno.ENOTEMPTY, path)
+            raise failure(errno.ENOTEMPTY, path)
         folder, name = self.parent(path)
         folder.change({name: None})
 
@@ -140,12 +147,11 @@ class Tree:
         folder, name = self.parent(old)
         other, new_name = self.parent(new)
         if other is not folder:
-            raise _failure(errno.EXDEV, old)
+            raise failure(errno.EXDEV, old)
         if name != new_name:
             folder.change({name: None, new_name: node})
 
     def files(self) -> Iterator[tuple[str, StoredFile]]:
-        """Every file that has a name, with its path."""
         waiting: list[tuple[str, Folder]] = [("", self.root)]
         while waiting:
             path, folder = waiting.pop()
@@ -156,12 +162,11 @@ class Tree:
                     yield f"{path}/{name}", node
 
     def used_bytes(self) -> int:
-        """Size of all files together."""
         return sum(file.size for _, file in self.files())
 
-    def lose_power(self, draw: random.Random | None = None) -> Dropped:
+    def lose_power(self, draw: random.Random | None = None) -> PowerCut:
         """Drops all bytes and names that no sync covered (with ``draw``: a drawn part of them)."""
-        dropped = Dropped({path: lost for path, file in self.files() if (lost := file.undo(draw))})
+        dropped = PowerCut({path: lost for path, file in self.files() if (lost := file.undo(draw))})
         waiting = [self.root]
         while waiting:
             folder = waiting.pop()
@@ -175,5 +180,5 @@ class Tree:
         return dropped
 
 
-def _failure(number: int, path: str) -> OSError:
+def failure(number: int, path: str | None = None) -> OSError:
     return OSError(number, os.strerror(number), path)

@@ -19,7 +19,7 @@ from typing import Any
 
 from faults.disk_layers import PAGE_BYTES, StoredFile
 from faults.disk_rules import Rule
-from faults.disk_tree import Dropped, Folder, Tree
+from faults.disk_tree import Folder, PowerCut, Tree, failure as error
 
 _BLOCKS = 1 << 24
 CACHED_S = 0.3
@@ -47,7 +47,7 @@ class FaultyDisk:
         self._cuts = 0
         self._cut_s = 0.0
 
-    def cut_power(self, seed: int | None = None) -> Dropped:
+    def cut_power(self, seed: int | None = None) -> PowerCut:
         """Cuts the power: unsynced bytes and names are dropped at once (with a seed: a drawn part survives)."""
         with self._power:
             self._is_cut, self._cuts, self._cut_s = True, self._cuts + 1, time.monotonic()
@@ -79,7 +79,7 @@ class FaultyDisk:
     def _check_power(self, cuts: int) -> None:
         self._power.wait_for(lambda: not self._is_cut)
         if self._cuts != cuts:
-            raise _error(errno.EIO)
+            raise error(errno.EIO)
 
     def open(self, path: str, flags: int) -> int:
         with self._lock:
@@ -90,7 +90,7 @@ class FaultyDisk:
         with self._lock:
             self._pass("create", path)
             if self.quota_bytes is not None and self.tree.used_bytes() >= self.quota_bytes:
-                raise _error(errno.ENOSPC)
+                raise error(errno.ENOSPC)
             return self._opened(self.tree.create(path, mode), path)
 
     def read(self, path: str | None, size: int, offset: int, handle: int) -> bytes:
@@ -143,7 +143,7 @@ class FaultyDisk:
     def _file(self, path: str) -> StoredFile:
         node = self.tree.find(path)
         if isinstance(node, Folder):
-            raise _error(errno.EISDIR)
+            raise error(errno.EISDIR)
         return node
 
     def _room(self, file: StoredFile, offset: int, wanted: int) -> int:
@@ -154,7 +154,7 @@ class FaultyDisk:
         short = max(0, self.tree.used_bytes() + growth - self.quota_bytes)
         if short >= wanted > 0:
             self.counts["write refused, disk full"] += 1
-            raise _error(errno.ENOSPC)
+            raise error(errno.ENOSPC)
         return wanted - short
 
     def mkdir(self, path: str, mode: int) -> None:
@@ -257,7 +257,3 @@ def _moved(name: str, old: str, new: str) -> str:
     if name == old:
         return new
     return new + name[len(old) :] if name.startswith(f"{old}/") else name
-
-
-def _error(number: int) -> OSError:
-    return OSError(number, os.strerror(number))

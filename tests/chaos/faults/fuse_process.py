@@ -24,7 +24,6 @@ _PRIORITY = -15
 
 
 def obey(disk: FaultyDisk, order: dict[str, Any]) -> dict[str, Any]:
-    """Executes the command in one line."""
     match order.pop("do"):
         case "cut":
             return asdict(disk.cut_power(**order))
@@ -44,7 +43,7 @@ def obey(disk: FaultyDisk, order: dict[str, Any]) -> dict[str, Any]:
     unsynced = {path: file.unsynced_bytes for path, file in list(disk.tree.files()) if file.unsynced_bytes}
     return {
         "counts": dict(disk.counts),
-        "rules": [rule.as_json() for rule in disk.rules],
+        "rules": [asdict(rule) for rule in disk.rules],
         "used_bytes": disk.tree.used_bytes(),
         "unsynced": unsynced,
     }

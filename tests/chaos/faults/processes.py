@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from harness.cluster import STOP_GRACE_MS, Cluster, Place, namespace
 from harness.scenario import Fault
 from running_cluster import Probe, until
 
 if TYPE_CHECKING:
-    from harness.client_process import ClientProcess
+    from harness.members import Members
 
 _LEFT_S = 20.0
 
@@ -123,22 +123,18 @@ class Wipe(Fault):
             await cluster.start_node(self.node)
 
 
-class Members(Protocol):
-    """Processes that are members of one group, by their slots."""
+@dataclass(slots=True, eq=False)
+class _OfMember(Fault):
+    group: Members
+    slot: int
 
-    def member(self, slot: int) -> ClientProcess:
-        """The process of a slot's present member."""
-
-    async def begin(self, slot: int) -> None:
-        """Starts a member, unless it runs or the run is over."""
+    def described(self) -> str:
+        return f"{self.kind}({self.group.member(self.slot).name})"
 
 
 @dataclass(slots=True, eq=False)
-class MemberKilled(Fault):
+class MemberKilled(_OfMember):
     """`kill -9` of a member; undone by starting another one in its place."""
-
-    group: Members
-    slot: int
 
     async def apply(self, cluster: Cluster) -> None:
         await self.group.member(self.slot).kill()
@@ -146,22 +142,13 @@ class MemberKilled(Fault):
     async def undo(self, cluster: Cluster) -> None:
         await self.group.begin(self.slot)
 
-    def described(self) -> str:
-        return f"{self.kind}({self.group.member(self.slot).name})"
-
 
 @dataclass(slots=True, eq=False)
-class MemberPaused(Fault):
+class MemberPaused(_OfMember):
     """SIGSTOP of a member: it sends no heartbeats, and goes on later where it was."""
-
-    group: Members
-    slot: int
 
     async def apply(self, cluster: Cluster) -> None:
         self.group.member(self.slot).pause()
 
     async def undo(self, cluster: Cluster) -> None:
         self.group.member(self.slot).resume()
-
-    def described(self) -> str:
-        return f"{self.kind}({self.group.member(self.slot).name})"

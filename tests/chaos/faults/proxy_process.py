@@ -29,7 +29,6 @@ class Link:
 
     @property
     def is_slow(self) -> bool:
-        """Whether it delays anything."""
         return bool(self.delay_s or self.bytes_per_s)
 
     async def carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

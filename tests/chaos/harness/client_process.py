@@ -40,7 +40,6 @@ class ClientProcess:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and has not ended."""
         return self._process is not None and self._process.returncode is None
 
     @property
@@ -66,22 +65,18 @@ class ClientProcess:
         raise AssertionError(f"the clients in {self.name} ended: {self.last_words()}")
 
     async def tell(self, command: dict[str, Any]) -> None:
-        """Sends a command."""
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(json.dumps(command).encode() + b"\n")
         await self._process.stdin.drain()
 
     def last_words(self) -> str:
-        """The end of its stderr."""
         lines = self._log.read_text(errors="replace").strip().splitlines()
         return " | ".join(lines[-3:])
 
     def pause(self) -> None:
-        """SIGSTOP."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -89,7 +84,6 @@ class ClientProcess:
             self._process.send_signal(number)
 
     async def ended(self) -> None:
-        """Waits for its end."""
         assert self._process is not None
         await self._process.wait()
 

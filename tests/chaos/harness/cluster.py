@@ -117,7 +117,6 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """The controllers' addresses."""
         return ",".join(f"{ADDRESSES[name]}:{_CONTROLLER_PORT}" for name in self.controllers)
 
     @property
@@ -127,11 +126,9 @@ class Cluster:
 
     @property
     def services(self) -> list[Service]:
-        """Every process of ours, the controllers first."""
         return [*self.controllers.values(), *self.nodes.values()]
 
     def service(self, place: Place) -> Service:
-        """The process at a place."""
         if isinstance(place, str):
             return self.members[place] if place in self.members else self.controllers[place]
         return self.nodes[place] if place else self.controller
@@ -159,7 +156,6 @@ class Cluster:
         return place == 0 or place in self.controllers
 
     async def start_controller(self, timeout_ms: int = START_TIMEOUT_MS) -> Address:
-        """Starts the only controller and waits until it serves."""
         return await self.start_node(0, timeout_ms)
 
     async def start_node(self, place: Place, timeout_ms: int = START_TIMEOUT_MS) -> Address:
@@ -277,7 +273,6 @@ def initial_cluster() -> str:
 
 
 def _name_of(controller: str) -> str:
-    """The name of a controller's folder."""
     return "controller" if controller == CONTROLLER else f"controller-{controller[1:]}"
 
 
@@ -287,7 +282,6 @@ async def _stopped(services: Iterable[Service]) -> list[Exit]:
 
 
 async def _until_led(client: Etcd, member: Endpoint) -> None:
-    """Waits until a member knows a leader."""
     while True:
         try:
             if (await client.status(member)).leader:

@@ -67,7 +67,6 @@ class Controllers:
         await self._probe.active()
 
     async def close(self) -> None:
-        """Ask no more."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -125,7 +124,6 @@ class Controllers:
         return [each for each in self.accepted if each.place == place and since_s <= each.at_s < until_s]
 
     async def etcd_leader(self) -> str:
-        """The member that leads etcd."""
         client = Etcd(self._cluster.etcd_endpoints)
         try:
             async with asyncio.timeout(_WITHIN_S):

@@ -58,7 +58,6 @@ class Group(members.Members):
         """Whether everything was worked on; if not, that alone is what is wrong."""
 
     def wanted(self, slot: int, name: str) -> dict[str, Any]:
-        """The topic."""
         return {"topic": TOPIC}
 
     async def start(self) -> None:
@@ -187,7 +186,6 @@ class Group(members.Members):
         self.measure(gaps)
 
     async def close(self) -> None:
-        """Ends every process that still runs."""
         await self._ask_no_more()
         await super().close()
 

@@ -31,7 +31,6 @@ _LOOSE_FROM = 1_000
 
 
 def encode(value: RecordValue) -> bytes:
-    """A value as the bytes of a record."""
     return f"{value.client}/{value.seq}/".encode().ljust(VALUE_BYTES, b".")
 
 
@@ -62,24 +61,19 @@ class HistoryWriter:
     def read(
         self, consumer: str, topic: str, partition: int, found: Iterable[tuple[Offset | int, RecordValue]]
     ) -> None:
-        """Records that a consumer received."""
         rows = [[int(offset), value.client, value.seq] for offset, value in found]
         self._line(["read", time.monotonic(), consumer, topic, partition, rows])
 
     def seek(self, consumer: str, topic: str, partition: int, offset: int) -> None:
-        """A consumer's position was set."""
         self._line(["seek", consumer, topic, partition, offset])
 
     def end(self, topic: str, partition: int, offset: int, invoked_s: float) -> None:
-        """A leader returned a partition's end."""
         self._line(["end", topic, partition, int(offset), invoked_s, time.monotonic()])
 
     def refused(self, client: str) -> None:
-        """A rule, or its token, did not let a client read or write."""
         self._line(["refused", time.monotonic(), client])
 
     def token(self) -> None:
-        """A client was given a token."""
         self._line(["token", time.monotonic()])
 
     def flush(self) -> None:
@@ -88,7 +82,6 @@ class HistoryWriter:
         self._flushed_s = time.monotonic()
 
     def close(self) -> None:
-        """Flushes and closes."""
         self._file.close()
 
     def _line(self, row: list[Any]) -> None:

@@ -201,13 +201,11 @@ class Load:
         await self._processes["cli0"].hear("read", _READ_S)
 
     async def pause(self) -> None:
-        """Pauses all producers; returns when every send has ended."""
         await self._tell({"pause": True})
         await asyncio.gather(*(each.hear("paused", _PRODUCED_S) for each in self._processes.values()))
         self.look()
 
     async def go_on(self) -> None:
-        """Resumes the producers."""
         await self._tell({"pause": False})
 
     async def burst(self, records: int) -> None:

@@ -20,7 +20,8 @@ import json
 import random
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -178,13 +179,19 @@ class Worker:
 
     async def _tail(self, name: str, ends: dict[str, list[int]] | None = None) -> None:
         """Reads every partition from its first record to ``ends``, or to the last known end."""
+        async with self._assigned(name) as consumer:
+            while not _is_at(consumer, ends or self.ends):
+                await self._take(name, consumer)
+
+    @asynccontextmanager
+    async def _assigned(self, name: str) -> AsyncIterator[Consumer]:
+        """A consumer of every partition from its first record."""
         async with Consumer(self.bootstrap, max_wait_ms=_POLL_MS, **self.tls) as consumer:
             await consumer.assign(list(self.topics))
             for topic, partitions in self.topics.items():
                 for index in range(partitions):
                     self.history.seek(name, topic, index, 0)
-            while not _is_at(consumer, ends or self.ends):
-                await self._take(name, consumer)
+            yield consumer
 
     async def _take(self, name: str, consumer: Consumer) -> None:
         try:
@@ -209,11 +216,7 @@ class Worker:
 
         Only a little, because a history with all of it again and again would take longer to check than the run took.
         """
-        async with Consumer(self.bootstrap, max_wait_ms=_POLL_MS, **self.tls) as consumer:
-            await consumer.assign(list(self.topics))
-            for topic, partitions in self.topics.items():
-                for index in range(partitions):
-                    self.history.seek(name, topic, index, 0)
+        async with self._assigned(name) as consumer:
             due_s = time.monotonic() + _SEEK_EVERY_S
             while not self.ends_known.is_set():
                 await self._take(name, consumer)
@@ -257,12 +260,10 @@ def _is_at(consumer: Consumer, ends: dict[str, list[int]] | None) -> bool:
 
 
 def say(news: dict[str, Any]) -> None:
-    """Prints one line for the driver."""
     print(json.dumps(news), flush=True)
 
 
 async def commands() -> asyncio.StreamReader:
-    """The lines of stdin."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     return reader

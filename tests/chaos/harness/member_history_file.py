@@ -33,15 +33,7 @@ from typing import Any, NamedTuple
 from harness.history_file import HistoryWriter, rows_of
 
 from strandline.client import TopicPartition
-from strandline_sim.checks.group_history import (
-    CommitOutcome,
-    Fetch,
-    Given,
-    MemberOperation,
-    OffsetCommitted,
-    Share,
-    Taken,
-)
+from strandline_sim.checks import group_history
 from strandline_sim.checks.history import Read, RecordPlace, RecordValue, Send, SendOutcome
 from strandline_sim.checks.transaction_history import Moved, Polled, Txn, TxnOutcome
 
@@ -53,11 +45,9 @@ class GroupHistoryWriter(HistoryWriter):
     """Writes down what one member, or a client that asks for committed offsets, did and saw."""
 
     def taken(self, member: str, at: TopicPartition) -> None:
-        """A member was assigned a partition."""
         self._line(["taken", time.monotonic(), member, at.topic, at.partition])
 
     def dropped(self, member: str, at: TopicPartition, how: str) -> None:
-        """The partition was taken from it."""
         self._line(["dropped", time.monotonic(), member, at.topic, at.partition, how])
 
     def given(self, asked_s: float, member: str, at: TopicPartition, found: Iterable[tuple[int, RecordValue]]) -> None:
@@ -69,7 +59,7 @@ class GroupHistoryWriter(HistoryWriter):
         """Before a commit is sent."""
         self._line(["commit", time.monotonic(), member, serial, at.topic, at.partition, int(offset)])
 
-    def committed(self, member: str, serial: str, at: TopicPartition, outcome: CommitOutcome) -> None:
+    def committed(self, member: str, serial: str, at: TopicPartition, outcome: group_history.CommitOutcome) -> None:
         """After it ended."""
         self._line(["committed", time.monotonic(), member, serial, at.topic, at.partition, outcome.value])
 
@@ -79,31 +69,33 @@ class GroupHistoryWriter(HistoryWriter):
         self._line(["fetched", asked_s, time.monotonic(), *row])
 
 
-def member_operations(paths: Iterable[Path], group: str) -> list[MemberOperation]:
+def member_operations(paths: Iterable[Path], group: str) -> list[group_history.MemberOperation]:
     """Histories of members of a group and of readers, as `strandline_sim.checks.group_history` checks them."""
     return [operation for path in paths for operation in _operations_of(path, group)]
 
 
-def _operations_of(path: Path, group: str) -> Iterator[MemberOperation]:
+def _operations_of(path: Path, group: str) -> Iterator[group_history.MemberOperation]:
     rows = list(rows_of(path))
     ended = {tuple(row[2:6]): row for row in rows if row[0] == "committed"}
     for row in rows:
         match row:
             case ["taken", at, member, topic, partition]:
-                yield Taken(member, Share(group, topic, partition), _us(at))
+                yield group_history.Taken(member, group_history.Share(group, topic, partition), _us(at))
             case ["given", asked, at, member, topic, partition, found]:
-                share = Share(group, topic, partition)
+                share = group_history.Share(group, topic, partition)
                 for begin, end in _runs([offset for offset, _, _ in found]):
-                    yield Given(member, share, begin, end, _us(asked), _us(at))
+                    yield group_history.Given(member, share, begin, end, _us(asked), _us(at))
             case ["commit", at, member, serial, topic, partition, offset]:
                 over = ended.get((member, serial, topic, partition))
                 completed_us = _us(over[1]) if over else None
-                outcome = CommitOutcome(over[6]) if over else CommitOutcome.UNKNOWN
-                yield OffsetCommitted(
-                    member, Share(group, topic, partition), offset, serial, _us(at), completed_us, outcome
+                outcome = group_history.CommitOutcome(over[6]) if over else group_history.CommitOutcome.UNKNOWN
+                yield group_history.OffsetCommitted(
+                    member, group_history.Share(group, topic, partition), offset, serial, _us(at), completed_us, outcome
                 )
             case ["fetched", asked, at, topic, partition, serial, offset]:
-                yield Fetch(Share(group, topic, partition), offset, serial, _us(asked), _us(at))
+                yield group_history.Fetch(
+                    group_history.Share(group, topic, partition), offset, serial, _us(asked), _us(at)
+                )
 
 
 def member_reads(paths: Iterable[Path], topic: str) -> Iterator[Read]:

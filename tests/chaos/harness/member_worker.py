@@ -60,7 +60,6 @@ class Member(client.RebalanceListener):
         self._serial = 0
 
     async def run(self) -> None:
-        """Reads until it is asked to stop."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(stop_on_command(self._stopping))
             async with self._consumer as consumer:

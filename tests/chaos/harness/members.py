@@ -166,7 +166,6 @@ class Members:
             self.run.measured["commits_away_median_s"] = round(sorted(gaps)[len(gaps) // 2], 2)
 
     async def close(self) -> None:
-        """Ends every process that still runs."""
         self._is_closed = True
         for process in (*self._members.values(), self._producer):
             await process.kill()
@@ -181,12 +180,10 @@ class Coordinated(NamedTuple):
 
 
 def consumer_group(group_id: str) -> Coordinated:
-    """A consumer group."""
     return Coordinated(group_id, pb.COORDINATOR_KEY_TYPE_UNSPECIFIED, GROUP_STATE)
 
 
 def transactional_id(name: str) -> Coordinated:
-    """A transactional id."""
     return Coordinated(name, pb.COORDINATOR_KEY_TYPE_TRANSACTION, TRANSACTION_STATE)
 
 

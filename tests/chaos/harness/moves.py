@@ -181,7 +181,6 @@ def left_behind(
 
 
 async def nothing_left(run: Run) -> None:
-    """Waits until nothing is left of moves."""
     wrong: list[str] = []
 
     async def is_clean() -> bool:

@@ -89,7 +89,6 @@ class Namespaces:
         return ["nsenter", f"--net={_RUN / self.full(name)}", "--", "setpriv", "--pdeathsig", "KILL", "--"]
 
     def iptables(self, name: str, *words: str) -> str:
-        """Runs `iptables` in a namespace; its output."""
         return _run(["nsenter", f"--net={_RUN / self.full(name)}", "--", "iptables", "-w", "5", *words])
 
     def plug(self, name: str, *, is_in: bool) -> None:

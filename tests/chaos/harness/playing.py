@@ -34,8 +34,6 @@ _EVENTS_WRITTEN_S = 0.5
 
 
 class Verdict(StrEnum):
-    """The result of a run."""
-
     GREEN = "green"
     RED = "red"
     VOID = "void"
@@ -44,8 +42,6 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which run of which scenario."""
-
     scenario: Scenario
     form: Form
     seed: int

@@ -78,7 +78,6 @@ class Run:
         self.counters[fault.kind] += 1
 
     async def end(self, fault: Fault) -> None:
-        """Undoes a fault."""
         if fault not in self._begun:
             return
         await fault.undo(self.cluster)
@@ -89,7 +88,6 @@ class Run:
 
     @asynccontextmanager
     async def fault(self, fault: Fault) -> AsyncIterator[None]:
-        """A fault for the duration of a block."""
         await self.begin(fault)
         try:
             yield
@@ -108,11 +106,9 @@ class Run:
 
     @property
     def age_s(self) -> float:
-        """Seconds since it began."""
         return time.monotonic() - self._began_s
 
     def note(self, sentence: str) -> None:
-        """One line of the run's log."""
         line = f"{self.age_s:8.2f} s  {sentence}"
         print(line, flush=True)
         with (self.directory / "story.txt").open("a") as story:
@@ -150,7 +146,6 @@ class Run:
         return self.controllers
 
     async def leader(self, partition: int = 0, topic: str = STRICT) -> int:
-        """Waits for a leader of a partition."""
         return await self.probe.leader(topic, partition)
 
     async def follower(self, leader: int, number: int = 0) -> int:

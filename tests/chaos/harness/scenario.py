@@ -102,7 +102,6 @@ class Scenario:
     """Pause of each producer between two records."""
 
     def plan(self, draw: random.Random, form: Form) -> list[Step]:
-        """Draws the steps."""
         raise NotImplementedError
 
     async def prepare(self, run: Run) -> None:
@@ -129,13 +128,11 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """Number and title in one word."""
         return f"s{self.number:02d}-{self.title.lower().replace(' ', '-')}"
 
 
 @cache
 def scenarios() -> dict[int, Scenario]:
-    """All scenarios, by number."""
     for path in sorted(_FOLDER.glob("*.py")):
         importlib.import_module(f"scenarios.{path.stem}")
     found = [kind() for kind in _kinds(Scenario) if "number" in vars(kind) and kind.__module__.startswith("scenarios.")]

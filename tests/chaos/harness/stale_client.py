@@ -12,6 +12,7 @@ import grpc
 from harness.history_file import HistoryWriter, decode, encode
 from harness.tokens import tls_of_channel
 
+from strandline.records.batch import split_batches
 from strandline.records.codec import NewRecord, decode_batch, encode_batch
 from strandline.rpc.channels import open_channel, parse_endpoint
 from strandline.v1 import leader_service_pb2 as leader_pb, partition_pb2
@@ -22,7 +23,6 @@ NAME = "stale"
 _CALL_S = 5.0
 _PRODUCE_MS = 1_000
 _TIMESTAMP_MS = 1_700_000_000_000
-_BATCH_HEAD = 12
 
 
 class StaleClient:
@@ -49,7 +49,6 @@ class StaleClient:
         self._position = 0
 
     async def run(self) -> None:
-        """Runs until it is stopped."""
         self._history.seek(NAME, self._topic, 0, 0)
         async with open_channel(parse_endpoint(self._address), tls=self._tls) as channel:
             service = LeaderServiceStub(channel)
@@ -89,20 +88,10 @@ class StaleClient:
             return
         found = [
             (record.offset, decode(record.value))
-            for batch in _batches(answer.records)
-            for record in decode_batch(batch)
+            for batch in split_batches(answer.records)
+            for record in decode_batch(batch.view)
             if record.offset >= self._position
         ]
         if found:
             self._history.read(NAME, self._topic, 0, found)
             self._position = found[-1][0] + 1
-
-
-def _batches(payload: bytes) -> list[bytes]:
-    """The record batches of a fetch answer."""
-    cut, position = [], 0
-    while position + _BATCH_HEAD <= len(payload):
-        length = int.from_bytes(payload[position + 8 : position + _BATCH_HEAD], "big")
-        cut.append(payload[position : position + _BATCH_HEAD + length])
-        position += _BATCH_HEAD + length
-    return cut

@@ -69,7 +69,6 @@ class Transformer:
         self._count = 0
 
     async def run(self) -> None:
-        """Transforms until it is to stop."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(stop_on_command(self._stopping))
             async with self._producer, self._consumer as consumer:

@@ -93,7 +93,6 @@ class Transformers(members.Members):
         """What lay in the logs at the end, if it came to that."""
 
     def wanted(self, slot: int, name: str) -> dict[str, Any]:
-        """The transactional id, the topics and the time of a transaction."""
         return {
             "transactional_id": transactional_id_of(slot),
             "transaction_timeout_ms": TRANSACTION_MS,

@@ -32,8 +32,6 @@ ASKED_OF_OTHERS = SendTxnMarkers(TopicPartition("x", 0), LeaderEpoch(0), ())
 
 @dataclass(frozen=True)
 class Cell:
-    """A key."""
-
     scope: str
     name: str
 
@@ -81,7 +79,6 @@ class Cells:
         self.unix_ms.append(context.unix_ms)
         if isinstance(request, Get):
             return Decision(answer=self.of(request.scope), scope=request.scope, barrier=request.fenced)
-        assert isinstance(request, Put)
         return Decision(
             batches=(batch_of(request.scope, *request.values),),
             answer="put",
@@ -122,12 +119,10 @@ class Cells:
 
 
 def batch_of(scope: str, *values: tuple[str, int | None]) -> Batch:
-    """A batch of records of one scope."""
     return tuple(Record(Cell(scope, name), value) for name, value in values)
 
 
 def put(scope: str = "g", *, fenced: bool = False, shown: bool = False, **values: int | None) -> Put:
-    """A request to set cells."""
     return Put(scope, tuple(values.items()), fenced, shown)
 
 
@@ -146,12 +141,10 @@ def coordinating(*, streams: bool = False, timings: NodeTimings | None = None, *
 
 
 def shard_of(cluster: Cluster, node: int, tp: TopicPartition) -> Shard:
-    """The shard that ``node`` has of ``tp``."""
     return cluster.cores[node]._coordinators.shards[tp]
 
 
 def cells_of(cluster: Cluster, node: int, tp: TopicPartition) -> Cells:
-    """Its machine."""
     machine: Any = shard_of(cluster, node, tp).machine
     assert isinstance(machine, Cells)
     return machine

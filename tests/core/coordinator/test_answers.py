@@ -28,7 +28,7 @@ from strandline.core.errors import Outcome, Refusal
 from strandline.core.log.effects import Compute, SendTxnMarkers
 from strandline.core.log.events import CallGone, Computed, FetchArrived, Ticked, TxnMarkersAnswered
 from strandline.core.log.saving_order import NodeTimings
-from strandline.core.state_events import CoordinatorLoad, PartitionFailed
+from strandline.core.state_events import PartitionFailed
 from strandline.core.transactions.messages import ProducerIdentity, TxnMarker, TxnMarkerAnswer
 from strandline.core.types import LeaderEpoch, Offset
 from strandline_sim.world.record_codec import IdentityCodec
@@ -96,7 +96,6 @@ def test_what_is_not_committed_in_time_is_refused_at_the_deadline(cluster: Clust
     second = cluster.ask_coordinator(put(a=2), timeout=60_000)
     cluster.advance(600)
     answer = cluster.answered[first]
-    assert isinstance(answer, Refusal)
     assert (code(answer), answer.outcome) == ("REQUEST_TIMED_OUT", Outcome.MAY_APPEAR)
     assert second not in cluster.answered
     cluster.settle()
@@ -121,7 +120,6 @@ def test_below_min_isr_nothing_is_written(cluster: Cluster) -> None:
     wrote = cluster.ask_coordinator(put(a=1))
     read = cluster.ask_coordinator(Get("g"))
     answer = cluster.answered[wrote]
-    assert isinstance(answer, Refusal)
     assert (code(answer), answer.outcome) == ("COORDINATOR_NOT_AVAILABLE", Outcome.NOT_APPENDED)
     assert cluster.log(L).leo == leo
     assert cluster.answered[read] == {}
@@ -195,7 +193,6 @@ def test_a_node_that_does_not_lead_says_who_does(cluster: Cluster) -> None:
     """The refusal is NOT_COORDINATOR, and nothing is appended."""
     answer = cluster.answered[cluster.ask_coordinator(put(a=1), node=F)]
 
-    assert isinstance(answer, Refusal)
     assert (code(answer), answer.outcome) == ("NOT_COORDINATOR", Outcome.NOT_APPENDED)
 
 
@@ -394,7 +391,6 @@ def test_a_barrier_that_does_not_pass_in_time_is_no_answer() -> None:
     read = cluster.ask_coordinator(Get("g", fenced=True), timeout=300)
     cluster.advance(400)
     answer = cluster.answered[read]
-    assert isinstance(answer, Refusal)
     assert (code(answer), answer.outcome) == ("COORDINATOR_NOT_AVAILABLE", Outcome.NOT_APPENDED)
 
 
@@ -505,8 +501,6 @@ def test_a_coordinator_reports_what_it_loaded() -> None:
     cluster.settle()
     first, second = (each.event for each in cluster.emitted(L, "COORDINATOR_LOAD"))
 
-    assert isinstance(first, CoordinatorLoad)
-    assert isinstance(second, CoordinatorLoad)
     assert (first.n_keys, first.bytes, first.leader_epoch) == (0, 0, LeaderEpoch(0))
     assert (second.n_keys, second.leader_epoch) == (5, LeaderEpoch(1))
     assert second.bytes > 0

@@ -275,8 +275,6 @@ def test_a_log_of_nothing_is_served_at_once(records: int) -> None:
 
 
 class _Unreadable(IdentityCodec):
-    """A codec of an earlier release than the log's."""
-
     def decode(self, payload: Any) -> tuple[DecodedRecord, ...]:
         raise Refused(ErrorCode.INVALID_RECORD, "a kind of record that this release does not know")
 

@@ -50,14 +50,12 @@ class Topics:
             self.put(name, count)
 
     def put(self, name: str, count: int, *racks: Iterable[str], internal: bool = False, topic_id: str = "") -> None:
-        """Create a topic, or change it."""
         of_partitions = tuple(frozenset(each) for each in racks) or (frozenset[str](),) * count
         assert len(of_partitions) == count
         self._entries[name] = TopicEntry(topic_id or f"{name}-id", name, of_partitions, internal)
         self.version += 1
 
     def drop(self, name: str) -> None:
-        """Delete a topic."""
         del self._entries[name]
         self.version += 1
 
@@ -220,7 +218,6 @@ class GroupsAlone:
         ]
 
     def has(self, member_id: str) -> dict[str, list[int]]:
-        """The assigned partitions of a member."""
         return parts(*(each.tp for each in self.group.current[member_id].assigned))
 
     def folded(self) -> dict[str, Any]:
@@ -294,7 +291,6 @@ def aim(alone: GroupsAlone, epoch: int, targets: Mapping[str, Parts]) -> None:
     members = alone.group.members.values()
     digest = alone.machine.subscriptions.digest(members, alone.topics)
     value = alone.group.value
-    assert value is not None
     rows = [
         Record(TargetKey(GROUP, member_id), TargetValue(epoch, tuple(sorted(tps(partitions)))))
         for member_id, partitions in targets.items()

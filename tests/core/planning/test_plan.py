@@ -39,7 +39,6 @@ def after(partitions: Iterable[PlannedPartition], made: Plan) -> list[PlannedPar
 
 
 def copies(made: Plan) -> int:
-    """How many replicas are copied."""
     return sum(len(move.adding) for move in made.moves)
 
 

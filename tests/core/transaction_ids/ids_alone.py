@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.core.coordinator.shard_cells import code as code
+from tests.core.groups.groups_alone import Topics
 
-from strandline.core.coordinator.machine import Context, Decision, Record, Reports, TopicEntry
+from strandline.core.coordinator.machine import Context, Decision, Record, Reports
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.log.effects import Effect, SendTxnMarkers
+from strandline.core.log.effects import Effect
 from strandline.core.producer_ids import ProducerIdBlocks
 from strandline.core.transactions import messages
 from strandline.core.transactions.machine import TransactionMachine
@@ -26,24 +27,6 @@ PLACE = TopicPartition("state-id", 3)
 P0, P1, Q0 = (TopicPartition("p-id", 0), TopicPartition("p-id", 1), TopicPartition("q-id", 0))
 
 
-class Topics:
-    """A `TopicDirectory` that tests change: topic p of two partitions, topic q of one."""
-
-    def __init__(self) -> None:
-        self.version = 0
-        self.counts = {"p": 2, "q": 1}
-
-    def by_name(self, name: str) -> TopicEntry | None:
-        count = self.counts.get(name)
-        return None if count is None else TopicEntry(f"{name}-id", name, (frozenset[str](),) * count)
-
-    def by_id(self, topic_id: str) -> TopicEntry | None:
-        return self.by_name(topic_id.removesuffix("-id"))
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.counts)
-
-
 @dataclass
 class IdsAlone:
     """The machine with a log and a clock."""
@@ -52,7 +35,7 @@ class IdsAlone:
     producer_ids: int = 1_000
     now_ms: int = 1_000_000
     unix_skew_ms: int = 5_000_000
-    topics: Topics = field(default_factory=Topics)
+    topics: Topics = field(default_factory=lambda: Topics(p=2, q=1))
     log: list[Record] = field(default_factory=list)
     sent: list[messages.TxnMarker] = field(default_factory=list)
     notes: list[object] = field(default_factory=list)
@@ -96,7 +79,6 @@ class IdsAlone:
         return Context(self.now_ms, self.now_ms + self.unix_skew_ms, LeaderEpoch(7), self.topics)
 
     def value(self, name: str = ID) -> TransactionalId:
-        """What is known of an id."""
         return self.machine.ids[name]
 
     @property
@@ -130,16 +112,13 @@ class IdsAlone:
 
     def _send(self, effects: tuple[Effect, ...] | Any) -> None:
         for effect in effects:
-            assert isinstance(effect, SendTxnMarkers)
             assert (effect.tp, effect.leader_epoch) == (PLACE, 7)
             self.sent += effect.markers
 
     def ask(self, request: object) -> Any:
-        """Send a request; the answer, or the refusal."""
         return self.take(self.machine.decide(request, self.context))
 
     def tick(self, after_ms: int = 0) -> None:
-        """Let time pass, then tick."""
         self.now_ms += after_ms
         decisions = self.machine.tick(self.context)
         scopes = [decision.scope for decision in decisions if decision.batches]
@@ -157,7 +136,6 @@ class IdsAlone:
             self.hear(marker, refused)
 
     def hear(self, marker: messages.TxnMarker, refused: ErrorCode | None = None) -> None:
-        """The machine hears of one marker."""
         refusal = None if refused is None else Refusal(refused, "no")
         for decision in self.machine.heard(messages.TxnMarkerAnswer(marker, refusal), self.context):
             self.take(decision)
@@ -169,7 +147,6 @@ class IdsAlone:
         return tuple(answer.identity) if isinstance(answer, messages.ProducerIdGiven) else answer
 
     def add(self, *tps: TopicPartition, by: tuple[int, int], verify_only: bool = False, name: str = ID) -> Any:
-        """Add partitions to a transaction."""
         identity = messages.ProducerIdentity(*by)
         return self.ask(
             messages.AddPartitions(transactional_id=name, identity=identity, partitions=tps, verify_only=verify_only)
@@ -190,13 +167,11 @@ class IdsAlone:
         return identity
 
     def describe(self, name: str = ID) -> messages.TransactionDescribed | Refusal:
-        """What is shown of an id."""
         answer = self.ask(messages.DescribeTransaction(transactional_id=name))
         assert isinstance(answer, messages.TransactionDescribed | Refusal)
         return answer
 
     def listed(self, **filters: Any) -> list[str]:
-        """The ids that are listed."""
         return [each.transactional_id for each in self.ask(messages.ListTransactions(**filters)).transactions]
 
     def at(self, epoch: int, state: TxnState = TxnState.EMPTY, producer_id: int = 50, **named: Any) -> tuple[int, int]:

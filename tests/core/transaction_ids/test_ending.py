@@ -225,10 +225,10 @@ def test_refused_markers_are_sent_again_until_they_are_written(alone: IdsAlone) 
 
 def test_a_deleted_topic_counts_as_answered(alone: IdsAlone) -> None:
     """X8: a topic id that is gone from the metadata needs no marker, one of another topic still does."""
-    alone.topics.counts["r"] = 1
+    alone.topics.put("r", 1)
     alone.end(alone.begun(P0, P0._replace(topic_id="r-id")))
     alone.answer(refused=ErrorCode.UNKNOWN_TOPIC_ID)
-    del alone.topics.counts["r"]
+    alone.topics.drop("r")
     alone.tick(200)
     assert alone.state == "PrepareCommit"
     alone.answer()
@@ -238,7 +238,7 @@ def test_a_deleted_topic_counts_as_answered(alone: IdsAlone) -> None:
 def test_a_transaction_of_deleted_topics_alone_completes(alone: IdsAlone) -> None:
     """Nothing is left that could answer, so the next tick completes it."""
     alone.end(alone.begun(P0))
-    del alone.topics.counts["p"]
+    alone.topics.drop("p")
     alone.tick()
 
     assert alone.state == "CompleteCommit"

@@ -56,8 +56,8 @@ def _do(alone: IdsAlone, verb: str, name: str, number: int) -> None:
             alone.tick(25_000 * number)
         case "fail-over":
             alone.fail_over()
-        case "drop":
-            alone.topics.counts.pop("q", None)
+        case "drop" if alone.topics.by_name("q"):
+            alone.topics.drop("q")
 
 
 def _swept(log: list[Record], begin: int) -> list[Record]:

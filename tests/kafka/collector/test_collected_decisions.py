@@ -177,7 +177,6 @@ def test_a_log_is_taken_part_by_part(tmp_path: Path) -> None:
         ("STATE_SNAPSHOT", [1, 2, 3]), ("ISR_CHANGE", [1, 2]), ("ISR_CHANGE", [1, 2, 3]), ("ISR_CHANGE", [1, 3]),
     ]  # fmt: skip
     assert [row["seq"] for row in rows_of(tmp_path / "out")] == list(range(1, taken.rows + 1))
-    assert taken.source is not None
     assert taken.source["imports"] == 3
 
 
@@ -235,7 +234,6 @@ def test_a_password_is_read_without_its_line_end(tmp_path: Path) -> None:
 
     (tmp_path / "password").write_text("secret \n")
     login = _login("scram-sha-256", "ann", tmp_path / "password")
-    assert login is not None
     assert (login.mechanism, login.password) == ("SCRAM-SHA-256", "secret ")
     file = tmp_path / "nowhere"
     ran = run("--bootstrap", "k:9092", "--out", "x", "--sasl", "PLAIN", "--user", "ann", "--password-file", file)

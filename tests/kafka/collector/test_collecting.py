@@ -78,11 +78,7 @@ async def test_a_state_comes_as_a_snapshot_before_its_samples(fake: Fake, tmp_pa
     assert (last[0]["new_leader"], last[0]["new_isr"], last[0]["elr"], last[0]["min_isr"]) == (1, [1, 2, 3], [], 2)
     assert (last[1]["new_leader"], last[1]["new_isr"], last[1]["elr"]) == (2, [2], [3])
     assert min(r["ts_wall_us"] for r in snapshots) <= min(r["ts_wall_us"] for r in rows_of(tmp_path, "REPLICA_SAMPLE"))
-    assert {row["event_type"] for row in rows_of(tmp_path)} == {
-        "STATE_SNAPSHOT",
-        "REPLICA_SAMPLE",
-        "EXPORT_HEARTBEAT",
-    }
+    assert {row["event_type"] for row in rows_of(tmp_path)} == {"STATE_SNAPSHOT", "REPLICA_SAMPLE", "EXPORT_HEARTBEAT"}
 
 
 async def test_nothing_but_questions_is_sent(fake: Fake, tmp_path: Path) -> None:

@@ -172,7 +172,6 @@ def segment(records: Sequence[bytes | tuple[int, bytes]]) -> bytes:
 
 
 def write(name: str, files: dict[str, bytes]) -> None:
-    """Write an archive beside this file."""
     target = _HERE / f"{name}.tar.xz"
     with tarfile.open(target, "w:xz", preset=9) as packed:
         for path, content in sorted(files.items()):
@@ -183,7 +182,6 @@ def write(name: str, files: dict[str, bytes]) -> None:
 
 
 def main(release: str, *more: str) -> None:
-    """Write the corpus of one release."""
     jars = jars_with_log4j(release, FETCH_S)
     with tempfile.TemporaryDirectory() as below:
         write(f"records-{release}", of_records(jars, Path(below)))

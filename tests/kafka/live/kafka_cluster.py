@@ -88,11 +88,9 @@ class KafkaCluster:
 
     @property
     def bootstrap(self) -> list[str]:
-        """Where clients connect."""
         return [f"127.0.0.1:{port}" for port, _ in self._ports.values()]
 
     def home(self, node: int) -> Path:
-        """The directory of a node."""
         return self._directory / f"node{node}"
 
     def data(self, node: int) -> Path:
@@ -104,7 +102,6 @@ class KafkaCluster:
         return self.home(node) / "server.log"
 
     def format(self) -> None:
-        """Make the directory of each node."""
         for node in self.nodes:
             self.home(node).mkdir(parents=True)
             config = self.home(node) / "server.properties"
@@ -155,29 +152,23 @@ class KafkaCluster:
             self._processes[node] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.home(node))
 
     def pid(self, node: int) -> int:
-        """Of a node's process."""
         return self._processes[node].pid
 
     def pause(self, node: int) -> None:
-        """Let a node stand still."""
         self._processes[node].send_signal(signal.SIGSTOP)
 
     def resume(self, node: int) -> None:
-        """Let it go on."""
         self._processes[node].send_signal(signal.SIGCONT)
 
     def kill(self, node: int) -> None:
-        """End a process at once."""
         self._processes[node].kill()
         self._processes[node].wait()
 
     def stop(self, node: int) -> None:
-        """End a process in order."""
         self._processes[node].terminate()
         self._processes[node].wait(START_S)
 
     def end(self) -> None:
-        """End every process that runs."""
         for process in self._processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)

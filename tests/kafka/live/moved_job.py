@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError
+from aiokafka.admin import NewTopic
 from kafka_cluster import START_S, running
 from kafka_jars import KafkaAbsent
+from node_faults import Client
 from pair_environment import environment, python_for
 
 JOB = Path(__file__).parents[3] / "examples" / "spark" / "totals.py"
@@ -22,21 +22,6 @@ PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 PYSPARK = "4.2.1"
 CUSTOMERS, ORDERS = 4, 30
 _JOB_S = 300
-
-
-async def make_topics(bootstrap: list[str]) -> None:
-    """Make the topics of the job, as soon as the broker takes some."""
-    async with asyncio.timeout(START_S):
-        while True:
-            admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-            try:
-                await admin.start()
-                await admin.create_topics([NewTopic("orders", 2, 1), NewTopic("totals", 2, 1)])
-                return
-            except KafkaError:
-                await asyncio.sleep(0.5)
-            finally:
-                await admin.close()
 
 
 async def order(bootstrap: list[str]) -> None:
@@ -69,7 +54,7 @@ def test_the_example_runs_on_kafka(tmp_path: Path) -> None:
     submit = [str(python.with_name("spark-submit")), "--packages", PACKAGE, "--master", "local[2]"]
     try:
         with running(tmp_path / "kafka", 1) as cluster:
-            asyncio.run(make_topics(cluster.bootstrap))
+            asyncio.run(Client(cluster, [NewTopic("orders", 2, 1), NewTopic("totals", 2, 1)]).create())
             asyncio.run(order(cluster.bootstrap))
             job = [str(JOB), "kafka", cluster.bootstrap[0], str(tmp_path / "checkpoint")]
             given = environment() | {"PYSPARK_PYTHON": str(python)}

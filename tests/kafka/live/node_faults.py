@@ -48,7 +48,6 @@ class Client:
         self._topics = topics
 
     async def create(self) -> None:
-        """Create the topics, once every broker can lead."""
         async with asyncio.timeout(START_S):
             while True:
                 described = await self.ask("describe cluster", lambda admin: admin.describe_cluster())
@@ -58,7 +57,6 @@ class Client:
         await self.ask("create topics", lambda admin: admin.create_topics(self._topics))
 
     async def delete(self, topic: str) -> None:
-        """Delete one."""
         await self.ask(f"delete {topic}", lambda admin: admin.delete_topics([topic]))
 
     async def isrs(self) -> dict[tuple[str, int], tuple[int, list[int], int]]:
@@ -129,7 +127,6 @@ async def load(
 
 
 async def do_it(cluster: KafkaCluster) -> None:
-    """What is done to the cluster."""
     client = Client(cluster, TOPICS)
     await client.create()
     await client.wait_until_full("created")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError
+from aiokafka.admin import NewTopic
 from dump_comparison import compared
-from kafka_cluster import CLUSTER_ID, LOG_PATTERN, START_S, KafkaCluster, Secured, dumped, running
+from kafka_cluster import CLUSTER_ID, LOG_PATTERN, KafkaCluster, Secured, dumped, running
 from kafka_export import rows_of
 from kafka_jars import KafkaAbsent
+from node_faults import SEGMENT, Client
 
 from strandline.cli.local.certificate_folder import add, begin
 from strandline.export.destination import LocalDirectory
@@ -27,7 +26,7 @@ from strandline_kafka.brokers.checkpoints import read_checkpoints
 from strandline_kafka.brokers.log_layout import layout_of
 from strandline_kafka.collector.cluster import Broker
 from strandline_kafka.collector.collecting import Collected, Collection, WantedCollection, reach
-from strandline_kafka.collector.connection import Login, Refused, Security, Unreachable, tls_context
+from strandline_kafka.collector.connection import Login, Refused, Security, tls_context
 from strandline_kafka.metadata.importing import Import, cluster_of
 from strandline_kafka.metadata.log_files import open_copy
 
@@ -62,31 +61,10 @@ def plain(kafka: KafkaCluster) -> Broker:
     return Broker(host, int(port))
 
 
-async def answering(broker: Broker) -> None:
-    """Returns when the node serves clients."""
-    async with asyncio.timeout(START_S):
-        while True:
-            try:
-                connection, _, cluster = await reach([broker], Security(), None)
-            except Unreachable:
-                # Nothing else says when a process begins to listen.
-                await asyncio.sleep(0.2)
-                continue
-            connection.close()
-            if cluster.brokers:
-                return
-
-
-async def fill(broker: Broker) -> None:
-    """A topic with some records."""
-    address = f"{broker.host}:{broker.port}"
-    admin = AIOKafkaAdminClient(bootstrap_servers=address)
-    await admin.start()
-    try:
-        await admin.create_topics([NewTopic("orders", 2, 1)])
-    finally:
-        await admin.close()
-    async with AIOKafkaProducer(bootstrap_servers=address, acks="all") as producer:
+async def fill(kafka: KafkaCluster) -> None:
+    """A topic with some records, as soon as the node serves clients."""
+    await Client(kafka, [NewTopic("orders", 2, 1)]).create()
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, acks="all") as producer:
         for _ in range(RECORDS):
             await producer.send_and_wait("orders", b"value", partition=1)
 
@@ -126,8 +104,7 @@ async def test_a_real_node_is_looked_at(kafka: KafkaCluster, authority: Path, tm
 
     The node says up to where its metadata log is committed, and its checkpoint files are read as those of the logs.
     """
-    await answering(plain(kafka))
-    await fill(plain(kafka))
+    await fill(kafka)
     log = kafka.data(1)
     done = await collected(plain(kafka), Security(), tmp_path / "plain", appended_twice(log), metadata_logs=(log,))
     assert (done.notes, done.silent, done.voided) == ([], (), {})
@@ -165,31 +142,12 @@ async def secured(broker: Broker, authority: Path, out: Path) -> None:
 # One node of a real Apache Kafka, started, asked for a topic, and stopped: its history from its files.
 
 
-SEGMENT = "__cluster_metadata-0/00000000000000000000.log"
-
-
-async def create_topic(cluster: KafkaCluster) -> None:
-    """A topic of two partitions, as soon as the broker takes one."""
-    end = time.monotonic() + START_S
-    while True:
-        admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
-        try:
-            await admin.start()
-            await admin.create_topics([NewTopic("t", 2, 1)])
-            return
-        except KafkaError:
-            assert time.monotonic() < end, "no topic could be created"
-        finally:
-            await admin.close()
-        await asyncio.sleep(0.5)
-
-
 @pytest.mark.timeout(600)
 async def test_a_node_that_was_just_started_is_read(tmp_path: Path) -> None:
     """Every record is what Kafka's tool prints, the log is proved by its one voter, and the logs' lines are known."""
     try:
         with running(tmp_path, 1) as cluster:
-            await create_topic(cluster)
+            await Client(cluster, [NewTopic("t", 2, 1)]).create()
             # Read while it is written.
             open_copy(cluster.data(1))
             cluster.stop(1)
@@ -200,6 +158,5 @@ async def test_a_node_that_was_just_started_is_read(tmp_path: Path) -> None:
     except KafkaAbsent as absent:
         pytest.skip(f"no Kafka: {absent}")
     assert (done.proof.proved_end, done.unknown.total(), log.unknown.total()) == (done.proof.end_offset, 0, 0)
-    assert done.learnt is not None
     assert done.learnt.clocks[1].zone_ms == 19_800_000
     assert done.learnt.versions == ("4.3.1",)

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from kafka_export import files_of, rows_of, run_import, source_of
-from run_a_files import CLUSTER, RUN_A
+from run_a_files import CLUSTER, RUN_A, SEGMENT
 from typer.testing import Result
 
 from strandline.export.destination import LocalDirectory
@@ -38,9 +38,20 @@ def mapping(tmp_path: Path) -> Path:
     return path
 
 
-def imported(make: Any, out: Path, *more: object) -> Result:
-    given = [part for node in (1, 2) for part in ("--metadata-log", make(node))]
-    return run_import(*given, "--out", out, *more)
+@pytest.fixture
+def given(ends: Path, mapping: Path) -> tuple[object, ...]:
+    """The words of the command that import them."""
+    return ("--prometheus", ends, "--prometheus-mapping", mapping)
+
+
+@pytest.fixture
+def roots(run_a_node: Any) -> list[Path]:
+    """The directories of two nodes of run A."""
+    return [run_a_node(node) for node in (1, 2)]
+
+
+def imported(roots: list[Path], out: Path, *more: object) -> Result:
+    return run_import(*(part for root in roots for part in ("--metadata-log", root)), "--out", out, *more)
 
 
 @contextmanager
@@ -85,16 +96,16 @@ def prometheus(text: str, asked: list[dict[str, str]]) -> Iterator[str]:
 
 
 def test_scrapes_of_run_a_become_samples_beside_its_decisions(
-    run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path
+    roots: list[Path], given: tuple[object, ...], tmp_path: Path
 ) -> None:
     """The export names the source, its period and its bounds; the decisions are those of an import without it."""
-    ran = imported(run_a_node, tmp_path / "out", "--prometheus", ends, "--prometheus-mapping", mapping)
+    ran = imported(roots, tmp_path / "out", *given)
     assert (ran.exit_code, ran.stderr) == (0, "")
     assert "Prometheus: 434 samples of 23 replicas on nodes 1, 2, 3, every 5,546 ms" in ran.stdout
     said = source_of(tmp_path / "out")
     assert said["levels"] == ["metadata-log", "prometheus"]
     assert said["prometheus"]["misplaced"] == 0 and said["prometheus"]["samples"] > 400
-    assert imported(lambda node: tmp_path / f"node{node}", tmp_path / "bare").exit_code == 0
+    assert imported(roots, tmp_path / "bare").exit_code == 0
     with_scrapes, bare = files_of(tmp_path / "out"), files_of(tmp_path / "bare")
     assert {name: content for name, content in with_scrapes.items() if "/transitions/" in name and name in bare} == {
         name: content for name, content in bare.items() if "/transitions/" in name
@@ -102,19 +113,18 @@ def test_scrapes_of_run_a_become_samples_beside_its_decisions(
 
 
 def test_a_prometheus_gives_the_same_export_as_its_file(
-    run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    roots: list[Path], given: tuple[object, ...], ends: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An address is asked for ranges of the metadata log's time, piece by piece, and both rule sets; no proxy that the
     environment names is."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     asked: list[dict[str, str]] = []
     with prometheus(ends.read_text(), asked) as address:
-        ran = imported(run_a_node, tmp_path / "a", "--prometheus", address, "--prometheus-mapping", mapping)
+        ran = imported(roots, tmp_path / "a", "--prometheus", address, *given[2:])
     assert (ran.exit_code, ran.stderr) == (0, "")
     assert {one["path"] for one in asked} == {"/prom/api/v1/query"}
     assert len(asked) == 2 * 3
-    assert imported(lambda node: tmp_path / f"node{node}", tmp_path / "b", "--prometheus", ends,
-                    "--prometheus-mapping", mapping).exit_code == 0  # fmt: skip
+    assert imported(roots, tmp_path / "b", *given).exit_code == 0
     assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
 
 
@@ -127,26 +137,26 @@ def test_a_prometheus_gives_the_same_export_as_its_file(
     ],
 )
 def test_a_source_that_is_not_there_is_named(
-    run_a_node: Any, tmp_path: Path, address: str, code: int, said: str
+    roots: list[Path], tmp_path: Path, address: str, code: int, said: str
 ) -> None:
     """Nothing is written, the exit code says whether another try may help, and no password is repeated."""
-    ran = imported(run_a_node, tmp_path / "out", "--prometheus", address)
+    ran = imported(roots, tmp_path / "out", "--prometheus", address)
     assert ran.exit_code == code
     assert said in ran.stderr and "secret" not in ran.stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_a_wrong_number_of_a_broker_is_named(run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path) -> None:
+def test_a_wrong_number_of_a_broker_is_named(roots: Any, given: Any, mapping: Path, tmp_path: Path) -> None:
     """Series of logs that a broker does not have are named with the question that it raises."""
     mapping.write_text(mapping.read_text().replace("= 1", "= 7"))
-    ran = imported(run_a_node, tmp_path / "out", "--prometheus", ends, "--prometheus-mapping", mapping)
+    ran = imported(roots, tmp_path / "out", *given)
     assert ran.exit_code == 0
     assert "on node 7; is [nodes] right?" in ran.stderr
 
 
-def test_a_mapping_needs_something_to_map(run_a_node: Any, mapping: Path, tmp_path: Path) -> None:
+def test_a_mapping_needs_something_to_map(roots: Any, given: Any, tmp_path: Path) -> None:
     """The option alone is a mistake of usage."""
-    assert imported(run_a_node, tmp_path / "out", "--prometheus-mapping", mapping).exit_code == 2
+    assert imported(roots, tmp_path / "out", *given[2:]).exit_code == 2
 
 
 def samples_of(out: Path) -> list[dict[str, Any]]:
@@ -157,25 +167,25 @@ def samples_of(out: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: [str(row[name]) for name in names])
 
 
-def cut(root: Path, size: int) -> bytes:
-    """Leave so many bytes of a node's log; returns all of them."""
-    path = root / "__cluster_metadata-0" / "00000000000000000000.log"
-    content = path.read_bytes()
-    path.write_bytes(content[:size])
-    return content
+@contextmanager
+def cut(roots: list[Path]) -> Iterator[None]:
+    """Logs of which only the beginning is there within the block."""
+    paths = [root / "__cluster_metadata-0" / SEGMENT for root in roots]
+    contents = [path.read_bytes() for path in paths]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content[:30_000])
+    yield
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
 
 
-def test_scrapes_are_gone_on_with(run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path) -> None:
+def test_scrapes_are_gone_on_with(roots: Any, given: Any, tmp_path: Path) -> None:
     """No scrape is written twice, and together they are those of one import, but for the end of the first part."""
-    roots = {node: run_a_node(node) for node in (1, 2)}
-    given = ("--prometheus", ends, "--prometheus-mapping", mapping)
-    assert imported(roots.get, tmp_path / "whole", *given).exit_code == 0
-    contents = {node: cut(root, 30_000) for node, root in roots.items()}
-    assert imported(roots.get, tmp_path / "parts", *given).exit_code == 0
+    assert imported(roots, tmp_path / "whole", *given).exit_code == 0
+    with cut(roots):
+        assert imported(roots, tmp_path / "parts", *given).exit_code == 0
     first = samples_of(tmp_path / "parts")
-    for node, content in contents.items():
-        (roots[node] / "__cluster_metadata-0" / "00000000000000000000.log").write_bytes(content)
-    ran = imported(roots.get, tmp_path / "parts", "--append", *given)
+    ran = imported(roots, tmp_path / "parts", "--append", *given)
     assert (ran.exit_code, ran.stderr) == (0, "")
     whole, parts = samples_of(tmp_path / "whole"), samples_of(tmp_path / "parts")
     places = [[row[name] for name in ("ts_wall_us", "topic", "partition", "replica_id")] for row in parts]
@@ -193,30 +203,23 @@ def test_scrapes_are_gone_on_with(run_a_node: Any, ends: Path, mapping: Path, tm
     assert verify(LocalDirectory(tmp_path / "parts"), CLUSTER).is_sound
 
 
-def test_a_broker_that_came_late_is_named(run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path) -> None:
+def test_a_broker_that_came_late_is_named(roots: Any, given: Any, ends: Path, tmp_path: Path) -> None:
     """Scrapes of a broker that the export has none of are left out as far as the export reaches, and that is said."""
-    roots = {node: run_a_node(node) for node in (1, 2)}
-    contents = {node: cut(root, 30_000) for node, root in roots.items()}
     some = tmp_path / "some.txt"
     some.write_text("".join(line for line in ends.read_text().splitlines(True) if "kafka-3" not in line))
-    assert imported(
-        roots.get, tmp_path / "out", "--prometheus", some, "--prometheus-mapping", mapping
-    ).exit_code == 0  # fmt: skip
-    for node, content in contents.items():
-        (roots[node] / "__cluster_metadata-0" / "00000000000000000000.log").write_bytes(content)
-    ran = imported(roots.get, tmp_path / "out", "--append", "--prometheus", ends, "--prometheus-mapping", mapping)
+    with cut(roots):
+        assert imported(roots, tmp_path / "out", "--prometheus", some, *given[2:]).exit_code == 0
+    ran = imported(roots, tmp_path / "out", "--append", *given)
     assert ran.exit_code == 0
     assert "looks are of brokers that the export has no scrapes of, from the time that it has" in ran.stderr
     assert source_of(tmp_path / "out")["prometheus"]["late"] > 0
 
 
-def test_scrapes_are_gone_on_with_by_scrapes(run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path) -> None:
+def test_scrapes_are_gone_on_with_by_scrapes(roots: Any, given: Any, tmp_path: Path) -> None:
     """An export with scrapes is not gone on with without them, nor one without them with some."""
-    roots = {node: run_a_node(node) for node in (1, 2)}
-    given = ("--prometheus", ends, "--prometheus-mapping", mapping)
-    assert imported(roots.get, tmp_path / "with", *given).exit_code == 0
-    assert imported(roots.get, tmp_path / "without").exit_code == 0
+    assert imported(roots, tmp_path / "with", *given).exit_code == 0
+    assert imported(roots, tmp_path / "without").exit_code == 0
     for out, more in (("with", ()), ("without", given)):
-        ran = imported(roots.get, tmp_path / out, "--append", *more)
+        ran = imported(roots, tmp_path / out, "--append", *more)
         assert ran.exit_code == 1
         assert "give the same sources, or import into a new place" in ran.stderr
