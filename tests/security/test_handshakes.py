@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -71,7 +72,7 @@ async def test_handshakes_that_do_not_go_on_hold_up_no_others(made: Certificates
         begun = [await asyncio.open_connection(endpoint.host, endpoint.port) for _ in range(100)]
         for _, writer in begun:
             writer.write(b"\x16")
-        status = await _status(endpoint, _raw(made.files("client/x")))
+        status = await _status(endpoint, unchecked(made.files("client/x")))
         for _, writer in begun:
             writer.close()
 
