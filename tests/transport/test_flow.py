@@ -332,6 +332,17 @@ async def test_what_arrives_after_the_end_of_a_stream_is_not_counted() -> None:
     assert held == 0
 
 
+async def test_what_a_late_call_did_not_read_is_not_counted() -> None:
+    """Its deadline passes while an answer is half sent, so it ends by a reset; what it has not read is dropped, too."""
+    sent = [call(1, (b"grpc-timeout", b"1S"), path=b"/it/Each"), data(message(bytes(99_000)) + message(bytes(9_000)))]
+    async with served() as port, connected(port, *sent) as peer:
+        said = await peer.until(RST)
+        held = flow.of_loop().process.held
+
+    assert (said.stream, said.code) == (1, 8)
+    assert held == 0
+
+
 async def test_the_process_ends_who_holds_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """When what waits for readers is above the process's limit, the largest holder goes and the others stay."""
     monkeypatch.setattr(flow.of_loop().process, "limit", 150_000)

@@ -82,6 +82,10 @@ class ServerStream(Stream):
             self.connection.outgoing.control(frames.reset(self.number, Code.NO_ERROR))
         self.connection.forget(self, by_peer=self.peer_ended)
         self.close()
+
+    def close(self) -> None:
+        """See `Stream.close`; also drops the requests that were not read, as no handler will."""
+        super().close()
         self.forget_messages()
 
     def end(self, code: grpc.StatusCode, details: str, metadata: headers.Metadata = ()) -> None:

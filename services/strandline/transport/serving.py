@@ -197,7 +197,6 @@ class ServerConnection(Connection):
     def stream_lost(self, stream: Any) -> None:
         """End the call, because there is no caller to answer."""
         stream.close()
-        stream.forget_messages()
         if stream.context is not None:
             self.given_up += not stream.is_given_up
             stream.is_given_up = True
