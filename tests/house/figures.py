@@ -21,11 +21,11 @@ GENERATED = ("_pb2.py", "_pb2_grpc.py", "client/sync.py")
 LONG = 60
 """Lines of a function above which it is long; also lines of a file up to which it is short."""
 LIMITS = {
-    "strandline": (384, 86_000),
+    "strandline": (384, 85_984),
     "strandline_sim": (103, 22_570),
     "strandline_analytics": (152, 22_350),
     "strandline_kafka": (48, 10_175),
-    "tests": (590, 122_880),
+    "tests": (590, 123_172),
 }
 """Files and lines that a package may have: what it has, and no more. A change that needs more takes something away.
 Rules, quotas, tokens and the audit (ADR 32 to 34) had a budget of their own, 3,000 lines; they have 15 files and 3,500,
