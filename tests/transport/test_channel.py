@@ -36,6 +36,7 @@ from raw_frames import (
 from strandline import transport
 from strandline.transport import channel, flow, frames
 from strandline.transport.options import options_of
+from strandline.v1.leader_service_pb2_grpc import LeaderServiceServicer
 
 WHOLE = END_HEADERS | END_STREAM
 ANSWER = literal(b":status", b"200") + literal(b"content-type", b"application/grpc")
@@ -466,6 +467,17 @@ async def test_a_channel_that_closes_as_it_dials_stays_closed() -> None:
     assert (dialled.get_state(), await call.code()) == (grpc.ChannelConnectivity.SHUTDOWN, CODE.CANCELLED)
 
 
+async def test_what_a_generated_servicer_lacks_is_unimplemented() -> None:
+    """Its base class sets status and text on the context, and raises; a client sees UNIMPLEMENTED, as on grpcio."""
+
+    async def lacks(request: bytes, context: Any) -> Any:
+        return LeaderServiceServicer().Fetch(request, context)
+
+    handler = grpc.unary_unary_rpc_method_handler(lacks)
+    async with served(Lacks=handler) as port, transport.insecure_channel(f"127.0.0.1:{port}") as dialled:
+        assert await dialled.unary_unary("/it/Lacks")(b"", timeout=10).code() is CODE.UNIMPLEMENTED
+
+
 async def test_a_call_that_a_task_waits_for_is_kept() -> None:
     """Before there is a connection and while the server works; nothing but the call need refer to the task."""
     asked = asyncio.Event()
@@ -481,7 +493,7 @@ async def test_a_call_that_a_task_waits_for_is_kept() -> None:
             await dialled.unary_unary("/it/Echo")(b"x")
             asked.set()
 
-        asyncio.create_task(ask())  # noqa: RUF006
+        asyncio.create_task(ask())  # noqa: RUF006 - that nothing refers to it is what is tested
         await asyncio.sleep(0)
         gc.collect()
         await asyncio.wait_for(asked.wait(), 10)

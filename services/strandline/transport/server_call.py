@@ -131,6 +131,8 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         self._decode: Callable[[bytes], Any] | None = None
         self._encode: Callable[[Any], bytes] | None = None
         self._trailing: headers.Metadata = ()
+        self._code: grpc.StatusCode | None = None
+        self._details = ""
         self._abort: grpc.aio.AbortError | None = None
         self._callbacks: list[Callable[[Any], None]] = []
         self._is_cancelled = False
@@ -158,7 +160,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         except Exception as error:
             if not self.is_over:
                 _log.exception("unexpected failure in %s", self._method)
-                self.finish(grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}: {error}")
+                self.finish(self._code or grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}: {error}")
         finally:
             if self._abort is not None and not self.is_over:
                 self.finish(grpc.StatusCode.UNKNOWN, "the handler's abort was lost")
@@ -187,13 +189,16 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
                     await answer.aclose()
         else:
             await answer
-        self.finish(grpc.StatusCode.OK)
+        self.finish(self._code or grpc.StatusCode.OK, self._details)
 
     def _answer(self, message: Any) -> None:
-        if not self.is_over and (content := self._encoded(message)) is not None:
+        code = self._code or grpc.StatusCode.OK
+        if code is grpc.StatusCode.OK and not self.is_over:
+            if (content := self._encoded(message)) is None:
+                return
             self._stream.answer()
             self._stream.connection.outgoing.message(self._stream, content)
-            self.finish(grpc.StatusCode.OK)
+        self.finish(code, self._details)
 
     async def _requests(self) -> AsyncIterator[Any]:
         while (message := await self.read()) is not grpc.aio.EOF:
@@ -333,6 +338,14 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         headers.metadata_block(given)
         self._trailing = given
 
+    def set_code(self, code: grpc.StatusCode) -> None:
+        """Set the status of a handler that returns or fails; generated servicers do for what they do not implement."""
+        self._code = code
+
+    def set_details(self, details: str) -> None:
+        """Set the text of that status."""
+        self._details = details
+
     def invocation_metadata(self) -> Any:
         """The metadata that the caller sent."""
         return self._metadata
@@ -361,10 +374,7 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         """Whether the call has its status, or its peer is gone."""
         return self.is_over
 
-    # gRPC's base class requires these. A handler ends a call by `abort` or by returning, identities come from
-    # `auth_context`, and answers are never compressed.
-    set_code: Any = None
-    set_details: Any = None
+    # gRPC's base class requires these; identities come from `auth_context`, and answers are never compressed.
     peer_identities: Any = None
     peer_identity_key: Any = None
     abort_with_status: Any = None
