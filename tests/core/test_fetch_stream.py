@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cluster_of_cores import Cluster
-from core_builders import (
-    TP,
-    TP1,
-    F,
-    batch,
-    fetch_part,
-    fetch_request,
-    held,
-    history,
-    metadata,
-    node_epoch,
-    partition_image,
-)
+from core_builders import TP, TP1, F, batch, fetch_part, fetch_request, held, history, partition_image
 from hypothesis import given, strategies as st
 
 from strandline.core.errors import ErrorCode
@@ -278,8 +266,7 @@ def test_nodes_keep_nothing_of_a_deleted_partition(order: tuple[int, int]) -> No
     cluster.settle()
     cluster.advance(2000, settle=True)
     for node in order:
-        image = metadata(node_epoch(node), deleted=(TP.topic_id,))
-        cluster.step(node, events.MetadataArrived(cluster.now, image))
+        cluster.push(node, deleted=(TP.topic_id,))
         cluster.settle()
     cluster.advance(2000, settle=True)
 

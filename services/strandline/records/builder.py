@@ -54,16 +54,9 @@ class BatchBuilder:
     """Collects records until the batch is full."""
 
     __slots__ = (
-        "_base_ms",
-        "_compression",
-        "_last_delta",
-        "_last_ms",
-        "_max_bytes",
-        "_max_ms",
-        "_pieces",
-        "count",
-        "size_bytes",
-    )
+        "_base_ms", "_compression", "_last_delta", "_last_ms", "_max_bytes", "_max_ms", "_pieces",
+        "count", "size_bytes",
+    )  # fmt: skip
 
     def __init__(
         self, *, compression: Compression = Compression.NONE, max_bytes: int = records_batch.MAX_BATCH_BYTES

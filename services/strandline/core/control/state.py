@@ -62,9 +62,8 @@ class EpochSkips:
 
     def forget(self, topic: TopicImage) -> None:
         """A topic was deleted; its id never comes again."""
-        gone = [partition.tp for partition in topic.partitions]
-        self._changed.difference_update(gone)
-        self._elected.difference_update(gone)
+        for known in (self._changed, self._elected):
+            known.difference_update(partition.tp for partition in topic.partitions)
 
 
 def changes_between(before: int, after: int) -> int:

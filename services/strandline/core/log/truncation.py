@@ -129,8 +129,8 @@ def cut_for(cache: EpochCache, leo: Offset, answer: EpochEnd) -> Cut:
     if own.epoch == answer.epoch:
         # Known here, or older than the first entry: then `own` is (asked, start of the first entry).
         return Cut(min(answer.end_offset, own.end_offset, leo), True)
-    # This log has no batch of the epoch that the leader named, so the logs may have parted before its largest epoch
-    # below that one: one answer is not enough (KIP-279, TR3).
+    # This log has no batch of the epoch that the leader named, and may differ from the leader's in older epochs too, so
+    # one answer is not enough (KIP-279, TR3).
     return Cut(min(own.end_offset, leo), False)
 
 
