@@ -21,9 +21,9 @@ from report import size_row
 from strandline.cli.local.local_cluster import LocalCluster
 from strandline.client import Admin, Consumer
 from strandline.client.cluster.metadata import Cluster
-from strandline.client.groups.coordinator import ATTEMPT_MS, GroupCoordinator, passes_by
+from strandline.client.groups.coordinator import ATTEMPT_MS, GroupCoordinator, passes_by, verdict_of
 from strandline.client.groups.member import Confirmed, Member, MemberTerms, Subscription
-from strandline.client.groups.membership import heartbeat_request, judge_heartbeat
+from strandline.client.groups.membership import heartbeat_request
 from strandline.core import types
 from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.core.errors import Refused
@@ -185,7 +185,7 @@ class Crowd:
             request = heartbeat_request(self._view, self._coordinator, member.terms, sent)
             try:
                 answer = await self._coordinator.ask_once(
-                    lambda to: to.ConsumerGroupHeartbeat, request, judge_heartbeat, deadline_ms=ATTEMPT_MS
+                    lambda to: to.ConsumerGroupHeartbeat, request, verdict_of, deadline_ms=ATTEMPT_MS
                 )
             except Refused as refused:
                 if passes_by(refused.refusal):
