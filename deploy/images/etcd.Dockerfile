@@ -1,7 +1,7 @@
 # Members of etcd for deploy/compose/controllers.yaml and for deploy/kubernetes/components/etcd: etcd and etcdctl, run by
 # our user with a read-only root file system.
 #
-# ETCD has both in /usr/local/bin: what `deploy/images/base etcd` makes of Debian's packages, or a published image.
+# ETCD has both in /usr/local/bin: the image that `deploy/images/base etcd` makes of Debian's packages, or a published one.
 ARG BASE
 ARG ETCD
 FROM ${ETCD} AS programs

@@ -38,7 +38,7 @@ def report(
     own = one_source(inputs, service)
     start_us, end_us = window_us(start, end)
     if not out.resolve().parent.is_dir():
-        raise typer.BadParameter(f"--out: the directory {out.resolve().parent} is not there")
+        raise typer.BadParameter(f"--out: the directory {out.resolve().parent} does not exist")
     if service:
         _tell(_from_service(service, start_us, end_us, cluster, steps), out, figures)
         return

@@ -96,7 +96,7 @@ class Watching:
         return picture
 
     async def run(self) -> None:
-        """Watch until cancelled; a cluster that is not there is tried again and again.
+        """Watch until cancelled; a cluster that does not answer is tried again and again.
 
         Raises:
             Exception: a defect of the client's watch.

@@ -40,7 +40,7 @@ class Destination(Protocol):
         ...
 
     def delete(self, path: str) -> None:
-        """Remove a file; one that is not there is removed already."""
+        """Remove a file; one that does not exist is removed already."""
         ...
 
     def names(self, folder: str) -> Iterator[str]:

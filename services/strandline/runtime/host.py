@@ -81,7 +81,7 @@ class TopicDirectory:
         return topic.name if topic is not None else ""
 
     def partition(self, tp: TopicPartition) -> PartitionImage | None:
-        """The partition in the newest metadata; None if it is not there."""
+        """The partition in the newest metadata; None if there is none."""
         topic = self._topics.get(tp.topic_id)
         if topic is None or not 0 <= tp.partition < len(topic.partitions):
             return None

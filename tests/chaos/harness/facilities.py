@@ -31,7 +31,7 @@ def program(command: str, package: str) -> str | None:
     """Reports what is missing if ``command`` cannot be found, and which Debian ``package`` has it."""
     if shutil.which(command):
         return None
-    return f"the command {command} is not there (as root: make packages, or on Debian: apt-get install {package})"
+    return f"the command {command} is missing (as root: make packages, or on Debian: apt-get install {package})"
 
 
 def _root() -> str | None:

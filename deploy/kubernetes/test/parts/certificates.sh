@@ -5,7 +5,7 @@ make_certificates() {
   if [ ! -f "$pki/ca.crt" ]; then
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=strandline-test \
       -keyout "$pki/ca.key" -out "$pki/ca.crt" 2>/dev/null
-    # What service account tokens are signed with.
+    # The key that signs service account tokens.
     openssl genrsa -out "$pki/accounts.key" 2048 2>/dev/null
     openssl rsa -in "$pki/accounts.key" -pubout -out "$pki/accounts.pub" 2>/dev/null
   fi

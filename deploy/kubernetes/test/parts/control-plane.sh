@@ -1,7 +1,7 @@
-# etcd, the API server, the controllers, the scheduler and the proxy: one process each, on this machine's addresses.
+# etcd, the API server, the controller manager, the scheduler and the proxy: one process each, on this machine's addresses.
 
 start_network() {
-  # A bridge without ports: kubelets take no loopback address for a node's, and no other machine has this one.
+  # A bridge without ports: kubelets accept no loopback address for a node, and no other machine has this one.
   if [ ! -e "/sys/class/net/$HOST_BRIDGE" ]; then
     ip link add "$HOST_BRIDGE" type bridge
     ip addr add "$CONTROL_ADDRESS/24" dev "$HOST_BRIDGE"
@@ -9,7 +9,7 @@ start_network() {
   fi
   sysctl -qw net.ipv4.ip_forward=1
   sysctl -qw net.bridge.bridge-nf-call-iptables=1 2>/dev/null || true
-  # dockerd makes DROP the policy of forwarding; pods talk through it.
+  # dockerd sets the policy of forwarding to DROP, and pods need forwarding.
   local way
   for way in -s -d; do
     iptables -w -C FORWARD "$way" "$POD_NETWORK" -j ACCEPT 2>/dev/null \
@@ -33,7 +33,7 @@ start_control_plane() {
     --service-account-issuer https://kubernetes.default.svc --service-account-key-file "$pki/accounts.pub" \
     --service-account-signing-key-file "$pki/accounts.key"
   within 90 "the API server is ready" kubectl get --raw /readyz
-  # 20 s without a word and a node is not ready: the usual 50 s would only make the tests longer.
+  # A node is not ready after 20 s of silence; the default of 50 s would only make the tests longer.
   start kube-controller-manager kube-controller-manager --kubeconfig "$STATE/controllers.conf" --leader-elect=false \
     --bind-address 127.0.0.1 --use-service-account-credentials --node-monitor-grace-period 20s \
     --service-account-private-key-file "$pki/accounts.key" --root-ca-file "$pki/ca.crt"

@@ -1,4 +1,4 @@
-# Images come from docker, or from one static program; nothing is pulled.
+# Images come from docker, or are made of one static program; none is pulled.
 
 load_images() { # IMAGE...: each into every node, unless the node has this very image already
   local image i identity note

@@ -1,4 +1,4 @@
-# Programs in the background: each has a file with its process id and one with its output.
+# Background programs: each has a file with its process id and one with its output.
 
 start() { # NAME COMMAND...: starts it, unless it runs
   local name=$1
@@ -17,7 +17,7 @@ within() { # SECONDS WHAT COMMAND...: waits until the command succeeds
   local until=$((SECONDS + $1)) what=$2
   shift 2
   until "$@" >/dev/null 2>&1; do
-    [ $SECONDS -lt $until ] || fail "not in time: $what; the output of each program is in $STATE/log"
+    [ $SECONDS -lt $until ] || fail "time-out: $what; the output of each program is in $STATE/log"
     sleep 0.2
   done
 }

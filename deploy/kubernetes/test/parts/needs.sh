@@ -1,4 +1,4 @@
-# What has to be on this machine before anything is built: programs, files without a program, a docker that answers.
+# Requirements of this machine, checked before anything is built: programs, other files, a docker that answers.
 
 NEEDED_PROGRAMS="containerd:containerd ctr:containerd runc:runc etcd:etcd-server conntrack:conntrack ethtool:ethtool
   socat:socat ipset:ipset iptables:iptables iptables-save:iptables ip:iproute2 sysctl:procps openssl:openssl curl:curl
@@ -16,7 +16,7 @@ check() { # says what is missing and what to install; nothing if nothing is
   if ! programs_are_built && ! command -v go >/dev/null; then absent+=", go"; packages+=" golang-go"; fi
   if [ -n "$absent" ]; then
     packages=$(tr ' ' '\n' <<<"$packages" | sort -u | tr '\n' ' ' | sed 's/^ *//; s/ *$//')
-    fail "there is no ${absent#, }; on Debian: apt-get install $packages"
+    fail "not installed: ${absent#, }; on Debian: apt-get install $packages"
   fi
   docker_answers || fail "docker does not answer: ${DOCKER_SAID:-no reason given}; start its daemon"
 }

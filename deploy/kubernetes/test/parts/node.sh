@@ -1,4 +1,4 @@
-# A node: a containerd, a kubelet, a bridge for pods and a cgroup, each its own, so that nodes know nothing of each other.
+# A node: its own containerd, kubelet, bridge for pods and cgroup, so that nodes are independent of each other.
 
 start_node() { # INDEX
   local i=$1 address socket

@@ -1,4 +1,4 @@
-# Where things lie and which addresses are used; every value can be set from outside.
+# Directories and addresses; every value can be set in the environment.
 
 KUBERNETES_VERSION=${KUBERNETES_VERSION:-1.33.13} # one whose modules are all on the module proxy
 COREDNS_VERSION=${COREDNS_VERSION:-1.14.7}
@@ -7,7 +7,7 @@ CACHE=${STRANDLINE_KUBERNETES_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/strandline/
 STATE=${STRANDLINE_KUBERNETES_STATE:-/tmp/strandline-kubernetes} # short: sockets lie below it
 CNI_PLUGINS=${CNI_PLUGINS:-/usr/lib/cni}
 
-# Node i has the address 10.250.0.(i+1) on a bridge without ports, and 10.244.i.0/24 for its pods on a bridge of its own.
+# Node i has the address 10.250.0.(i+1) on a bridge without ports, and 10.244.i.0/24 for its pods on its own bridge.
 HOST_BRIDGE=slhosts
 POD_BRIDGE=slpods
 CONTROL_ADDRESS=10.250.0.1

@@ -1,4 +1,4 @@
-# Undoes `up` in any state: half started, half stopped, or with a test's faults still in force.
+# Undoes `up` in any state: half started, half stopped, or with faults of a test still active.
 
 down() {
   local i program
@@ -48,7 +48,7 @@ remove_rules() { # those of forwarding that `up` made, and the chains of kubelet
   done
   for tables in iptables ip6tables; do
     for table in nat filter mangle; do
-      # Rules elsewhere that jump into these chains first; eval, because a rule's comment is one word with blanks.
+      # First the rules of other chains that jump into these; eval, because a rule's comment is one word with spaces.
       rules_of "$tables" "$table" '^-A .*(KUBE-|CNI-|strandline-test)' | { grep -vE '^-A (KUBE|CNI)-' || true; } \
         | sed 's/^-A/-D/' | while read -r rule; do eval "$tables -w -t $table $rule" || true; done
       chains=$(rules_of "$tables" "$table" '^:(KUBE|CNI)-' | cut -d' ' -f1 | cut -c2-)

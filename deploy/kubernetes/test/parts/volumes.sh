@@ -1,4 +1,4 @@
-# Volumes are directories of this machine, each pinned to a node as a local disk is; a released one is never used again.
+# Volumes are directories of this machine, each bound to a node like a local disk; a released one is not used again.
 
 make_volumes() { # COUNT [MIB]
   local i mib=${2:-1024} name

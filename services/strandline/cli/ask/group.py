@@ -79,7 +79,7 @@ def _show(rows: list[dict[str, Any]], columns: list[Column], form: Format) -> No
 async def _delete_offsets(
     admin: Admin, group_id: str, chosen: list[tuple[str, list[int] | None]]
 ) -> dict[TopicPartition, Refusal | None]:
-    # Of a group that is not there nothing is committed either; only its description says that it is not.
+    # A group that does not exist has no committed offsets either; only its description says that it does not exist.
     await admin.describe_groups([group_id])
     named = [
         (topic, index)

@@ -239,7 +239,7 @@ def _refusal_of(row: pb.OffsetCommitPartitionResponse) -> Refusal | None:
 
 
 def _judge_commit(answer: pb.OffsetCommitResponse | pb.TxnOffsetCommitResponse) -> RequestVerdict:
-    """What all partitions were refused with by a coordinator that is not there is the refusal of the whole."""
+    """If all partitions were refused because the coordinator is missing, that is the refusal of the whole request."""
     refusals = [_refusal_of(row) for topic in answer.topics for row in topic.partitions]
     whole = next((one for one in refusals if one is not None and passes_by(one)), None)
     hint = answer.current_coordinator if answer.HasField("current_coordinator") else None

@@ -267,7 +267,7 @@ class Draft:
         """
         tp = changed.tp
         before, current = self.base.partition(tp), self.partition(tp)
-        assert before is not None and current is not None, f"{tp} is not there to be changed"
+        assert before is not None and current is not None, f"{tp} does not exist"
         bumped = new_reign or current.leader_epoch > before.leader_epoch or changed.leader != before.leader
         leader_epoch = self._skips.leader_epoch_after(before) if bumped else before.leader_epoch
         epoch = self._skips.partition_epoch_after(before)

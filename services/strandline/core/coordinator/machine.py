@@ -27,7 +27,7 @@ class Key(Hashable, Protocol):
 
 
 class Record(NamedTuple):
-    """A key and its new value; ``value`` None deletes the key. Deleting what is not there is no error (G4)."""
+    """A key and its new value; ``value`` None deletes the key. Deleting a key that does not exist is no error (G4)."""
 
     key: Key
     value: object | None = None

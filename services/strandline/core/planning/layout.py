@@ -40,7 +40,7 @@ class Layout:
         self.members = [node_id for node_id, node in self.nodes.items() if not (node.draining or node.away)]
         self.takers = [node_id for node_id in self.members if not self.nodes[node_id].full]
         self.are_sizes_known = all(each.size_bytes is not None for each in self.partitions)
-        # If some were known and others counted as 0, the known ones would be moved for a balance that is not there.
+        # If some were known and others counted as 0, the known ones would be moved for an imbalance that does not exist.
         self.sizes = [(each.size_bytes or 0) if self.are_sizes_known else 0 for each in self.partitions]
         self.replicas: list[list[int]] = [[] for _ in self.partitions]
         self.held: dict[int, list[Held]] = {node_id: [] for node_id in self.nodes}
@@ -56,7 +56,7 @@ class Layout:
         """Partitions with no copy in sync on a node that is there: nothing can be copied."""
         for index, each in enumerate(self.partitions):
             self.put(index, list(each.replicas))
-        # What nodes that are away keep is not there to be shared (C87).
+        # Replicas on nodes that are down cannot be moved, so they are not shared out (C87).
         staying = sum(self.count(node_id) for node_id, node in self.nodes.items() if node.away and not node.draining)
         self._final_shares = self._shares(sum(map(self.wanted_factor, range(len(self.partitions)))) - staying)
 

@@ -153,7 +153,7 @@ class AppendRefused:
 
 @dataclass(frozen=True, slots=True)
 class Resigned:
-    """Answer to `Resign`: the key is not there with our token, and the lease is revoked."""
+    """Answer to `Resign`: the key no longer has our token, and the lease is revoked."""
 
     now_ms: int
     question: int
