@@ -132,11 +132,11 @@ FormatOption = Annotated[
 Catalog = Annotated[
     str | None,
     typer.Option(
-        "--catalog", metavar="NAME", help="Of tables: strandline, or with spark-submit the session's current one."
+        "--catalog", metavar="NAME", help="For tables: strandline, or with spark-submit the session's current one."
     ),
 ]
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", metavar="NAME", help="Of tables: CATALOG.NAMESPACE.s10_isr_time.")
+    str | None, typer.Option("--namespace", metavar="NAME", help="Name of tables: CATALOG.NAMESPACE.s10_isr_time.")
 ]
 
 

@@ -43,7 +43,7 @@ _STALLS = [
 
 
 Epoch = Annotated[
-    int | None, typer.Option("--partition-epoch", "-e", min=0, help="Of the decision; else --from and --to.")
+    int | None, typer.Option("--partition-epoch", "-e", min=0, help="The decision's epoch; default: --from and --to.")
 ]
 AboutStall = Annotated[
     bool, typer.Option("--stall", help="Explain why the high watermark stalled, instead of a decision.")

@@ -47,7 +47,7 @@ Step = Annotated[Duration, duration_option("--step", help=STEP_HELP, least="1us"
 MaybeStep = Annotated[Duration | None, duration_option("--step", help=STEP_HELP, least="1us")]
 Memory = Annotated[
     str,
-    typer.Option("--memory", envvar="STRANDLINE_ANALYTICS_MEMORY", help="Memory of the embedded Spark, as 2g or 512m."),
+    typer.Option("--memory", envvar="STRANDLINE_ANALYTICS_MEMORY", help="Memory of the embedded Spark, such as 512m."),
 ]
 
 

@@ -28,7 +28,7 @@ Service = Annotated[
     typer.Option(
         "--service",
         metavar="HOST:PORT",
-        help="Ask this `strandline analytics serve` about its input, instead of starting Spark.",
+        help="Query this `strandline analytics serve` instead of starting Spark.",
     ),
 ]
 MaybeInputs = Annotated[

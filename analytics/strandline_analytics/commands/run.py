@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HOUR = read_duration("1h")
 
-Stats = Annotated[str, typer.Option("--stat", metavar="S1,S10", help="Which statistics; `all` for every one.")]
+Stats = Annotated[str, typer.Option("--stat", metavar="S1,S10", help="The statistics; `all` for every one.")]
 OutDir = Annotated[
     str | None,
     typer.Option("--out", metavar="DIR|URI", help="Files go to DIR/results/stat=...; of tables it is the warehouse."),

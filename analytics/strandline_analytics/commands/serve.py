@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 RESULTS = "strandline-results"
 
 Bind = Annotated[
-    str, typer.Option("--bind", metavar="HOST:PORT", help="Address to serve; port 0: the kernel's choice.")
+    str, typer.Option("--bind", metavar="HOST:PORT", help="Address to serve; with port 0 the kernel chooses one.")
 ]
 HealthBind = Annotated[
     str,
@@ -62,7 +62,7 @@ LogForm = Annotated[
     str, typer.Option("--log-format", envvar="STRANDLINE_LOG_FORMAT", help="auto, text or json; auto: json in files.")
 ]
 LogLeast = Annotated[
-    str, typer.Option("--log-level", envvar="STRANDLINE_LOG_LEVEL", help="debug, info, warning or error, and worse.")
+    str, typer.Option("--log-level", envvar="STRANDLINE_LOG_LEVEL", help="Lowest level: debug, info, warning or error.")
 ]
 Insecure = Annotated[
     bool, typer.Option("--insecure", envvar="STRANDLINE_INSECURE", help="Serve beyond loopback without TLS.")
@@ -76,7 +76,7 @@ Results = Annotated[
     ),
 ]
 QueueLength = Annotated[
-    int, typer.Option("--queue-length", min=1, help="Queries that may wait for the one being computed.")
+    int, typer.Option("--queue-length", min=1, help="Number of queries that may wait for the one that is computed.")
 ]
 Warm = Annotated[
     bool, typer.Option("--warm/--no-warm", help="Open an input of minutes, and make its report, before the first call.")

@@ -36,10 +36,10 @@ Checkpoint = Annotated[
 ]
 Trigger = Annotated[
     Duration | None,
-    duration_option("--trigger", help="Look for files so often, as 10s, until interrupted. Without it: take what is "
+    duration_option("--trigger", help="Look for files this often (10s) until interrupted. Default: take what is "
                     "there now, and end.", least="1s", step="1s"),
 ]  # fmt: skip
-Step = Annotated[Duration, duration_option("--step", help="Length of a window: 1h, 1m.", least="1s", step="1s")]
+Step = Annotated[Duration, duration_option("--step", help="Window length, such as 1h.", least="1s", step="1s")]
 Delay = Annotated[
     Duration,
     duration_option("--delay", help="How much later than the newest event an event may arrive.", least="1s", step="1s"),

@@ -25,37 +25,37 @@ if TYPE_CHECKING:
     from strandline_kafka.collector.collecting import Collected, WantedCollection
     from strandline_kafka.collector.connection import Login, Security
 
-app = typer.Typer(help="Make an export by looking at another system that runs.", no_args_is_help=True)
+app = typer.Typer(help="Make an export by watching another system.", no_args_is_help=True)
 
 _MIN_ISR = "min.insync.replicas"
 
 
 @app.callback()
 def _only_a_group() -> None:
-    """Make an export by looking at another system that runs."""
+    """Make an export by watching another system."""
 
 
 Bootstrap = Annotated[
     str,
-    typer.Option("--bootstrap", metavar="HOST:PORT", help="Brokers' listeners for clients, with commas between."),
+    typer.Option("--bootstrap", metavar="HOST:PORT", help="Brokers' listeners for clients, separated by commas."),
 ]
 Out = Annotated[
-    str, typer.Option("--out", metavar="DIR|URI", help="Where to write the export; nothing may be there yet.")
+    str, typer.Option("--out", metavar="DIR|URI", help="Directory of the export; it must not exist or be empty.")
 ]
 Period = Annotated[
     Duration | None,
     duration_option(
         "--period",
-        help="From one look to the next. Default: 500ms, and with more than 1,000 partitions longer in proportion.",
+        help="Time between refreshes. Default: 500ms, and proportionally longer with more than 1,000 partitions.",
         least="50ms",
         most="1m",
     ),
 ]
 Length = Annotated[
-    Duration | None, duration_option("--for", help="End after so long; without it, when interrupted.", least="1ms")
+    Duration | None, duration_option("--for", help="End after this time; default: when interrupted.", least="1ms")
 ]
 Topics = Annotated[
-    list[str] | None, typer.Option("--topics", metavar="NAMES", help="Only these, with commas between; repeatable.")
+    list[str] | None, typer.Option("--topics", metavar="NAMES", help="Only these, separated by commas; repeatable.")
 ]
 MetadataLog = Annotated[
     list[Path] | None,
@@ -69,16 +69,14 @@ Assume = Annotated[
     list[str] | None,
     typer.Option("--assume", metavar="KEY=VALUE", help=f"Where the brokers do not show it: {_MIN_ISR}."),
 ]
-TlsCa = Annotated[
-    Path | None, typer.Option("--tls-ca", metavar="FILE", help="Speak TLS, and trust this authority (PEM).")
-]
-TlsCert = Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Present this certificate (PEM).")]
+TlsCa = Annotated[Path | None, typer.Option("--tls-ca", metavar="FILE", help="Use TLS and trust this authority (PEM).")]
+TlsCert = Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Use this certificate (PEM).")]
 Sasl = Annotated[
     str | None,
     typer.Option("--sasl", metavar="MECHANISM", help="Log in by PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."),
 ]
 PasswordFile = Annotated[
-    Path | None, typer.Option("--password-file", metavar="FILE", help="With --sasl: a file of the password.")
+    Path | None, typer.Option("--password-file", metavar="FILE", help="With --sasl: the file with the password.")
 ]
 
 
@@ -91,12 +89,12 @@ def kafka(
     topics: Topics = None,
     metadata_log: MetadataLog = None,
     assume: Assume = None,
-    tls: Annotated[bool, typer.Option("--tls", help="Speak TLS, and trust the system's authorities.")] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS and trust the system's authorities.")] = False,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key.")] = None,
     sasl: Sasl = None,
-    user: Annotated[str | None, typer.Option("--user", help="With --sasl: who.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="With --sasl: the user's name.")] = None,
     password_file: PasswordFile = None,
 ) -> None:
     """Look at an Apache Kafka cluster (3.3 or later) again and again: where each replica's log ends, and the HW.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from strandline_kafka.scrapes.following import Before, Following
     from strandline_kafka.scrapes.series import Scrapes
 
-app = typer.Typer(help="Make an export of what another system left behind.", no_args_is_help=True)
+app = typer.Typer(help="Make an export of the logs of another system.", no_args_is_help=True)
 
 _KAFKA_PATTERN = "[%d] %p %m (%c)%n"
 _BOUNDING_MS = 600_000
@@ -38,7 +38,7 @@ _MIN_ISR, _LAG_TIME = "min.insync.replicas", "replica.lag.time.max.ms"
 
 @app.callback()
 def _only_a_group() -> None:
-    """Make an export of what another system left behind."""
+    """Make an export of the logs of another system."""
 
 
 MetadataLog = Annotated[
@@ -54,7 +54,7 @@ DumpLog = Annotated[
     typer.Option(
         "--dump-log",
         metavar="FILE",
-        help="What kafka-dump-log --cluster-metadata-decoder printed of one node's log and snapshots, in order, "
+        help="Output of kafka-dump-log --cluster-metadata-decoder for one node's log and snapshots, in order, "
         "one file or several in a text; it proves nothing to be committed, see --trust-tail.",
     ),
 ]
@@ -63,11 +63,11 @@ Out = Annotated[
     typer.Option(
         "--out",
         metavar="DIR|URI",
-        help="Where to write the export; nothing may be there yet, but with --append.",
+        help="Directory of the export; it must not exist or be empty, except with --append.",
     ),
 ]
 ClusterId = Annotated[
-    str | None, typer.Option("--cluster-id", help="Where no meta.properties beside a log names the cluster.")
+    str | None, typer.Option("--cluster-id", help="The cluster's id, for a log without meta.properties beside it.")
 ]
 Assume = Annotated[
     list[str] | None,
@@ -82,7 +82,7 @@ Logs = Annotated[
     typer.Option(
         "--logs",
         metavar="n1=DIR",
-        help="The folder of node 1's server.log, state-change.log and controller.log, rotated and packed ones too, "
+        help="The folder of node 1's server.log, state-change.log and controller.log, also rotated or compressed, "
         "or what its container wrote, a file or a folder; repeat it for each node.",
     ),
 ]
@@ -130,14 +130,14 @@ Append = Annotated[
     bool,
     typer.Option(
         "--append",
-        help="Go on with the export of an earlier import of this cluster, where that ended; not with --logs.",
+        help="Continue an earlier import of this cluster where it ended; not with --logs.",
     ),
 ]
 TrustTail = Annotated[
-    bool, typer.Option("--trust-tail", help="Import the end of the log too, which may not be committed.")
+    bool, typer.Option("--trust-tail", help="Also import the end of the log, which may not be committed.")
 ]
 Inspect = Annotated[
-    bool, typer.Option("--inspect", help="Only say what the logs hold and how far it is proved; write nothing.")
+    bool, typer.Option("--inspect", help="Only print what the logs have and how far it is proved; write nothing.")
 ]
 
 

@@ -73,7 +73,7 @@ Profile = Annotated[
         "--profile",
         envvar="STRANDLINE_PROFILE",
         metavar="NAME",
-        help="Profile with the options that are not given here; default: the current one.",
+        help="Profile for the options that are not given; default: the current one.",
         is_eager=True,
         callback=_use,
         autocompletion=names_of_profiles,
@@ -104,7 +104,7 @@ _given: ContextVar[TlsOptions] = ContextVar("tls_options", default=_PLAIN)
 
 TlsCert = Annotated[
     str,
-    typer.Option("--tls-cert", envvar="STRANDLINE_TLS_CERT", metavar="FILE", help="Present this certificate (PEM)."),
+    typer.Option("--tls-cert", envvar="STRANDLINE_TLS_CERT", metavar="FILE", help="Use this certificate (PEM)."),
 ]
 TlsKey = Annotated[
     str, typer.Option("--tls-key", envvar="STRANDLINE_TLS_KEY", metavar="FILE", help="The certificate's key.")

@@ -202,7 +202,7 @@ def main(arguments: Sequence[str]) -> ExitCode:
     parser.add_argument(
         "--bootstrap",
         default=os.environ.get("STRANDLINE_BOOTSTRAP", "127.0.0.1:9090"),
-        help="addresses of controllers, host:port with commas",
+        help="addresses of controllers, host:port, separated by commas",
     )
     for name in ("tls-cert", "tls-key", "tls-ca"):
         parser.add_argument(f"--{name}", default=os.environ.get(f"STRANDLINE_{name.upper().replace('-', '_')}", ""))

@@ -83,12 +83,12 @@ def _election_step(step: tuple[str, ElectionState]) -> str:
 def reassignments(
     records: Annotated[int, typer.Option("--records", min=1, help="Total number of appends.")] = 1,
     epochs: Annotated[int, typer.Option("--epochs", min=0, metavar="E", help="Leader epochs 0..E.")] = 1,
-    replicas: Annotated[int, typer.Option("--replicas", min=1, max=3, help="Of the 3 nodes, at the start.")] = 2,
+    replicas: Annotated[int, typer.Option("--replicas", min=1, max=3, help="Replicas at the start, of 3 nodes.")] = 2,
     target: Annotated[
         list[int] | None, typer.Option("--target", min=1, max=3, help="Replicas of a target; repeatable; default 2.")
     ] = None,
     min_isr: Annotated[int, typer.Option("--min-isr", min=1, help="min.insync.replicas.")] = 1,
-    raised: Annotated[int, typer.Option("--raised", min=0, help="What min.insync.replicas may become.")] = 0,
+    raised: Annotated[int, typer.Option("--raised", min=0, help="Values that min.insync.replicas may get.")] = 0,
     lost: Annotated[int, typer.Option("--lost-answers", min=0, help="Answers to proposals that are lost.")] = 0,
     states: Annotated[int | None, typer.Option("--states", min=1, help="Stop after about this many states.")] = None,
 ) -> None:

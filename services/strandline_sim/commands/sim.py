@@ -157,7 +157,7 @@ def shrink(
     seed: Annotated[int, typer.Argument(help="A seed that breaks something.")],
     profile: Profile = "swarm",
     budget: Annotated[
-        Duration, duration_option("--time", help="Time for each of the two parts.", least="1s")
+        Duration, duration_option("--time", help="Duration of each of the two parts.", least="1s")
     ] = read_duration("60s"),
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Output file; default: PROFILE-SEED.scenario.")

@@ -31,7 +31,7 @@ _RULE_COLUMNS = [Column(name, name) for name in _FIELDS]
 _WHO = "client/ID as in a certificate, ALIAS:SUBJECT as in a token, or client/*."
 _WHAT = "topic:NAME, group:NAME, transactional-id:NAME, or cluster; topic:* is every topic."
 _PRINCIPAL = typer.Argument(metavar="PRINCIPAL", help=_WHO)
-_OPERATION = typer.Argument(metavar="OPERATION", help="READ, WRITE, ... or ALL.")
+_OPERATION = typer.Argument(metavar="OPERATION", help="READ, WRITE, and so on, or ALL.")
 _RESOURCE = typer.Argument(metavar="RESOURCE", help=_WHAT)
 Principal = Annotated[str, _PRINCIPAL]
 Prefixed = Annotated[bool, typer.Option("--prefixed", help="The name is a prefix.")]
@@ -39,7 +39,7 @@ Deny = Annotated[bool, typer.Option("--deny", help="Deny it; this overrides rule
 File = Annotated[Path | None, typer.Option("--file", metavar="YAML", help="Rules as `acl list -o yaml` prints them.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Apply the change; without this it is only checked.")]
 UNCHANGED = "checked; nothing was changed, --yes applies it"
-Force = Annotated[bool, typer.Option("--force", help="Even if you could not change rules afterwards.")]
+Force = Annotated[bool, typer.Option("--force", help="Allow it even if you could not change rules afterwards.")]
 
 
 @acls.command("list")
@@ -158,7 +158,7 @@ def _checked(row: Mapping[str, Any], where: str) -> Rule:
 # `strandline quota ...`: list, set and remove limits on what clients send, read, request and change (C102).
 
 quotas = typer.Typer(
-    help="How much clients may use per second, at each node: list, set and remove.", no_args_is_help=True
+    help="Limits of what clients may use per second at each node: list, set and remove.", no_args_is_help=True
 )
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help=f"{', '.join(QuotaKey)}.")]

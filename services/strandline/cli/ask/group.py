@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _GROUPS = kafka_columns(group=TEXT, outcome=TEXT)
 _GROUP_DELETE_OFFSETS = kafka_columns(group=TEXT, topic=TEXT, partition=NUMBER, outcome=TEXT)
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @over_tls
@@ -161,7 +161,7 @@ def describe(
     state: Annotated[bool, typer.Option("--state", help="One row per group.")] = False,
     seconds: Annotated[
         bool,
-        typer.Option("--seconds", help="With offsets: how old the first record not consumed is."),
+        typer.Option("--seconds", help="With offsets: the age of the first record that is not consumed."),
     ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="With --members: current and target partitions of each.")

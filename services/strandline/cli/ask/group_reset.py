@@ -68,12 +68,12 @@ def reset_offsets(
         bool, typer.Option("--to-current", help="To the committed offset; the latest if there is none.")
     ] = False,
     to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, metavar="N", help="To this offset.")] = None,
-    shift_by: Annotated[int | None, typer.Option("--shift-by", metavar="N", help="By N, back if negative.")] = None,
+    shift_by: Annotated[int | None, typer.Option("--shift-by", metavar="N", help="By N; back if negative.")] = None,
     to_datetime: Annotated[
         str | None, typer.Option("--to-datetime", metavar="TIME", help=f"To the first record since: {FORMS}.")
     ] = None,
     by_duration: Annotated[
-        Duration | None, duration_option("--by-duration", help="To the first record since this long ago.")
+        Duration | None, duration_option("--by-duration", help="To the first record within this time before now.")
     ] = None,
     from_file: Annotated[
         Path | None, typer.Option("--from-file", metavar="FILE", help="To offsets in lines TOPIC,PARTITION,OFFSET.")
@@ -82,7 +82,7 @@ def reset_offsets(
         Path | None, typer.Option("--export", metavar="FILE", help="Also write the plan in the form of --from-file.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan; the default.")] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="Write it.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Write the change.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Show where a group would read on, and with --execute commit it."""

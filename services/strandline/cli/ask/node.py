@@ -95,7 +95,7 @@ def shutdown(
         typer.Option("--self", help="The node on this machine that STRANDLINE_ variables configure; wait for it."),
     ] = False,
     deadline: Annotated[
-        Duration, duration_option("--deadline", help="With --self: the longest wait.", least="100ms")
+        Duration, duration_option("--deadline", help="With --self: how long to wait at most.", least="100ms")
     ] = read_duration("30s"),
 ) -> None:
     """Ask a node to hand over its leaderships and end (controlled shutdown)."""

@@ -58,7 +58,7 @@ def elect(
             "--unclean", help="For partitions without a leader, elect any live replica; may lose acknowledged records."
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --unclean: do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --unclean: do not ask for confirmation.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Elect the preferred leader (the first assigned replica) of partitions, or with --unclean any living replica."""

@@ -88,7 +88,7 @@ def produce(
     key: Annotated[str | None, typer.Option("--key", "-k", metavar="TEXT", help="The key of every line.")] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", "-K", metavar="TEXT", help="What separates a line's key from its value."),
+        typer.Option("--key-separator", "-K", metavar="TEXT", help="The separator of a line's key and its value."),
     ] = None,
     header: Annotated[
         list[str] | None,

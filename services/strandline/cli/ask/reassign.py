@@ -112,7 +112,7 @@ def rebalance(
 def submit(
     bootstrap: Bootstrap,
     file: Annotated[
-        Path, typer.Option("--plan", metavar="FILE", help="JSON of kafka-reassign-partitions, or what --save wrote.")
+        Path, typer.Option("--plan", metavar="FILE", help="JSON of kafka-reassign-partitions or of --save.")
     ],
     throttle: Throttle = None,
     force: Force = False,
@@ -301,7 +301,7 @@ def cancel(
         list[str] | None, typer.Argument(metavar="[TOPIC-N]...", help="Partitions whose moves to cancel; default: all.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Even if fewer replicas than min.insync.replicas are in sync afterwards.")
+        bool, typer.Option("--force", help="Allow fewer in-sync replicas than min.insync.replicas.")
     ] = False,
     yes: Yes = False,
 ) -> None:

@@ -52,7 +52,7 @@ Throttle = Annotated[
         help="Bytes per second that a node sends and receives for these moves, such as 20MB; default: no limit.",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Even if clients write faster than --throttle lets copies go.")]
+Force = Annotated[bool, typer.Option("--force", help="Allow a throttle below the rate at which clients write.")]
 
 
 class Limit(NamedTuple):

@@ -56,9 +56,9 @@ _PARTITION_COLUMNS = [
 def create(
     topic: Topic,
     bootstrap: Bootstrap,
-    partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="How many partitions.")] = None,
+    partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="Number of partitions.")] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", "-r", help="Replicas of each partition.")
+        int | None, typer.Option("--replication-factor", "-r", help="Number of replicas of each partition.")
     ] = None,
     assignment: Annotated[
         str | None,
@@ -175,7 +175,7 @@ def alter(
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="A higher number of partitions.")] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option("--replication-factor", "-r", min=1, help="Replicas of each partition: makes a plan, see --yes."),
+        typer.Option("--replication-factor", "-r", min=1, help="Replicas of each partition; shows a plan, see --yes."),
     ] = None,
     config: Configs = None,
     delete_config: Annotated[
@@ -226,7 +226,7 @@ def _factor_plan(seen: Seen, name: str, factor: int) -> Plan:
 def delete(
     topic: Topic,
     bootstrap: Bootstrap,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Delete a topic and all its records."""
     if not yes:

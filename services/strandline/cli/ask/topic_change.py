@@ -109,7 +109,7 @@ def delete_records(
     before: Annotated[
         str, typer.Option("--before", metavar="OFFSET|latest", help="The first offset to keep; latest: the HW.")
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Delete the records below an offset permanently; shows what would be deleted, and asks first."""

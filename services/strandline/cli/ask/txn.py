@@ -76,7 +76,7 @@ Execute = Annotated[bool, typer.Option("--execute", help="Apply the plan; withou
 def abort(
     bootstrap: Bootstrap,
     partition: Annotated[str, typer.Argument(metavar="TOPIC-N", help="The partition, orders-3 for example.")],
-    start_offset: Annotated[int, typer.Option(min=0, help="Its first offset, as find-hanging shows it.")],
+    start_offset: Annotated[int, typer.Option(min=0, help="The transaction's first offset, as find-hanging shows it.")],
     execute: Execute = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -205,7 +205,7 @@ def find_hanging(
     ] = None,
     older_than: Annotated[
         Duration,
-        duration_option("--older-than", help="How long their producer was not heard; the longest time-out there is."),
+        duration_option("--older-than", help="Silence of their producers; default: the longest time-out."),
     ] = read_duration(LONGEST),
     output: Output = Format.TABLE,
 ) -> None:

@@ -35,7 +35,7 @@ EXPORT_SETTINGS = {"export_roll_s": "1"}
 
 def demo(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A text file; the standard library's sources if left out.")
+        Path | None, typer.Argument(metavar="[FILE]", help="A text file; default: the standard library's sources.")
     ] = None,
     directory: Annotated[
         Path | None, typer.Option("--dir", metavar="DIR", help="A new directory for the run; it is kept.")

@@ -46,7 +46,7 @@ def certs() -> None:
 def new(
     directory: Directory,
     cluster: Annotated[str | None, typer.Option(metavar="ID", help="The cluster's id; a new one if left out.")] = None,
-    nodes: Annotated[int, typer.Option(min=0, max=1000, help="How many data nodes.")] = 3,
+    nodes: Annotated[int, typer.Option(min=0, max=1000, help="Number of data nodes.")] = 3,
     first_node: Annotated[int, typer.Option(min=0, help="Id of the first data node.")] = 1,
     node_host: Annotated[
         list[str] | None, typer.Option(metavar="HOST", help="A node's name, with {id} for its id; repeatable.")

@@ -84,7 +84,7 @@ def compact(
 def recover(
     data_dir: Annotated[Path, typer.Argument(metavar="DATA_DIR", help="The data directory of the killed process.")],
     place: Place,
-    kind: Annotated[str, typer.Option("--format", metavar="parquet|jsonl", help="Of the files.")] = "parquet",
+    kind: Annotated[str, typer.Option("--format", metavar="parquet|jsonl", help="Format of the files.")] = "parquet",
 ) -> None:
     """Export the events that a killed process left in the spool of its data directory."""
     from strandline.export.encoding import ExportFormat

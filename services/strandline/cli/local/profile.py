@@ -43,7 +43,7 @@ def create(
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
     token_file: TokenFile = "",
-    use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
+    use: Annotated[bool, typer.Option("--use", help="Make it the current profile.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a profile of this name.")] = False,
 ) -> None:
     """Write a profile from --bootstrap and the options of TLS, or their variables."""

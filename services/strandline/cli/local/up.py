@@ -34,7 +34,7 @@ def up(
     nodes: Annotated[int, typer.Option(min=1, max=15, help="Data nodes that may lead.")] = 3,
     workers: Annotated[
         int,
-        typer.Option(min=1, max=8, help="Data nodes for each of --nodes, which then are machines, each a rack."),
+        typer.Option(min=1, max=8, help="Data nodes per --nodes, each of which is then a machine and a rack."),
     ] = 1,
     observers: Annotated[int, typer.Option(min=0, max=5, help="Data nodes that only follow (observers).")] = 0,
     restart: Annotated[bool, typer.Option("--restart", help="Restart a node that exits on its own.")] = False,
@@ -50,7 +50,7 @@ def up(
     ] = None,
     tls: Annotated[bool, typer.Option("--tls", help="Use TLS, with certificates created in DIR/certs.")] = False,
     controllers: Annotated[
-        int, typer.Option(min=1, max=5, help="Controllers, of which one decides; more than one need etcd.")
+        int, typer.Option(min=1, max=5, help="Number of controllers, one of which is active; more than one need etcd.")
     ] = 1,
 ) -> None:
     """Run a controller and data nodes on this machine until Ctrl-C.

@@ -38,15 +38,15 @@ MOST_RECORDS = 10_000_000
 _LOOK_EVERY_S = 0.1
 
 Records = Annotated[
-    int, typer.Option("--records", "-n", min=1, max=MOST_RECORDS, help="Records that count, after the warm-up.")
+    int, typer.Option("--records", "-n", min=1, max=MOST_RECORDS, help="Number of measured records, after the warm-up.")
 ]
 Size = Annotated[int, typer.Option("--size", min=1, max=1 << 20, help="Bytes of each value.")]
 Rate = Annotated[
-    float | None, typer.Option("--rate", min=0.001, help="Records per second; default: as many as are taken.")
+    float | None, typer.Option("--rate", min=0.001, help="Records per second; default: as many as possible.")
 ]
 WarmUp = Annotated[
     int | None,
-    typer.Option("--warm-up", min=0, max=MOST_RECORDS, help="Records before; default: a tenth, at most 10,000."),
+    typer.Option("--warm-up", min=0, max=MOST_RECORDS, help="Warm-up records; default: a tenth, at most 10,000."),
 ]
 Deadline = Annotated[Duration, duration_option("--deadline", help="The longest time of the run.", least="1s")]
 Acks = Annotated[AcksName, typer.Option(help="Wait for no replica, the leader, or all in-sync replicas.")]

@@ -157,7 +157,7 @@ def main(arguments: Sequence[str]) -> ExitCode:
         description="Copy the controllers' store, beside running controllers or while they are stopped.",
     )
     parser.add_argument("--data-dir", type=Path, help="the controller's directory, if its store is SQLite")
-    parser.add_argument("--etcd-endpoints", default="", help="members of etcd, host:port with commas, if it is there")
+    parser.add_argument("--etcd-endpoints", default="", help="members of etcd, host:port with commas, if used")
     parser.add_argument("--etcd-prefix", default=DEFAULT_PREFIX, help="prefix of the cluster's keys in etcd")
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="the copy; must not exist")
     add_files(parser)
@@ -201,7 +201,7 @@ def restore(arguments: Sequence[str]) -> ExitCode:
     parser.add_argument(
         "--to", dest="target", required=True, metavar="STORE", help="sqlite:DIR, or etcd:HOST:PORT,HOST:PORT/PREFIX"
     )
-    parser.add_argument("--replace", action="store_true", help="give up what the store holds of this cluster now")
+    parser.add_argument("--replace", action="store_true", help="discard what the store has of this cluster now")
     add_files(parser)
     given = parser.parse_args(arguments)
     code = move(f"backup:{given.file}", given.target, given, replaces=given.replace)

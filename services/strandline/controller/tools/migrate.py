@@ -178,7 +178,7 @@ def main(arguments: Sequence[str]) -> ExitCode:
         "--from", dest="source", required=True, metavar="STORE", help="sqlite:DIR, or etcd:HOST:PORT,HOST:PORT/PREFIX"
     )
     parser.add_argument("--to", dest="target", required=True, metavar="STORE", help="the same forms")
-    parser.add_argument("--replace", action="store_true", help="give up what the target holds of this cluster")
+    parser.add_argument("--replace", action="store_true", help="discard what the target has of this cluster")
     add_files(parser)
     given = parser.parse_args(arguments)
     return move(given.source, given.target, given, replaces=given.replace)

@@ -113,7 +113,7 @@ def main(arguments: Sequence[str]) -> ExitCode:
     )
     parser.add_argument("node_dirs", type=Path, nargs="+", metavar="NODE_DIR", help="data directory of a node")
     parser.add_argument(
-        "--etcd-endpoints", default="", help="members of etcd, if the store is there; all controllers stop"
+        "--etcd-endpoints", default="", help="members of etcd, if the store is etcd; all controllers stop"
     )
     parser.add_argument("--etcd-prefix", default=DEFAULT_PREFIX, help="prefix of the cluster's keys in etcd")
     add_files(parser)
