@@ -1,4 +1,4 @@
-"""A reign before a node has shown its position, positions of registrations, and a first release (C34, C37, C126)."""
+"""A reign before a node has shown its position, positions of registrations, and a first release (C34, C37)."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def test_partitions_added_in_later_reigns_begin_above_those_of_a_lost_end() -> N
     assert grown(after) == (SKIP, SKIP)
 
 
-# A cluster of the first release is taken over: a store without reigns, and nodes that name no position (C126).
+# A cluster of the first release is taken over: a store without reigns, and nodes that name no position.
 
 
 def _of_the_first_release() -> Controller:

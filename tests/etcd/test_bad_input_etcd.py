@@ -170,7 +170,7 @@ async def test_etcd_that_asks_for_certificates_serves_those_who_show_one(tmp_pat
         assert copied == [ExitCode.FAILED, ExitCode.CLEAN]
 
 
-# Two clusters on one etcd do not see each other, even where the prefix of one begins like that of the other (C126).
+# Two clusters on one etcd do not see each other, even where the prefix of one begins like that of the other.
 
 
 async def _values(etcd: Etcd, group: Several) -> dict[bytes, bytes]:

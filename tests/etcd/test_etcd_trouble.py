@@ -170,7 +170,7 @@ def _restore(members: Members, saved: Path, directory: Path) -> None:
     )  # fmt: skip
 
 
-# A value in etcd that nothing of ours has written: one refusal that names it, and nothing is decided (C126).
+# A value in etcd that nothing of ours has written: one refusal that names it, and nothing is decided.
 
 
 NODES = 14

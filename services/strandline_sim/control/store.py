@@ -1,4 +1,4 @@
-"""The store of several controllers: a linearizable log with leases, behind a network that loses and delays (C120).
+"""The store of several controllers: a linearizable log with leases, behind a network that loses and delays.
 
 Invariant: an operation takes effect at one moment or never, by the comparisons of `sim.fenced_log`; what a caller
 learns of it depends on the network. Each write is checked as it happens: I19, I21, and I22 for a snapshot. Controllers

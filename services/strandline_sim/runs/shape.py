@@ -169,7 +169,7 @@ PROFILES: dict[str, Profile] = {
         ),
         Profile(
             name="moves",
-            about="replicas are moved, moves cancelled, nodes drained, while nodes and the controller die (C120)",
+            about="replicas are moved, moves cancelled, nodes drained, while nodes and the controller die",
             spare_nodes=2,
             kinds=(
                 *("reassign", "cancel_move", "drain", "kill", "power", "wipe", "pause", "partition", "isolate"),
@@ -205,14 +205,14 @@ PROFILES: dict[str, Profile] = {
         ),
         Profile(
             name="controllers",
-            about="three controllers on one store: killed, paused, cut off, with wrong clocks; hand-overs (C120)",
+            about="three controllers on one store: killed, paused, cut off, with wrong clocks; hand-overs",
             controllers=3,
             kinds=(*NODE_KINDS, *REIGN_KINDS),
             promises=PROMISED_REIGNS,
         ),
         Profile(
             name="store-trouble",
-            about="three controllers, and a store that is away, full, restored, forgets leases, loses answers (C120)",
+            about="three controllers, and a store that is away, full, restored, forgets leases, loses answers",
             controllers=3,
             kinds=(
                 "kill",
