@@ -569,3 +569,13 @@ async def test_a_dial_that_fails_as_it_is_given_up_is_not_reported_as_lost() -> 
     gc.collect()
 
     assert reported == []
+
+
+async def test_waits_that_were_given_up_are_forgotten() -> None:
+    """Watching a channel's state with time-outs leaves nothing in the channel."""
+    async with transport.insecure_channel("127.0.0.1:1") as watched:
+        for _ in range(3):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(watched.wait_for_state_change(grpc.ChannelConnectivity.IDLE), 0.001)
+
+        assert watched._watching == []

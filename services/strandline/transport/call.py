@@ -373,9 +373,7 @@ class AnswerCall(Call):
         """
         try:
             while self._status is None:
-                waiter = self._loop.create_future()
-                self.awaited.append(waiter)
-                yield from waiter
+                yield from wait_with(self.awaited).__await__()
         except asyncio.CancelledError:
             self.cancel()
             raise

@@ -213,9 +213,7 @@ class Stream:
             if self.peer_ended or self.is_closed:
                 return None
             self._quick = 0
-            waiter = self.connection.loop.create_future()
-            self._waiters.append(waiter)
-            await waiter
+            await wait_with(self._waiters)
         message = self.messages.popleft()
         self._take(len(message) + 5 + flow.MESSAGE_COST)
         return message
@@ -326,13 +324,12 @@ class Stream:
         self.drained()
         self.wake()
         self._parts = []
-        arriving = self.connection.arriving
         kept = sum(len(message) + 5 + flow.MESSAGE_COST for message in self.messages)
         if self._unread > kept:
             self._drop(self._unread - kept)
         reserved, self._ahead, self._lent = self._ahead + self._lent, 0, 0
         if reserved:
-            arriving.give_back(reserved)
+            self.connection.arriving.give_back(reserved)
 
     def forget_messages(self) -> None:
         """Discard messages that will never be read."""
@@ -353,7 +350,12 @@ async def wait_with(waiters: list[asyncio.Future[None]]) -> None:
     """Wait until `wake_all` is called with the same list."""
     waiter = asyncio.get_running_loop().create_future()
     waiters.append(waiter)
-    await waiter
+    try:
+        await waiter
+    finally:
+        # After a time-out it would otherwise stay until there is something to wake up for.
+        if waiter in waiters:
+            waiters.remove(waiter)
 
 
 def wake_all(waiters: list[asyncio.Future[None]]) -> None:
