@@ -429,3 +429,11 @@ class Probe:
             return len(nodes) == len(self.local.nodes) and not any(node.fenced for node in nodes)
 
         await until(look, "every node is unfenced")
+
+
+async def with_topics(cluster: LocalCluster, *topics: str, partitions: int) -> None:
+    """Creates topics with one replica as soon as every node is registered."""
+    async with Probe(cluster) as probe:
+        await probe.everybody()
+        for topic in topics:
+            await probe.create_topic(topic, partitions=partitions, replication_factor=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_cluster import Probe, plan, started, stopped, until
+from running_cluster import Probe, plan, running, until
 
 from strandline.cli.local.local_cluster import LocalCluster
 from strandline.export.destination import LocalDirectory
@@ -24,12 +24,8 @@ VICTIM = 1
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Two nodes that export Parquet files of five minutes, so that no file ends by itself in this test."""
     directory = tmp_path_factory.mktemp("export")
-    running = started(plan(directory / "cluster", nodes=2, rules={"export_dir": str(directory / "export")}))
-    try:
-        yield running
-        assert stopped(running) == []
-    finally:
-        running.kill()
+    with running(plan(directory / "cluster", nodes=2, rules={"export_dir": str(directory / "export")})) as cluster:
+        yield cluster
 
 
 def own_lines(cluster: LocalCluster, incarnation: int | None = None) -> Rows:

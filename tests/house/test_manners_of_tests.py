@@ -79,6 +79,20 @@ def test_file_names_are_unique() -> None:
     assert [name for name, times in names.items() if times > 1] == []
 
 
+def test_what_tests_import_of_the_product_exists() -> None:
+    """Measures, campaigns and fuzzing, which no fast test starts, do not import what the product no longer has."""
+    imports = {
+        ast.unparse(node)
+        for path in TESTS.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and re.match("(pyspark_)?strandline", node.module or "")
+    }
+    for statement in sorted(imports):
+        # Only type checkers see the stubs of asynchronous calls.
+        if "AsyncStub" not in statement:
+            exec(statement, {})
+
+
 def test_a_listed_slow_test_exists() -> None:
     """A misspelt name in slow.txt would leave a slow test in `make test`, one in skips.txt would expect nothing."""
     slow = (TESTS / "slow.txt").read_text().split()

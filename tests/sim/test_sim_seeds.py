@@ -21,6 +21,16 @@ from strandline_sim.world.world import World
 FIRST_SEED = 100_000
 
 
+def counts_of(seeds: range, profile: str) -> Counter[str]:
+    """What happened in these seeds, none of which may break anything."""
+    counts: Counter[str] = Counter()
+    for seed in seeds:
+        outcome = run_seed(seed, profile)
+        assert (seed, outcome.violation) == (seed, None)
+        counts.update(outcome.counts)
+    return counts
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seeds", [10, pytest.param(100, marks=pytest.mark.slow)])
 def test_seeds_of_the_swarm_break_nothing(seeds: int) -> None:
@@ -77,11 +87,8 @@ def test_a_disk_that_lost_records_counts_in_every_partition() -> None:
 @pytest.mark.timeout(120)
 def test_committed_offsets_survive_whatever_happens() -> None:
     """I30, I31, L12: thirty runs with coordinators on the nodes, and both their loads and their sweeps are reached."""
-    counts: Counter[str] = Counter()
-    for seed in range(30):
-        outcome = run_seed(seed, "groups")
-        counts.update(outcome.counts)
-        assert (seed, outcome.violation) == (seed, None)
+    counts = counts_of(range(30), "groups")
+
     assert counts["group commit done"] > 2_000
     assert counts["group offset read"] > 2_000
     assert counts["log start moved"] > 100
@@ -145,11 +152,7 @@ def _broken_within(seeds: int) -> str | None:
 @pytest.mark.timeout(120)
 def test_seeds_of_groups_break_nothing() -> None:
     """I28 to I33, L11 and L12 hold in seeds in which coordinators change, members leave, and much is repeated."""
-    counts: Counter[str] = Counter()
-    for seed in range(300, 312):
-        outcome = run_seed(seed, "members")
-        assert outcome.violation is None, (seed, outcome.violation)
-        counts.update(outcome.counts)
+    counts = counts_of(range(300, 312), "members")
 
     assert counts["groups: committed"] > 200
     assert counts["groups: revoked"] > 20
@@ -217,11 +220,7 @@ def test_a_late_copy_that_counts_at_a_later_coordinator_is_found(monkeypatch: py
 @pytest.mark.timeout(120)
 def test_seeds_of_transactions_break_nothing() -> None:
     """I36 to I38, L12 and L13 hold in seeds in which processes die and fence each other, and much is late."""
-    counts: Counter[str] = Counter()
-    for seed in range(300, 304):
-        outcome = run_seed(seed, "transactions")
-        assert outcome.violation is None, (seed, outcome.violation)
-        counts.update(outcome.counts)
+    counts = counts_of(range(300, 304), "transactions")
 
     assert counts["transactions: ended committed"] > 20
     assert counts["transactions: ended aborted"] > 20
@@ -256,9 +255,7 @@ def struck(seed: int, *others: int) -> Outcome:
 def test_who_is_struck_while_it_joins_is_refused(other: int, how: str) -> None:
     """The controller rejects a member that was killed or is shutting down, and the run ends with all replicas whole."""
     outcomes = [struck(seed, other, other + 2) for seed in range(4)]
-    counts: Counter[str] = Counter()
-    for outcome in outcomes:
-        counts.update(outcome.counts)
+    counts = sum((outcome.counts for outcome in outcomes), Counter())
 
     assert [outcome.violation for outcome in outcomes] == [None] * 4
     assert counts["alter refused: INELIGIBLE_REPLICA"] > 0, how

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from tests.cluster.running_cluster import Probe, plan, started, stopped
+from tests.cluster.running_cluster import plan, running, with_topics
 from typer.testing import CliRunner, Result
 from worked_histories import HISTORIES, history_rows
 from written_export import HOUR_US, Emitter, write_export
@@ -92,21 +92,10 @@ STATE = {"leader_epoch": 0, "new_leader": 1, "new_isr": [1, 2, 3], "replicas": [
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     """A node and a controller with the topic of the notebook."""
-    running = started(plan(tmp_path / "cluster", nodes=1))
-
-    async def create() -> None:
-        async with Probe(running) as probe:
-            await probe.everybody()
-            await probe.create_topic("tides", partitions=2, replication_factor=1)
-
-    try:
-        asyncio.run(create())
-        yield running
+    with running(plan(tmp_path / "cluster", nodes=1)) as cluster:
+        asyncio.run(with_topics(cluster, "tides", partitions=2))
+        yield cluster
         close_idle()
-        ends = stopped(running)
-    finally:
-        running.kill()
-    assert ends == []
 
 
 def export_of_a_shrink(root: Path) -> None:

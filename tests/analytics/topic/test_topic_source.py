@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType
-from tests.cluster.running_cluster import Probe, plan, started, stopped
+from tests.cluster.running_cluster import Probe, plan, running, with_topics
 
 from strandline.cli.local.local_cluster import LocalCluster
 from strandline.client import Admin, Consumer, Producer
@@ -32,14 +32,9 @@ COUNT = 400
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three nodes and a controller, real processes."""
-    running = started(plan(tmp_path_factory.mktemp("cluster")))
-    try:
-        yield running
+    with running(plan(tmp_path_factory.mktemp("cluster"))) as cluster:
+        yield cluster
         close_idle()
-        ends = stopped(running)
-    finally:
-        running.kill()
-    assert ends == []
 
 
 async def create(cluster: LocalCluster, topic: str, partitions: int = PARTITIONS) -> None:
@@ -306,22 +301,10 @@ PARTITIONS_SINK = 3
 @pytest.fixture(scope="module")
 def cluster_sink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A node and a controller, real processes, with the topics of this file."""
-    running = started(plan(tmp_path_factory.mktemp("cluster"), nodes=1))
-
-    async def create() -> None:
-        async with Probe(running) as probe:
-            await probe.everybody()
-            for topic in ("written", "streamed", "orders", "totals"):
-                await probe.create_topic(topic, partitions=PARTITIONS_SINK, replication_factor=1)
-
-    try:
-        asyncio.run(create())
-        yield running
+    with running(plan(tmp_path_factory.mktemp("cluster"), nodes=1)) as cluster:
+        asyncio.run(with_topics(cluster, "written", "streamed", "orders", "totals", partitions=PARTITIONS_SINK))
+        yield cluster
         close_idle()
-        ends = stopped(running)
-    finally:
-        running.kill()
-    assert ends == []
 
 
 async def consumed_sink(cluster: LocalCluster, topic: str) -> list[Any]:
