@@ -351,7 +351,7 @@ def _application(spark: SparkSession) -> str:
 # Invariant: both have the job tags of the caller, and have ended when this returns or raises.
 
 # ---- call_sites
-# Ascribes Spark jobs to one name instead of a line of code, because nobody looks at single jobs.
+# Gives all Spark jobs one name instead of a line of code, because single jobs are of no interest.
 #
 # For each step of each query Spark walks the stack of its thread to find the line that asked for it: over little input
 # a twentieth of a report's time.

@@ -119,7 +119,7 @@ async function commit(partition, next) {
     return FENCED.has(found.error_code) ? found : check(found);
   });
   if (FENCED.has(row.error_code)) {
-    // It is somebody else's, who reads it from the last commit on.
+    // It is another member's, which reads it from the last commit on.
     positions.delete(partition);
     due = 0;
   } else {

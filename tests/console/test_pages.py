@@ -402,7 +402,7 @@ async def test_the_page_of_a_group_shows_members_and_partitions() -> None:
     )
 
     assert "m1 instance till-7 app 10.0.0.7 Stable e3 1 1 1 30 1.5 s" in text
-    assert "tides-1 80 100 20 m1 asked back tides-0 90 100 10 m1 tides-2 7 – – nobody" in text
+    assert "tides-1 80 100 20 m1 asked back tides-0 90 100 10 m1 tides-2 7 – – no member" in text
 
 
 async def test_a_group_that_is_not_known_is_not_found() -> None:
@@ -447,7 +447,7 @@ async def test_groups_are_asked_for_at_their_coordinators() -> None:
                 text = words((await ask(address, "/groups/readers")).text)
             listed = words((await ask(address, "/groups")).text)
 
-    assert f"{TOPIC}-0 1 3 2 nobody" in text
+    assert f"{TOPIC}-0 1 3 2 no member" in text
     assert "readers Empty 0 1 2" in listed
 
 

@@ -217,7 +217,7 @@ def _without_controller(events: Sequence[Event], begin_us: int, change: Event) -
     """The periods before a change in which no controller could decide it."""
     of_cluster = (event for event in events if event.cluster_id == change.cluster_id)
     return [
-        CauseLink(name="nobody decided", t_us=span.t0, who="controller", reported=span.sentence)
+        CauseLink(name="no controller decided", t_us=span.t0, who="controller", reported=span.sentence)
         for span in undecided(of_cluster)
         if span.overlaps(begin_us, change.t_us) and span.t0 <= change.t_us
     ]

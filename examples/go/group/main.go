@@ -223,7 +223,7 @@ func (m *member) commit(ctx context.Context, partition int32) error {
 		}
 		row := answer.Topics[0].Partitions[0]
 		if fenced(row.ErrorCode) {
-			// It is somebody else's, who reads it from the last commit on.
+			// It is another member's, which reads it from the last commit on.
 			delete(m.positions, partition)
 			m.due = time.Now()
 			return nil

@@ -95,7 +95,7 @@ def read_rows(path: str, content: bytes) -> list[Row]:
 
 
 def _fault(row: Row) -> str:
-    """Why this is no event, as far as anybody counts with it here; empty if it is one."""
+    """Why this is not an event, as far as it is read here; empty if it is one."""
     for name, kind in _REQUIRED:
         if not isinstance(row.get(name), kind):
             return f"{name} is missing, or no {'word' if kind is str else 'number'}"

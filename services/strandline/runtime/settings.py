@@ -431,7 +431,7 @@ def check_guards(settings: GuardedSettings, **addresses: str) -> None:
         if address and not is_loopback(address.rpartition(":")[0]):
             raise ValueError(
                 f"{name} {address} is not loopback and TLS is off; give tls_cert, tls_key and tls_ca, or insecure "
-                f"where everybody who reaches the address may read, write and administer"
+                f"if everyone who can reach the address may read, write and administer"
             )
 
 

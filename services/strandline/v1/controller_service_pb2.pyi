@@ -2573,7 +2573,7 @@ class ListedNode(_message.Message):
     """Position of the metadata it has applied; absent before its first heartbeat."""
     @_builtins.property
     def node(self) -> _metadata_pb2.NodeMetadata:
-        """The node as everybody sees it."""
+        """The node as all processes see it."""
 
     @_builtins.property
     def feature_levels(self) -> _metadata_pb2.FeatureLevels:
@@ -3508,7 +3508,7 @@ class AclFilter(_message.Message):
     pattern_type_filter: _metadata_pb2.AclPatternType.ValueType
     """How their names are compared."""
     principal_filter: _builtins.str
-    """Whose they are; absent: anybody's."""
+    """The principal of the rules; absent: any."""
     operation: _metadata_pb2.AclOperation.ValueType
     """What they speak of."""
     permission_type: _metadata_pb2.AclPermissionType.ValueType

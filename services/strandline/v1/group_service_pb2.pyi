@@ -542,7 +542,7 @@ class OffsetFetchRequest(_message.Message):
     cluster_id: _builtins.str
     """Id of the cluster meant; absent: not checked (ours)."""
     require_stable: _builtins.bool
-    """Whether the answer must be the newest, as seen by everybody: it then waits for one round trip to the replicas."""
+    """Whether the answer must be the newest, as all processes see it: it then waits for one round trip to the replicas."""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetFetchGroup]:
         """The groups, each once."""

@@ -150,7 +150,7 @@ class Controllers(Group):
 
     def _decides(self) -> None:
         if self.active is None:
-            raise Broken("L9", f"nobody decides {DECIDES_WITHIN_US // 1_000_000} s after everything was healed")
+            raise Broken("L9", f"no controller decides {DECIDES_WITHIN_US // 1_000_000} s after everything was healed")
 
     def end(self) -> None:
         """The run is over."""

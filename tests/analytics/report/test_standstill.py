@@ -224,7 +224,7 @@ def test_an_election_that_had_to_wait_names_the_span() -> None:
     waited = [_reign("begin", 0, 5), _store("away", 600), _store("back", 1_900, closed_ms=1_300)]
     chain = explain([*failover(), *waited], 1)
 
-    links = [link for link in chain.links if link.name == "nobody decided"]
+    links = [link for link in chain.links if link.name == "no controller decided"]
     assert [link.reported for link in links] == ["nothing was decided for 1.3 s: the controllers' store did not answer"]
 
 
@@ -233,7 +233,7 @@ def test_a_span_that_was_over_before_is_no_reason() -> None:
     early = [_reign("begin", 0, 5), _store("away", 100), _store("back", 400, closed_ms=300)]
     chain = explain([*failover(), *early], 1)
 
-    assert [link for link in chain.links if link.name == "nobody decided"] == []
+    assert [link for link in chain.links if link.name == "no controller decided"] == []
 
 
 def test_reigns_and_the_store_read_as_sentences() -> None:
@@ -271,7 +271,7 @@ def test_a_shrink_that_waited_for_a_decision_names_the_span() -> None:
     ]  # fmt: skip
     chain = explain(reported, 5)
 
-    assert [link.name for link in chain.links] == ["nobody decided", "proposal", "commit"]
+    assert [link.name for link in chain.links] == ["no controller decided", "proposal", "commit"]
 
 
 def test_a_report_says_when_nobody_decided() -> None:

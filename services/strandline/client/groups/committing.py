@@ -1,7 +1,7 @@
 """One commit of a group at a time: what comes while one is under way goes with the next (G31).
 
-Invariants: at most one commit of a consumer is under way, so a repeated one never overtakes a later one; everybody
-who asked for a commit hears of the outcome of a request that had their positions, or later ones, in it. A commit
+Invariants: at most one commit of a consumer is under way, so a repeated one never overtakes a later one; each
+caller that asked for a commit gets the outcome of a request that had its positions, or later ones, in it. A commit
 names the epoch that its member had when it was asked for: a member that lost a partition meanwhile and has it again
 must not commit what it had read before, over what another committed in between.
 """
