@@ -33,10 +33,7 @@ def build_node(controller: ControllerStub, directory: Path, node_id: int = 1, **
         node_id=node_id, data_dir=directory, controllers=(target(controller.endpoint),), tick_ms=10, **settings
     )
     opened = DataDirectory.open(
-        directory,
-        node_id=NodeId(node_id),
-        durability=chosen.durability,
-        low_space_bytes=chosen.low_space_bytes,
+        directory, node_id=NodeId(node_id), durability=chosen.durability, low_space_bytes=chosen.low_space_bytes
     )
     return ReplicaNode(chosen, opened, stop=end)
 

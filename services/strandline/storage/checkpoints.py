@@ -89,11 +89,6 @@ class Checkpoints:
         """The last leader epoch in which each log led or agreed with its leader, in the form of an offset (M66)."""
         return self.by_kind[checkpoint_files.Kind.RECONCILED_EPOCH]
 
-    @property
-    def waiting(self) -> bool:
-        """Whether any change is not yet in the journal."""
-        return bool(self._waiting)
-
     def _replay(self, save: checkpoint_files.Save) -> None:
         match save:
             case checkpoint_files.OffsetsSaved():

@@ -6,8 +6,9 @@ meanwhile is not written. The loop thread waits here at most for a rename, never
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
 
@@ -97,15 +98,13 @@ class Completion:
         # Files without a sync hold nothing for good, so the journal must keep its frames.
         self.is_complete = durable
 
-    def _writes(self, *, durable: bool) -> list[Callable[[], None]]:
-        found: list[Callable[[], None]] = []
+    def _writes(self, *, durable: bool) -> Iterator[Callable[[], None]]:
         for path, offsets in self.offsets.items():
-            found.append(_with(write_offsets, path, offsets, durable=durable))
+            yield partial(write_offsets, path, offsets, durable=durable)
         if self.metadata is not None:
-            found.append(_with(replace_file, self.directory / SNAPSHOT_NAME, self.metadata, durable=durable))
+            yield partial(replace_file, self.directory / SNAPSHOT_NAME, self.metadata, durable=durable)
         for name, files in self.logs.items():
-            found.append(_with(self._write_log, name, files, durable=durable))
-        return found
+            yield partial(self._write_log, name, files, durable=durable)
 
     def _write_log(self, name: LogName, files: LogFiles, *, durable: bool) -> None:
         folder = self.directory / f"{name[0]}-{name[1]}"
@@ -141,7 +140,3 @@ class Completion:
     def _is_gone(self, name: LogName, folder: Path) -> bool:
         with self._lock:
             return name in self._gone or not folder.is_dir()
-
-
-def _with(write: Callable[..., None], *given: object, durable: bool) -> Callable[[], None]:
-    return lambda: write(*given, durable=durable)

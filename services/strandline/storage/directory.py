@@ -269,11 +269,6 @@ class DataDirectory:
         self._opened.discard(log.name)
         self._moved.append((log.directory, topic_id))
 
-    @property
-    def waits(self) -> bool:
-        """Whether `settle` has anything to do."""
-        return self.checkpoints.waiting or self._has_new_entries or bool(self._doomed or self._moved)
-
     def settle(self) -> None:
         """Make all changes since the last call durable: with one sync of the journal, and one of this directory if logs
         were created or deleted. Raises `StorageFailed`.

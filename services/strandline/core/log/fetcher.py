@@ -38,8 +38,6 @@ class Fetcher:
 
     def ask(self, now_ms: int, out: list[effects.Effect]) -> None:
         """End of a step: one message per leader and kind of question."""
-        if not self.candidates:
-            return
         candidates, self.candidates = self.candidates, {}
         by_kind: dict[tuple[FetchState, NodeId], list[FollowerReplica]] = defaultdict(list)
         for tp in candidates:

@@ -60,8 +60,6 @@ Observe = Callable[[NodeState], NodeObserver]
 
 # ---- views
 # Views of a data node, for DescribePartitions, DescribeReplicas and DescribeProducers. They change nothing.
-#
-# It changes nothing.
 
 
 def partition_view(leader: LeaderReplica, now_ms: int) -> PartitionView:
