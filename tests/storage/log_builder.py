@@ -14,12 +14,12 @@ from strandline.storage.log import Log, LogSettings
 from strandline.storage.recovery import Recovery
 
 
-def open_files(directory: Path) -> int:
-    """How many descriptors of this process are of files in ``directory``; others come and go with earlier tests."""
+def open_files(directory: Path, suffix: str = "") -> int:
+    """How many descriptors of this process are of such files in ``directory``; others are of earlier tests."""
     found = 0
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
-            found += os.readlink(entry).startswith(str(directory))
+            found += (target := os.readlink(entry)).startswith(str(directory)) and target.endswith(suffix)
     return found
 
 

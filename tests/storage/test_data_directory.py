@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from threading import current_thread
 
 import pytest
 from log_builder import fill
@@ -14,6 +15,7 @@ from strandline.core.types import Durability, NodeId, Offset
 from strandline.storage import layout
 from strandline.storage.directory import UNCLEAN_NAME, DataDirectory, DirectoryRefused
 from strandline.storage.disk import StorageFailed
+from strandline.storage.log import Log
 
 NODE = NodeId(3)
 
@@ -28,6 +30,14 @@ def registered(path, **settings) -> DataDirectory:
     directory = start(path, **settings)
     directory.clear_unclean()
     return directory
+
+
+def filled(path, topic_id="id") -> tuple[DataDirectory, Log]:
+    """Such a directory, and its log of five records."""
+    directory = registered(path)
+    log = directory.open_log("t", 0, topic_id).log
+    fill(log, 5, records=1)
+    return directory, log
 
 
 def files_complete(directory: DataDirectory) -> None:
@@ -126,9 +136,7 @@ def test_unclean_mark_survives_the_change_of_durability(tmp_path) -> None:
 
 def test_lost_durable_records_make_the_node_unclean(tmp_path) -> None:
     """A log that ends below its recovery point sets the mark, and lowers the checkpoints after it."""
-    directory = registered(tmp_path)
-    log = directory.open_log("t", 0, "id").log
-    fill(log, 5, records=1)
+    directory, log = filled(tmp_path)
     log.note_durable(log.leo)
     directory.save_checkpoints()
     log.close(clean=False)
@@ -149,9 +157,7 @@ def test_lost_durable_records_make_the_node_unclean(tmp_path) -> None:
 @pytest.mark.parametrize("damage", ["flipped", "without", "gone"])
 def test_a_log_that_cannot_be_found_any_more_makes_the_node_unclean(tmp_path, damage, saved) -> None:
     """The log would start empty, so the node must register as one that may have lost records (M58)."""
-    directory = registered(tmp_path)
-    log = directory.open_log("t", 0, "T").log
-    fill(log, 5, records=1)
+    directory, log = filled(tmp_path, "T")
     if saved:
         log.note_durable(log.leo)
         directory.save_checkpoints()
@@ -206,21 +212,22 @@ def test_a_log_that_was_deleted_or_set_aside_is_not_missed(tmp_path) -> None:
     assert not start(tmp_path).is_unclean
 
 
-def test_a_directory_keeps_nothing_of_a_log_that_is_gone(tmp_path) -> None:
-    """However many logs are created and deleted, or moved away, while the process runs."""
+def test_a_directory_keeps_nothing_of_a_log_that_is_gone(tmp_path, monkeypatch) -> None:
+    """However many are created and deleted, or moved away; to free their blocks is slow, so a thread removes them."""
     directory = registered(tmp_path)
+    threads = []
+    monkeypatch.setattr(layout, "remove_tree", lambda path: threads.append((path.name, current_thread().name)))
     directory.delete_log(directory.open_log("deleted", 0, "T").log)
     directory.set_log_aside(directory.open_log("moved", 0, "U").log, "U")
     directory.settle()
 
-    assert directory._opened == set()
+    layout._removals().join()
+    assert (directory._opened, threads) == (set(), [("deleted-0.0.deleted", "removals")])
 
 
 def test_damage_met_in_service_is_repaired_at_the_next_start(tmp_path) -> None:
     """With the mark set, the whole log is read and truncated before the damage, even below the recovery point."""
-    directory = registered(tmp_path)
-    log = directory.open_log("t", 0, "id").log
-    fill(log, 5, records=1)
+    directory, log = filled(tmp_path)
     log.note_durable(log.leo)
     with open(log.active_segment.path, "r+b") as file:
         file.seek(log.active_segment.size_bytes // 2)
@@ -238,9 +245,7 @@ def test_damage_met_in_service_is_repaired_at_the_next_start(tmp_path) -> None:
 
 def test_clean_stop_is_trusted_once(tmp_path) -> None:
     """After a clean stop nothing is checked; the mark is removed as soon as the next run begins."""
-    directory = registered(tmp_path)
-    log = directory.open_log("t", 0, "id").log
-    fill(log, 5, records=1)
+    directory, log = filled(tmp_path)
     log.close()
     directory.close(clean=True)
     directory = start(tmp_path)
@@ -254,9 +259,7 @@ def test_clean_stop_is_trusted_once(tmp_path) -> None:
 
 def test_log_of_another_topic_id_is_set_aside(tmp_path) -> None:
     """A topic deleted and created again starts with an empty log; the old one is kept, never served (M63)."""
-    directory = registered(tmp_path)
-    old = directory.open_log("t", 0, "old-id").log
-    fill(old, 5, records=1)
+    directory, old = filled(tmp_path, "old-id")
     old.advance_log_start(Offset(2))
     old.note_durable(old.leo)
     directory.save_checkpoints()
@@ -273,9 +276,7 @@ def test_log_of_another_topic_id_is_set_aside(tmp_path) -> None:
 
 def test_log_without_a_topic_id_is_not_believed(tmp_path) -> None:
     """Records of an unknown topic are set aside too."""
-    directory = registered(tmp_path)
-    log = directory.open_log("t", 0, "id").log
-    fill(log, 5, records=1)
+    directory, log = filled(tmp_path)
     log.close(clean=False)
     (tmp_path / "t-0" / "partition.metadata").unlink()
     opened = directory.open_log("t", 0, "id")

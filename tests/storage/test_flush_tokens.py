@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import current_thread
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -17,6 +19,7 @@ from strandline.core.log.replica_log import DurablePoint
 from strandline.core.types import Offset
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.disk import StorageFailed
+from strandline.storage.layout import _removals
 from strandline.storage.log import Log, LogSettings
 
 STEPS = st.lists(
@@ -80,8 +83,6 @@ def test_what_counts_as_durable_survives_a_power_loss(power, tmp_path_factory, s
         assert not recovery.lost_durable_records
         survivor.close(clean=False)
         shutil.rmtree(data / "after")
-    if token is not None:
-        token.abandon()
     log.close(clean=False)
     checkpoints.close()
     power.forget()
@@ -109,7 +110,6 @@ def test_finished_sync_leaves_no_work(log, fill) -> None:
     busy = log.issue_flush()
 
     assert (idle.has_work, busy.has_work) == (False, True)
-    busy.abandon()
 
 
 def test_unfinished_sync_counts_for_nothing(log, fill) -> None:
@@ -133,7 +133,6 @@ def test_append_during_a_sync_needs_another(log, fill) -> None:
 
     assert token.leo_at_issue == 2
     assert next_token.has_work
-    next_token.abandon()
 
 
 def test_segments_may_vanish_while_a_worker_syncs(log, fill) -> None:
@@ -145,16 +144,6 @@ def test_segments_may_vanish_while_a_worker_syncs(log, fill) -> None:
 
     token.sync()
     assert token.done
-
-
-def test_descriptors_are_given_back(log, fill) -> None:
-    """Neither a finished nor an abandoned token keeps files open."""
-    fill(log, 100)
-    before = open_files(log.directory)
-    log.issue_flush().abandon()
-    log.issue_flush().sync()
-
-    assert open_files(log.directory) == before
 
 
 def test_workers_sync_while_the_log_changes(log, build, fill, content) -> None:
@@ -178,17 +167,17 @@ def test_workers_sync_while_the_log_changes(log, build, fill, content) -> None:
     assert content(build.log()) == content(log)
 
 
-def test_removed_segments_are_closed_by_the_worker(log, fill) -> None:
-    """Freeing a removed segment's blocks is slow, so the next token takes its descriptor and closes it."""
+def test_removed_segments_are_freed_in_a_thread(log, fill, monkeypatch) -> None:
+    """Freeing a segment's blocks is slow, and the space is needed although nothing is appended any more."""
     fill(log, 60)
-    log.issue_flush().sync()
-    before = open_files(log.directory)
-    count = len(log.segments)
+    threads, unlink = [], os.unlink
+    monkeypatch.setattr(os, "unlink", lambda path: (threads.append((path.suffix, current_thread().name)), unlink(path)))
     log.advance_log_start(log.active_segment.base_offset)
-    held = open_files(log.directory)
-    log.issue_flush().sync()
+    _removals().join()
 
-    assert (held, open_files(log.directory)) == (before, before - count + 1)
+    assert {name for suffix, name in threads if suffix == ".deleted"} == {"removals"}
+    assert sorted(path.name for path in log.directory.glob("*.log*")) == [log.active_segment.path.name]
+    assert open_files(log.directory) == len(log.segments)
 
 
 def test_failed_sync_is_reported_and_not_retried(log, fill, monkeypatch) -> None:
@@ -225,11 +214,7 @@ def test_failed_sync_of_a_directory_is_reported(log, fill, monkeypatch) -> None:
     """A directory that is there and cannot be synced fails the commit."""
     fill(log, 60)
     token = log.issue_flush()
-
-    def fail(_: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
     with pytest.raises(StorageFailed, match=r"fsync of .* failed: Input/output error"):
         token.sync()
 

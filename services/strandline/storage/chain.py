@@ -15,11 +15,9 @@ from typing import NamedTuple
 
 from strandline.core.types import BatchHeader, Offset
 from strandline.storage.disk import StorageFailed, sync_directory
-from strandline.storage.open_files import FileOf, OpenFile, OpenFiles
+from strandline.storage.open_files import FileOf, OpenFiles
 from strandline.storage.scan import Part, StoredBatch
 from strandline.storage.segment import Segment
-
-_MAX_REMOVED = 8
 
 
 class FoundBatch(NamedTuple):
@@ -46,14 +44,12 @@ class FlushToken:
     """The end of what the commit covers, unless the log is cut below it meanwhile, which the core considers."""
     _files: list[FileOf]
     _directory: Path | None
-    _removed: list[OpenFile]
-    """Files of removed segments. Closing them frees their blocks, which takes 0.2 s per GiB."""
     done: bool = field(default=False, init=False)
 
     @property
     def has_work(self) -> bool:
         """Whether anything needs a sync; if not, `sync` costs nothing and no thread is needed."""
-        return bool(self._files or self._removed) or self._directory is not None
+        return bool(self._files) or self._directory is not None
 
     def sync(self) -> None:
         """Make durable everything that was written before the issue.
@@ -61,20 +57,11 @@ class FlushToken:
         Raises:
             StorageFailed: a sync failed; it must not be retried.
         """
-        try:
-            for file in self._files:
-                file.sync_now()
-            if self._directory is not None:
-                _sync_entries(self._directory)
-            self.done = True
-        finally:
-            # These are the last references to removed files, whose blocks are thus freed in this thread.
-            self.abandon()
-
-    def abandon(self) -> None:
-        """Release the files without a sync."""
-        self._files.clear()
-        self._removed.clear()
+        for file in self._files:
+            file.sync_now()
+        if self._directory is not None:
+            _sync_entries(self._directory)
+        self.done = True
 
 
 def _sync_entries(directory: Path) -> None:
@@ -96,7 +83,7 @@ class _Issued(NamedTuple):
 class UnsyncedFiles:
     """The segments and directory entries of one log that no finished sync covers."""
 
-    __slots__ = ("_directory", "_entries", "_entries_synced", "_issued", "_removed", "_segments")
+    __slots__ = ("_directory", "_entries", "_entries_synced", "_issued", "_segments")
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -105,8 +92,6 @@ class UnsyncedFiles:
         self._entries = 0
         self._entries_synced = 0
         self._issued: list[_Issued] = []
-        # For the next token's worker to close; bounded, since under page-cache no token may come.
-        self._removed: list[OpenFile] = []
 
     def wrote(self, segment: Segment) -> None:
         """Note a segment with bytes that are not durable."""
@@ -116,9 +101,6 @@ class UnsyncedFiles:
         """Note a removed segment: its bytes need no sync, but the removal of its entry does."""
         self._segments.discard(segment)
         self._entries += 1
-        if (file := segment.file.close()) is not None:
-            self._removed.append(file)
-        del self._removed[:-_MAX_REMOVED]
 
     def created(self, segment: Segment) -> None:
         """Note a new segment, whose entry needs a sync."""
@@ -132,8 +114,7 @@ class UnsyncedFiles:
         files = [segment.file for segment in self._segments]
         directory = self._directory if self._entries > self._entries_synced else None
         covers = {segment: segment.writes for segment in self._segments}
-        removed, self._removed = self._removed, []
-        token = FlushToken(leo, files, directory, removed)
+        token = FlushToken(leo, files, directory)
         self._issued.append(_Issued(token, covers, self._entries))
         return token
 
@@ -141,10 +122,6 @@ class UnsyncedFiles:
         """Make everything durable, in this thread. Raises `StorageFailed`."""
         self.issue(Offset(0)).sync()
         self._settle()
-
-    def close(self) -> None:
-        """Close the files of removed segments."""
-        self._removed.clear()
 
     def _settle(self) -> None:
         for issued in [issued for issued in self._issued if issued.token.done]:

@@ -281,7 +281,7 @@ class DataDirectory:
         if self._doomed:
             doomed, self._doomed = self._doomed, []
             for retired in storage_layout.retire_directories(doomed):
-                storage_layout.remove_tree(retired)
+                storage_layout.remove_in_thread(retired)
         moved, self._moved = self._moved, []
         for log, topic_id in moved:
             self.strays.set_aside(log, _stray_name(log, topic_id))

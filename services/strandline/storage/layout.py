@@ -6,11 +6,16 @@ Invariant: a name that does not have the form defined here is never used as a lo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import count
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 
 from strandline.core.types import Offset
 from strandline.storage.checkpoint_files import LogName
-from strandline.storage.disk import StorageFailed, remove, replace_file, sync_directory
+from strandline.storage.disk import StorageFailed, remove, rename_file, replace_file, sync_directory
 
 SEGMENT_SUFFIXES = (".index", ".timeindex", ".log")
 """The files of one segment; the log is last, because the others are found by it."""
@@ -83,35 +88,26 @@ def make_directory(directory: Path, *, durable: bool = True) -> bool:
 
 def rename_directory(directory: Path, target: Path) -> None:
     """Rename a log's directory, durably. Raises `StorageFailed`."""
-    _rename(directory, target)
+    rename_file(directory, target)
     sync_directory(target.parent)
 
 
 def retire_directories(directories: Sequence[Path]) -> list[Path]:
     """Rename logs so that they are no longer recognized as logs, durably and with one sync.
 
-    The returned directories are for `remove_tree`, which may run in a worker thread, because it takes 0.2 s per GiB.
-    After a crash the next start removes them. Raises `StorageFailed`.
+    The returned directories are for `remove_tree`. Raises `StorageFailed`.
     """
-    retired = [path.with_name(name_with_suffix(path.name, DELETED_SUFFIX)) for path in directories]
-    for directory, target in zip(directories, retired, strict=True):
-        # Left by a crash, or by an earlier log of this name.
-        if target.exists():
-            remove_tree(target)
+    retired: list[Path] = []
+    for directory in directories:
+        # Others are left by a crash, by an earlier log of this name, or by a long name that was shortened to the same.
+        names = (name_with_suffix(directory.name, f".{number}{DELETED_SUFFIX}") for number in count())
+        retired.append(next(path for name in names if not (path := directory.with_name(name)).exists()))
         # One step: files removed one by one would after a crash leave a part that looks like a whole log.
-        _rename(directory, target)
+        rename_file(directory, retired[-1])
     # Before a file is removed: under its old name a half removed log would be opened after a power failure.
     for parent in {path.parent for path in retired}:
         sync_directory(parent)
-    # Two long names may have been shortened to one.
-    return list(dict.fromkeys(retired))
-
-
-def _rename(directory: Path, target: Path) -> None:
-    try:
-        directory.rename(target)
-    except OSError as error:
-        raise StorageFailed("rename", directory, error) from error
+    return retired
 
 
 def remove_tree(directory: Path) -> None:
@@ -122,6 +118,29 @@ def remove_tree(directory: Path) -> None:
         directory.rmdir()
     except OSError as error:
         raise StorageFailed("rmdir", directory, error) from error
+
+
+def remove_in_thread(path: Path) -> None:
+    """Remove a segment or a log that has a name with `DELETED_SUFFIX` by now: to free its blocks takes 0.2 s per GiB.
+
+    What a crash or an error leaves, the next start removes.
+    """
+    _removals().put(path)
+
+
+@cache
+def _removals() -> Queue[Path]:
+    waiting: Queue[Path] = Queue()
+    Thread(target=_remove_each, args=(waiting,), name="removals", daemon=True).start()
+    return waiting
+
+
+def _remove_each(waiting: Queue[Path]) -> None:
+    while True:
+        path = waiting.get()
+        with suppress(OSError, StorageFailed):
+            remove_tree(path) if path.is_dir() else remove(path)
+        waiting.task_done()
 
 
 # ---- incarnations

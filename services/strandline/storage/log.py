@@ -273,7 +273,6 @@ class Log:
             self.checkpoints.recovery_points.put(self.name, self.leo)
         for segment in self._segments:
             segment.file.close()
-        self._segments.unsynced.close()
 
     def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool = True) -> Chunk:
         """Whole batches from the one that holds ``start``; none if none ends at or below ``end``.

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from strandline.core.types import BatchHeader, Offset
 from strandline.records.batch import HEADER_BYTES, crc_matches, parse_header
-from strandline.storage.disk import Buffer, StorageDamaged, remove, sync_data, truncate_file, write_at
+from strandline.storage.disk import Buffer, StorageDamaged, remove, rename_file, sync_data, truncate_file, write_at
 from strandline.storage.index import OffsetIndex, TimeIndex
-from strandline.storage.layout import segment_base, segment_path
+from strandline.storage.layout import DELETED_SUFFIX, remove_in_thread, segment_base, segment_path
 from strandline.storage.open_files import FileOf, OpenFiles
 from strandline.storage.scan import ALL_OFFSETS, BatchScan, Part, StoredBatch, header_fault
 
@@ -115,9 +115,12 @@ class Segment:
         self._times.save(self.path.with_suffix(".timeindex"))
 
     def remove(self) -> None:
-        """Unlink the segment and its indexes; the file stays open if it was. Raises `StorageFailed`."""
+        """Take the segment and its indexes away; who reads the file goes on. Raises `StorageFailed`."""
         self.remove_indexes()
-        remove(self.path)
+        self.file.close()
+        gone = self.path.with_name(self.path.name + DELETED_SUFFIX)
+        rename_file(self.path, gone)
+        remove_in_thread(gone)
 
     def remove_indexes(self) -> None:
         """Unlink the index files: for a truncated file they would be wrong once it grows again.
