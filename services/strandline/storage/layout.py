@@ -112,10 +112,13 @@ def retire_directories(directories: Sequence[Path]) -> list[Path]:
 
 def remove_tree(directory: Path) -> None:
     """Remove a log's directory and its files (it has no folders). Raises `StorageFailed`."""
-    for path in directory.iterdir():
-        remove(path)
     try:
+        for path in directory.iterdir():
+            remove(path)
         directory.rmdir()
+    except FileNotFoundError:
+        # An operator who needs the space removes it at the same time.
+        return
     except OSError as error:
         raise StorageFailed("rmdir", directory, error) from error
 

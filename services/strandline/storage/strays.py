@@ -37,9 +37,6 @@ class Strays:
         oldest_s = time.time() - keep_ms / 1_000
         for path in list(self._waiting):
             # An operator who needs the space may have removed it already.
-            is_there = path.exists()
-            if is_there and (is_space_low or path.stat().st_mtime <= oldest_s):
+            if is_space_low or not path.exists() or os.path.getmtime(path) <= oldest_s:
                 remove_tree(path)
-                is_there = False
-            if not is_there:
                 self._waiting.remove(path)
