@@ -247,10 +247,7 @@ async def test_another_clusters_caller_is_refused_as_a_whole(tmp_path: Path) -> 
 async def test_a_full_purgatory_refuses_unary_callers(tmp_path: Path) -> None:
     """At its bound a unary produce is RESOURCE_EXHAUSTED, and nothing was appended."""
     controller = ControllerStub(topic(TOPIC, TOPIC_ID, (1, 2), min_isr=1))
-    async with (
-        running_nodes(controller, tmp_path, purgatory_max_entries=1) as (node,),
-        leader_stub(node) as stub,
-    ):
+    async with running_nodes(controller, tmp_path, purgatory_max_entries=1) as (node,), leader_stub(node) as stub:
         parked = asyncio.ensure_future(stub.Produce(produce(batch("a"), timeout_ms=60_000), timeout=60))
         async with asyncio.timeout(5):
             while not node.driver.core.purgatory_full:  # noqa: ASYNC110 - as above
@@ -267,10 +264,7 @@ async def test_a_full_purgatory_refuses_unary_callers(tmp_path: Path) -> None:
 async def test_a_stream_is_not_read_further_while_the_purgatory_is_full(tmp_path: Path) -> None:
     """Messages beyond the bound wait in the stream instead of being rejected; each gets its own answer."""
     controller = ControllerStub(topic(TOPIC, TOPIC_ID, (1, 2), min_isr=1))
-    async with (
-        running_nodes(controller, tmp_path, purgatory_max_entries=1) as (node,),
-        leader_stub(node) as stub,
-    ):
+    async with running_nodes(controller, tmp_path, purgatory_max_entries=1) as (node,), leader_stub(node) as stub:
         stream = stub.ProduceStream()
         for index in range(3):
             await stream.write(produce_message(index, batch(f"v{index}"), timeout_ms=100))
@@ -306,10 +300,7 @@ async def test_a_stream_message_that_is_no_protobuf_does_not_end_its_stream(
 
 async def test_a_nearly_full_disk_refuses_produce_and_serves_reads(tmp_path: Path) -> None:
     """Below the low-space mark produce is rejected before ENOSPC, definitely."""
-    async with (
-        running_nodes(_controller(), tmp_path, low_space_bytes=1 << 60) as (node,),
-        leader_stub(node) as stub,
-    ):
+    async with running_nodes(_controller(), tmp_path, low_space_bytes=1 << 60) as (node,), leader_stub(node) as stub:
         row = _row(await stub.Produce(produce(batch("a")), timeout=5))
         answer = await stub.Fetch(fetch(0), timeout=5)
 
@@ -475,21 +466,21 @@ def test_a_late_deletion_of_the_earlier_topic_leaves_the_name_to_the_new_one(log
     assert list(logs.held()) == [third]
 
 
-def test_a_log_of_a_partition_that_was_moved_while_the_node_was_down_is_set_aside(tmp_path: Path) -> None:
-    """At the next start metadata shows that the partition is another node's: its log is set aside, others stay."""
-    moved, mine = TopicPartition("moved-id", 0), TopicPartition("mine-id", 0)
+def test_a_log_that_was_moved_or_deleted_while_the_node_was_down_is_set_aside(tmp_path: Path) -> None:
+    """At the next start metadata shows that a partition is another node's, or none any more; other logs stay."""
+    moved, mine, gone = (TopicPartition(f"{name}-id", 0) for name in ("moved", "mine", "gone"))
     logs = DirectoryLogs(DataDirectory.open(tmp_path / "node", node_id=NodeId(1)), LogSettings())
-    logs.open(moved, "moved")
-    logs.open(mine, "mine")
+    for tp, name in ((moved, "moved"), (mine, "mine"), (gone, "gone")):
+        logs.open(tp, name)
     logs.close(clean=True)
     again = DirectoryLogs(DataDirectory.open(tmp_path / "node", node_id=NodeId(1)), LogSettings())
     again.open_all(lambda *_: None)
-    image = stored_image(moved=moved, mine=mine)
-    again.set_aside_moved(image)
+    again.set_aside_moved(stored_image(moved=moved, mine=mine))
     again.sync_saves()
+    strays = sorted(path.name for path in (tmp_path / "node").glob("*.moved.stray"))
 
     assert again.directory.log_names() == [("mine", 0)]
-    assert [path.name for path in (tmp_path / "node").glob("*.moved.stray")] == ["moved-0.moved-id.moved.stray"]
+    assert strays == ["gone-0.gone-id.moved.stray", "moved-0.moved-id.moved.stray"]
     again.close(clean=True)
 
 

@@ -194,11 +194,12 @@ class DirectoryLogs:
         return log
 
     def set_aside_moved(self, image: MetadataImage) -> None:
-        """Set aside logs found at the start whose partitions were moved to other nodes in the meantime (C78)."""
-        node_id = self.directory.identity.node_id
-        for partition in [each for topic in image.topics for each in topic.partitions] if self._found else ():
-            if partition.tp in self._found and node_id not in (*partition.replicas, *partition.observers):
-                self.set_aside(partition.tp)
+        """Set aside logs found at the start whose partitions were moved to other nodes, or deleted, meanwhile (C78)."""
+        node_id, topics = self.directory.identity.node_id, image.topics if self._found else ()
+        here = {p.tp for topic in topics for p in topic.partitions if node_id in (*p.replicas, *p.observers)}
+        named = {topic.topic_id for topic in topics}
+        for tp in [tp for tp in self._found if tp not in here and (image.is_snapshot or tp.topic_id in named)]:
+            self.set_aside(tp)
 
     def append(self, effect: Append) -> bool:
         """Write a batch as leader; return whether it began a new segment."""
