@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from typing import Any, get_args
+from unittest.mock import Mock
 
 import pytest
 from scripted_core import ScriptedCore, driver_with
@@ -12,6 +13,7 @@ from scripted_core import ScriptedCore, driver_with
 from strandline.core.log import effects as want
 from strandline.core.log.effects import AnswerFetch, Append, Effect
 from strandline.core.log.events import FetchServed, LogFlushed, LogRolled, Ticked
+from strandline.core.log.replica_log import DurablePoint
 from strandline.core.messages import FetchResult, ReadRange, Served
 from strandline.core.types import BatchHeader, LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.runtime.calls import Calls
@@ -26,8 +28,7 @@ TP0, TP1, TP2 = (TopicPartition("id", index) for index in range(3))
 class FakeLogs:
     """Ten batches of 100 bytes and one offset each per partition; appends roll on request."""
 
-    def __init__(self) -> None:
-        self.rolls = False
+    rolls = False
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: None
@@ -42,15 +43,8 @@ class FakeLogs:
         return Chunk(bytes(100 * count), Offset(start + count))
 
 
-class Unused:
-    """A port that this test does not use."""
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: None
-
-
 def _performers(calls: Calls, logs: FakeLogs | None = None) -> Performers:
-    unused: Any = Unused()
+    unused: Any = Mock()
     return Performers(
         logs=logs or FakeLogs(),
         flusher=unused,
@@ -152,14 +146,9 @@ class Token:
             raise self._error
 
 
-class Logs:
-    """Returns the tokens it was given."""
-
-    def __init__(self, *tokens: Token) -> None:
-        self._tokens = list(tokens)
-
-    def issue_flush(self, tp: TopicPartition) -> Token:
-        return self._tokens.pop(0)
+def _logs(*tokens: Token) -> Mock:
+    """Logs that return these tokens."""
+    return Mock(issue_flush=Mock(side_effect=tokens))
 
 
 def _flusher(logs: Any, now: list[int] | None = None) -> tuple[Flusher, list[LogFlushed], list[BaseException]]:
@@ -173,7 +162,7 @@ def _flusher(logs: Any, now: list[int] | None = None) -> tuple[Flusher, list[Log
 async def test_the_event_comes_after_the_sync_and_names_the_leo_at_issue() -> None:
     """A commit covers what was appended when it was issued (M55)."""
     token = Token(7)
-    logs = Logs(token)
+    logs = _logs(token)
     flusher, events, _ = _flusher(logs)
     flusher.flush(TP)
     await asyncio.sleep(0.01)
@@ -188,32 +177,37 @@ async def test_the_event_comes_after_the_sync_and_names_the_leo_at_issue() -> No
 
 async def test_a_log_with_nothing_to_sync_is_durable_at_once() -> None:
     """No thread is used when there is no work."""
-    flusher, events, _ = _flusher(Logs(Token(7, has_work=False)))
+    flusher, events, _ = _flusher(_logs(Token(7, has_work=False)))
 
     assert flusher.flush(TP) == LogFlushed(1_000, TP, Offset(7))
     assert (events, flusher.commits, flusher.syncs) == ([], 1, 0)
     flusher.close()
 
 
-async def test_a_second_commit_of_a_log_waits_for_the_first() -> None:
-    """Never two syncs of one log at once; the second covers what was appended since."""
-    first, second = Token(7), Token(9)
-    first.let_go.set()
-    second.let_go.set()
-    flusher, events, _ = _flusher(Logs(first, second))
+async def test_a_commit_of_a_log_that_is_gone_says_nothing_of_the_one_after_it() -> None:
+    """A partition that left this node and came back has a new log, whose commits do not wait for the old one's."""
+    durable, tokens, log = DurablePoint(Offset(0)), [], Mock(leo=9)
+    log.issue_flush = lambda tp: tokens.append(Token(log.leo)) or tokens[-1]
+    flusher, events, _ = _flusher(log)
     flusher.flush(TP)
+    log.leo = 7
+    assert durable.maybe_issue(Offset(7))
     flusher.flush(TP)
+    log.leo = 8
+    for token in tokens:
+        token.let_go.set()
     await asyncio.wait_for(flusher.until_idle(), 5)
     flusher.close()
 
-    assert [event.issued_leo for event in events] == [7, 9]
+    assert [durable.complete(event.issued_leo) for event in events] == [True]
+    assert durable.maybe_issue(Offset(8))
 
 
 async def test_a_failed_sync_raises_no_event() -> None:
     """The failure is reported to the function that ends the process; nothing was made durable."""
     token = Token(7, error=OSError("EIO"))
     token.let_go.set()
-    logs = Logs(token)
+    logs = _logs(token)
     flusher, events, errors = _flusher(logs)
     flusher.flush(TP)
     await asyncio.wait_for(flusher.until_idle(), 5)
@@ -227,7 +221,7 @@ async def test_a_sync_that_waits_when_the_flusher_is_closed_is_not_begun() -> No
     """The thread ends after the sync that it is at; the log of the other one is closed by then."""
     before = set(threading.enumerate())
     first, second = Token(7), Token(9)
-    flusher, events, errors = _flusher(Logs(first, second))
+    flusher, events, errors = _flusher(_logs(first, second))
     flusher.flush(TP)
     flusher.flush(TP1)
     (thread,) = set(threading.enumerate()) - before
@@ -250,7 +244,7 @@ async def test_a_sync_that_waits_when_the_flusher_is_closed_is_not_begun() -> No
 async def test_the_age_of_the_longest_sync_is_known(looks: list[int], longest_ms: int, ages: list[int]) -> None:
     """A hanging fsync is detected by its age; the time of a pause between two looks is not counted (M59)."""
     token = Token(7)
-    flusher, _, _ = _flusher(Logs(token), [1_000])
+    flusher, _, _ = _flusher(_logs(token), [1_000])
     flusher.flush(TP)
     found = [flusher.oldest_ms(at, longest_ms) for at in looks]
     token.let_go.set()

@@ -139,8 +139,8 @@ class Flusher:
         self._observed = observed
         self._threads = threads
         self._looked_at_ms: int | None = None
-        self._under_way: dict[TopicPartition, int] = {}
-        self._again: set[TopicPartition] = set()
+        # The commit under way for each log, and since when.
+        self._under_way: dict[TopicPartition, tuple[FlushToken, int]] = {}
         self._idle = asyncio.Event()
         self.commits = 0
         self.syncs = 0
@@ -148,33 +148,26 @@ class Flusher:
 
     def flush(self, tp: TopicPartition) -> LogFlushed | None:
         """Issue a commit. A log with nothing to sync is already durable: its event is returned at once."""
-        if tp in self._under_way:
-            # Only a stop flushes while a commit is under way; later appends need another commit.
-            self._again.add(tp)
-            return None
         token = self._logs.issue_flush(tp)
         self.commits += 1
         if not token.has_work:
             return LogFlushed(self._clock(), tp, token.leo_at_issue)
         self.syncs += 1
-        self._under_way[tp] = self._clock()
+        # Perhaps in place of that of a log which was deleted or set aside: it says nothing of the one that came after.
+        self._under_way[tp] = token, self._clock()
         self._threads.run(token.sync, partial(self._finished, tp, token, perf_counter()))
         return None
 
     def _finished(self, tp: TopicPartition, token: FlushToken, asked_s: float, error: BaseException | None) -> None:
-        self._under_way.pop(tp, None)
-        self._idle.set()
+        if is_latest := tp in self._under_way and self._under_way[tp][0] is token:
+            del self._under_way[tp]
+            self._idle.set()
         if self._observed is not None:
             self._observed(perf_counter() - asked_s)
         if error is not None:
             self._fail(error)
-            return
-        self._step(LogFlushed(self._clock(), tp, token.leo_at_issue))
-        if tp in self._again:
-            self._again.discard(tp)
-            event = self.flush(tp)
-            if event is not None:
-                self._step(event)
+        elif is_latest:
+            self._step(LogFlushed(self._clock(), tp, token.leo_at_issue))
 
     def oldest_ms(self, now_ms: int, longest_look_ms: int) -> int:
         """Age in ms of the longest sync under way, 0 without one (M59).
@@ -184,9 +177,9 @@ class Flusher:
         """
         paused_ms = max(0, now_ms - self._looked_at_ms - longest_look_ms) if self._looked_at_ms is not None else 0
         self._looked_at_ms = now_ms
-        for tp, started in self._under_way.items():
-            self._under_way[tp] = min(now_ms, started + paused_ms)
-        return max((now_ms - started for started in self._under_way.values()), default=0)
+        for tp, (token, started) in self._under_way.items():
+            self._under_way[tp] = token, min(now_ms, started + paused_ms)
+        return max((now_ms - started for _, started in self._under_way.values()), default=0)
 
     async def until_idle(self) -> None:
         """Wait until no sync is under way."""
