@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NoReturn, cast
 
 import grpc
+import pytest
 
 from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refused
@@ -18,6 +19,7 @@ from strandline.node.dialing import DialledLeaders, FollowerSettings
 from strandline.node.leader_links import LeaderLinks
 from strandline.records.batch import stamp
 from strandline.records.codec import NewRecord, encode_batch
+from strandline.rpc import transports
 from strandline.rpc.server import ServerSettings, bind, build_server
 from strandline.runtime.driver import Driver
 from strandline.runtime.exit_codes import ExitCode
@@ -146,8 +148,11 @@ async def test_damaged_batches_arrive_as_damaged() -> None:
     assert event.partitions[0].corrupt is not None and event.partitions[0].batches == ()
 
 
-async def test_a_broken_stream_fails_everything_asked_on_it_once() -> None:
-    """One FetchFailed without a correlation id for all outstanding messages; then the leader is dialled again."""
+@pytest.mark.parametrize("transport", transports.TRANSPORTS.values(), ids=list(transports.TRANSPORTS))
+async def test_a_broken_stream_fails_everything_asked_on_it_once(monkeypatch: Any, transport: Any) -> None:
+    """One FetchFailed without a correlation id for all outstanding messages; then the leader is dialled again. That its
+    channel is closed breaks a stream as well, because no node has the address any more."""
+    monkeypatch.setattr(transports, "_chosen", transport)
     ends = asyncio.Event()
 
     async def serve(requests: Any, context: Any) -> None:
@@ -163,8 +168,13 @@ async def test_a_broken_stream_fails_everything_asked_on_it_once() -> None:
         failed = await core.next()
         links.send_fetch(SendFetch(LEADER, 7, FETCH))
         answered = await core.next()
+        await links.leaders._channels.close()
+        closed = await core.next()
+        links.send_fetch(SendFetch(LEADER, 8, FETCH))
+        again = await core.next()
 
     assert isinstance(failed, log_events.FetchFailed) and failed.correlation_id is None
+    assert isinstance(closed, log_events.FetchFailed) and isinstance(again, log_events.FetchAnswered)
     assert isinstance(answered, log_events.FetchAnswered) and answered.correlation_id == 7
 
 

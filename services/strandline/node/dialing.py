@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, cast
@@ -12,7 +13,7 @@ from strandline.core.errors import ErrorCode, Refused
 from strandline.core.log.effects import SendEpochEnds, SendFetch, SendForget, SendListOffsets, SendProducerSnapshot
 from strandline.core.messages import Endpoint, EpochEndAnswer, OffsetAnswer, ProducerSnapshotAnswer, ReplicaState
 from strandline.core.types import NodeId
-from strandline.rpc.channels import Backoff, Channels, Keepalive, call
+from strandline.rpc.channels import Backoff, Channels, Keepalive, call, channel_closed
 from strandline.rpc.convert.errors import read_error
 from strandline.rpc.convert.fetch import (
     StreamAnswer,
@@ -74,6 +75,8 @@ class FetchCall:
             answer = await self._call.read()
         except grpc.aio.AioRpcError as error:
             raise Refused.of(refusal_of(error)) from error
+        except asyncio.CancelledError:
+            raise channel_closed() from None
         return None if answer is grpc.aio.EOF else self._read(answer)
 
     def _read(self, arrived: StreamAnswer) -> FetchReply:

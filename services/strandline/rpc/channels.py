@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 import grpc
 
-from strandline.core.errors import Refused
+from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import Endpoint
 from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import Tls
@@ -192,6 +192,20 @@ async def call(method: UnaryMethod[_Request, _Answer], request: _Request, *, dea
     except grpc.aio.AioRpcError as error:
         refusal = refusal_of(error)
         raise Refused.of(refusal) from error
+    except asyncio.CancelledError:
+        raise channel_closed() from None
+
+
+def channel_closed() -> Refused:
+    """The refusal of a call that gRPC's C core has cancelled, as it does when the call's channel is closed.
+
+    Raises:
+        CancelledError: the calling task itself is cancelled.
+    """
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise asyncio.CancelledError
+    return Refused(ErrorCode.NETWORK_EXCEPTION, "the channel was closed during the call")
 
 
 def open_channel(
