@@ -184,6 +184,22 @@ def test_load_gives_the_full_rebalance_timeout(alone: GroupsAlone) -> None:
     assert "m1" not in alone.group.members
 
 
+def test_a_removal_that_is_partly_written_is_finished(alone: GroupsAlone) -> None:
+    """G4: a failover between the batches of a removal of many members leaves none that would never go."""
+    for member_id in ("m1", "m2"):
+        alone.join(member_id, "foo", session_timeout_ms=6_000)
+    alone.now_ms += 6_000
+    (removal,) = alone.machine.tick(alone.context)
+    for cut in range(len(removal.batches[0])):
+        other = GroupsAlone(alone.topics)
+        for record in (*alone.log, *removal.batches[0][:cut]):
+            other.machine.apply(record)
+        other.machine.excuse(other.context)
+        other.tick(other.settings.max_session_timeout_ms)
+
+        assert (other.group.members, other.group.current, len(other.group.owners)) == ({}, {}, 0)
+
+
 def test_the_rebalance_timeout_counts_from_the_answer(alone: GroupsAlone) -> None:
     """G21: a member that was never asked to give up a partition is not removed for keeping it."""
     alone.join("m1", "foo")

@@ -333,8 +333,8 @@ class GroupMachine:
         for group in self.groups.values():
             for member_id, row in group.current.items():
                 said = group.members.get(member_id)
-                session_ms = said.session_timeout_ms if said else row.lease_ms
-                assert session_ms is not None, f"{member_id} of {group.group_id} is not a member and is not fenced"
+                # Neither a member nor fenced: the rest of its removal was lost with the coordinator that split it (G4).
+                session_ms = said.session_timeout_ms if said else row.lease_ms or self.settings.max_session_timeout_ms
                 member = (group.group_id, member_id)
                 self.timers.begin_session(member, context.now_ms + session_ms)
                 if said is not None and row.state is MemberState.UNREVOKED:
