@@ -200,6 +200,20 @@ def test_a_removal_that_is_partly_written_is_finished(alone: GroupsAlone) -> Non
         assert (other.group.members, other.group.current, len(other.group.owners)) == ({}, {}, 0)
 
 
+def test_a_member_is_watched_once_after_any_number_of_rebalances(alone: GroupsAlone) -> None:
+    """Its deadlines take no more memory the longer it lives."""
+    alone.join("m1", "foo")
+    for _ in range(50):
+        alone.join("m2", "foo")
+        alone.beat("m1")
+        alone.beat("m1", owned=alone.has("m1"))
+        alone.beat("m2", -1)
+        alone.tick(11_000)
+        alone.beat("m1")
+
+    assert len(alone.machine.timers._heap) < 10
+
+
 def test_the_rebalance_timeout_counts_from_the_answer(alone: GroupsAlone) -> None:
     """G21: a member that was never asked to give up a partition is not removed for keeping it."""
     alone.join("m1", "foo")

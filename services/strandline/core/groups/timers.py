@@ -126,6 +126,7 @@ class Timers:
     def due(self, now_ms: int) -> list[Member]:
         """The members with a deadline that may have passed, in order, each once; they stay watched."""
         found: dict[Member, None] = {}
+        again: dict[Member, int] = {}
         while self._heap and self._heap[0][0] <= now_ms:
             member = heappop(self._heap)[1]
             session_end = self.session_ends.get(member)
@@ -133,10 +134,11 @@ class Timers:
             ends = [end for end in (session_end, rebalance[1] if rebalance else None) if end is not None]
             if any(end <= now_ms for end in ends):
                 found[member] = None
-            elif ends:
-                heappush(self._heap, (min(ends), member))
-        for member in found:
-            heappush(self._heap, (now_ms + 1, member))
+            if ends:
+                again[member] = max(now_ms + 1, min(ends))
+        # Each once: every revocation adds an entry, which would otherwise stay as long as the member does.
+        for member, at_ms in again.items():
+            heappush(self._heap, (at_ms, member))
         self._forget(now_ms)
         return list(found)
 
