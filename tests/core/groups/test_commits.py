@@ -156,12 +156,13 @@ def test_an_empty_group_without_offsets_goes() -> None:
 
 
 def test_offsets_of_a_deleted_topic_go(alone: GroupsAlone) -> None:
-    """G29: they go with the topic; one that this node's metadata never had may be newer than that, and stays."""
+    """G29: they go with the topic, and so does its id; one that this node's metadata never had may be newer."""
     alone.commit(of={"foo": [0], "bar": [1]})
     alone.tick()
     alone.topics.drop("foo")
     alone.tick()
     assert [row[:2] for row in _fetch(alone)] == [("bar", 1)]
+    assert alone.machine._seen_topics == {"bar-id"}
 
     late = GroupsAlone(Topics(other=1))
     late.take(Decision(batches=(tuple(alone.log[:2]),)), OffsetCommit(group_id=GROUP, offsets=()))

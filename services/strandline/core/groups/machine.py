@@ -215,7 +215,8 @@ class GroupMachine:
     def _topics_changed(self, context: Context, due: dict[str, Decision]) -> None:
         """Deleted topics take their offsets with them; changed ones, and others that a pattern matches, are a reason
         for a new target (G15, G29)."""
-        if context.topics.version != self._topics_version:
+        is_new = context.topics.version != self._topics_version
+        if is_new:
             self._topics_version = context.topics.version
             self._unchecked.update(self.groups)
         for group_id in sorted(self._unchecked - due.keys()):
@@ -232,6 +233,9 @@ class GroupMachine:
                     changes.raise_epoch()
             if batch := changes.batch():
                 due[group_id] = Decision(batches=(batch,), scope=group_id)
+        if is_new and not self._unchecked:
+            # No group has offsets of the deleted ones any more.
+            self._seen_topics = {each for each in self._seen_topics if context.topics.by_id(each) is not None}
 
     def _target(self, group: Group, context: Context) -> Decision | None:
         group_id = group.group_id
