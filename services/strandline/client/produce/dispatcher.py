@@ -111,7 +111,8 @@ class Dispatcher:
     def abandon_all(self, code: ErrorCode, message: str) -> None:
         """Give everything up, and from now on whatever comes, until `begin`."""
         self._is_closed, self._closed_for = True, (code, message)
-        for tp, lane in self._lanes.items():
+        # A copy: the end of a batch may bring the first one of another partition, which is given up at once.
+        for tp, lane in list(self._lanes.items()):
             self._abandon(tp, lane, (*lane.in_flight, *lane.queue), code, message)
 
     def _lane(self, topic: str, tp: TopicPartition) -> PartitionLane:
