@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -49,14 +50,10 @@ async def test_one_job_more_than_may_wait_is_refused() -> None:
 
 async def test_what_work_raises_is_raised_to_its_caller() -> None:
     """A rejection by the work is raised to the caller, and frees its slot like any end."""
-    aside = Aside("test", waiting=0)
-
-    def refuse() -> None:
-        raise Refused(ErrorCode.MESSAGE_TOO_LARGE, "too large")
-
+    aside, refuses = Aside("test", waiting=0), Mock(side_effect=Refused(ErrorCode.MESSAGE_TOO_LARGE, "too large"))
     for _ in range(3):
         with pytest.raises(Refused, match="too large"):
-            await aside.run(refuse)
+            await aside.run(refuses)
     aside.close()
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from scripted_core import ProcessEnded, ScriptedCore, driver_with
 
 from strandline.core.log.effects import AnswerProduce, Flush, Halt, OpenLog, Truncate
-from strandline.core.log.events import CallGone, Event, LogOpened, LogTruncated, ProduceArrived, StopRequested, Ticked
+from strandline.core.log.events import CallGone, Event, LogOpened, ProduceArrived, StopRequested, Ticked
 from strandline.core.types import Acks, Offset, TopicPartition
 from strandline.runtime.driver import DriverFailed
 from strandline.runtime.exit_codes import ExitCode
@@ -44,11 +45,8 @@ def test_a_failed_effect_ends_the_process_before_the_next_one() -> None:
     """A request whose write failed is never answered."""
     done: list[Any] = []
     core = ScriptedCore({Ticked: lambda _: [Truncate(TP, Offset(1), True), AnswerProduce(1, ())]})
-
-    def broken(_: Truncate) -> LogTruncated:
-        raise OSError("disk")
-
-    driver = driver_with(core, {Truncate: broken, AnswerProduce: done.append}, fatal={OSError: ExitCode.STORAGE_FAILED})
+    performers = {Truncate: Mock(side_effect=OSError("disk")), AnswerProduce: done.append}
+    driver = driver_with(core, performers, fatal={OSError: ExitCode.STORAGE_FAILED})
     with pytest.raises(ProcessEnded) as ended:
         driver.step(Ticked(1_000))
 
@@ -59,11 +57,7 @@ def test_a_failed_effect_ends_the_process_before_the_next_one() -> None:
 def test_nothing_is_stepped_after_a_failure() -> None:
     """A driver that failed rejects every further event."""
     core = ScriptedCore({Ticked: lambda _: [Halt("superseded")]})
-
-    def halt(_: Halt) -> None:
-        raise AssertionError("broken")
-
-    driver = driver_with(core, {Halt: halt})
+    driver = driver_with(core, {Halt: Mock(side_effect=AssertionError("broken"))})
     with pytest.raises(ProcessEnded):
         driver.step(Ticked(1_000))
 

@@ -6,16 +6,18 @@ import os
 import shutil
 from pathlib import Path
 from threading import current_thread
+from unittest.mock import Mock
 
 import pytest
 from log_builder import fill
 
 from strandline.core.errors import Refused
 from strandline.core.types import Durability, NodeId, Offset
+from strandline.node.logs import DirectoryLogs
 from strandline.storage import layout
 from strandline.storage.directory import UNCLEAN_NAME, DataDirectory, DirectoryRefused
 from strandline.storage.disk import StorageFailed
-from strandline.storage.log import Log
+from strandline.storage.log import Log, LogSettings
 
 NODE = NodeId(3)
 
@@ -151,6 +153,23 @@ def test_lost_durable_records_make_the_node_unclean(tmp_path) -> None:
     assert "t-0 ends at 4" in (tmp_path / UNCLEAN_NAME).read_text()
     assert directory.checkpoints.recovery_points.get(("t", 0)) == 4
     opened.log.close(clean=False)
+
+
+def test_several_logs_that_lost_records_are_opened_at_a_time(tmp_path) -> None:
+    """The threads that open logs after a clean stop set the mark and lower the checkpoints one after the other."""
+    directory = registered(tmp_path)
+    logs = [directory.open_log("t", number, "id").log for number in range(16)]
+    for log in logs:
+        fill(log, 5, records=1)
+        log.close()
+    directory.close(clean=True)
+    for log in logs:
+        log.active_segment.path.unlink()
+    directory = start(tmp_path)
+    DirectoryLogs(directory, LogSettings()).open_all(lambda *_: None)
+
+    assert directory.is_unclean
+    assert set(directory.checkpoints.recovery_points.offsets.values()) == {0}
 
 
 @pytest.mark.parametrize("saved", [True, False], ids=["in-the-checkpoints", "not-yet-in-them"])
@@ -384,11 +403,8 @@ def test_a_confirmed_process_makes_those_before_it_forgotten(tmp_path: Path) -> 
 
 def test_the_process_is_on_the_disk_before_it_may_register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed write ends the start: a controller must not learn of a process that its directory does not list."""
-
-    def fail(path: Path, content: bytes) -> None:
-        raise StorageFailed("write", path, OSError(28, "No space left on device"))
-
-    monkeypatch.setattr(layout, "replace_file", fail)
+    fails = Mock(side_effect=StorageFailed("write", tmp_path, OSError(28, "No space left on device")))
+    monkeypatch.setattr(layout, "replace_file", fails)
     with pytest.raises(StorageFailed):
         layout.begin(tmp_path, "a")
 

@@ -183,20 +183,14 @@ def test_removed_segments_are_freed_in_a_thread(log, fill, monkeypatch) -> None:
 def test_failed_sync_is_reported_and_not_retried(log, fill, monkeypatch) -> None:
     """EIO from fdatasync becomes StorageFailed with operation, path and errno; the token is not done."""
     fill(log, 1)
-    calls = []
-
-    def fail(fd: int) -> None:
-        calls.append(fd)
-        raise OSError(errno.EIO, "Input/output error")
-
-    token = log.issue_flush()
-    monkeypatch.setattr(os, "fdatasync", fail)
+    token, fails = log.issue_flush(), Mock(side_effect=OSError(errno.EIO, "Input/output error"))
+    monkeypatch.setattr(os, "fdatasync", fails)
     with pytest.raises(
         StorageFailed, match=r"fsync of .*\.log failed: Input/output error; the process stops"
     ) as failed:
         token.sync()
 
-    assert (failed.value.errno, len(calls), token.done) == (errno.EIO, 1, False)
+    assert (failed.value.errno, fails.call_count, token.done) == (errno.EIO, 1, False)
 
 
 def test_a_log_may_be_set_aside_while_a_worker_syncs(log, build, fill) -> None:
@@ -221,11 +215,7 @@ def test_failed_sync_of_a_directory_is_reported(log, fill, monkeypatch) -> None:
 
 def test_failed_write_is_reported(log, fill, monkeypatch) -> None:
     """ENOSPC from an append becomes StorageFailed."""
-
-    def fail(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "pwritev", fail)
+    monkeypatch.setattr(os, "pwritev", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
 
     with pytest.raises(StorageFailed, match=r"write of .*\.log failed: No space left on device"):
         fill(log, 1)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from log_builder import append, open_files as descriptors, read_all
@@ -122,11 +123,7 @@ def test_a_sync_that_fails_when_a_file_is_closed_ends_the_process(
     """It is a failed sync like any other (A3): `StorageFailed`, and no second one that would succeed."""
     first, second = logs_of(tmp_path, OpenFiles(1), 2)
     append(first, b"unsynced")
-
-    def fails(fd: int, path: Path) -> None:
-        raise StorageFailed("fsync", path, OSError(5, "Input/output error"))
-
-    monkeypatch.setattr(open_files, "sync_data", fails)
+    monkeypatch.setattr(os, "fdatasync", Mock(side_effect=OSError(5, "Input/output error")))
     with pytest.raises(StorageFailed, match=r"fsync of .*t-0"):
         append(second, b"closes the first")
 

@@ -12,6 +12,7 @@ import re
 import uuid
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Durability, NodeId
@@ -88,6 +89,7 @@ class DataDirectory:
     files: OpenFiles
     _lock_fd: int
     _opened: set[LogName] = field(default_factory=set)
+    _repairs: Lock = field(default_factory=Lock)
     _has_new_entries: bool = False
     _doomed: list[Path] = field(default_factory=list)
     _moved: list[tuple[Path, str]] = field(default_factory=list)
@@ -224,9 +226,10 @@ class DataDirectory:
         self._opened.add(name)
         if recovery.lost_durable_records:
             # The mark comes first: once the checkpoints are lowered, nothing else shows the loss.
-            self.mark_unclean(f"{path.name} ends at {recovery.leo}, below what was durable or committed")
-            self.checkpoints.lower(name, recovery.leo)
-            self.checkpoints.settle()
+            with self._repairs:
+                self.mark_unclean(f"{path.name} ends at {recovery.leo}, below what was durable or committed")
+                self.checkpoints.lower(name, recovery.leo)
+                self.checkpoints.settle()
         if _topic_id_or_none(path) == topic_id:
             self.checkpoints.belongs(name, topic_id)
         else:
