@@ -22,7 +22,7 @@ import structlog
 from strandline.controller.among import Alone, Among
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.prober import Prober
-from strandline.controller.seen import ControllerPlace, CountedSink, Seen, TimedStore
+from strandline.controller.seen import ControllerPlace, CountedSink, Seen, TimedCommits
 from strandline.controller.servicer import SERVICE, ControllerServicer
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.watches import Watches
@@ -77,7 +77,7 @@ class ControllerProcess:
         self._health_port = HealthPort("controller", self.health)
         self._seen = Seen(settings)
         self.metrics_address = ""
-        self._store = TimedStore(store or SqliteStore(settings.data_dir), self._seen.counts)
+        self._store: MetadataStore = store or SqliteStore(settings.data_dir)
         self._stop_process = stop
         self._tasks = OwnTasks(self._fail)
         self._store_in_doubt = asyncio.Event()
@@ -114,7 +114,7 @@ class ControllerProcess:
         core = ControllerCore(state, rules, settings.timings(), ClockSamples())
         self.driver = ControllerDriver(
             core,
-            self._store,
+            TimedCommits(self._store, self._seen.counts),
             clock=monotonic_ms,
             sink=CountedSink(self.audited, self._seen.counts),
             watches=Watches(settings.watch_backlog, write_image),

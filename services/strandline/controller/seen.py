@@ -8,18 +8,16 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
 from strandline.controller.driver import ControllerDriver, Sink, Store
 from strandline.controller.settings import ControllerSettings
-from strandline.core.control.state import ClusterState, Transaction
+from strandline.core.control.state import Transaction
 from strandline.core.errors import Refusal
 from strandline.core.state_events import StateEvent
 from strandline.core.types import TopicPartition
 from strandline.export.sink import EventSink
-from strandline.metadata.store import MetadataStore
 from strandline.metrics import families as f
 from strandline.metrics.figures import ControllerCounts, Figure, controller_figures, export_figures, refusal_figures
 from strandline.metrics.port import HttpsContext, MetricsPort
@@ -41,7 +39,7 @@ class ControllerPlace(NamedTuple):
 
 
 class TimedCommits:
-    """Passes on the commits of one reign and times them."""
+    """Passes on commits and times them."""
 
     def __init__(self, store: Store, counts: ControllerCounts) -> None:
         self._commits = store
@@ -52,34 +50,6 @@ class TimedCommits:
         began_s = perf_counter()
         await self._commits.commit(transactions)
         self._counts.commits.observe(perf_counter() - began_s)
-
-
-class TimedStore(TimedCommits):
-    """A store whose commits are timed."""
-
-    def __init__(self, store: MetadataStore, counts: ControllerCounts) -> None:
-        super().__init__(store, counts)
-        self._store = store
-
-    async def open(self) -> ClusterState | None:
-        """See `MetadataStore.open`."""
-        return await self._store.open()
-
-    async def replace(self, state: ClusterState) -> None:
-        """See `MetadataStore.replace`."""
-        await self._store.replace(state)
-
-    async def copy_to(self, path: Path) -> None:
-        """See `MetadataStore.copy_to`."""
-        await self._store.copy_to(path)
-
-    async def reopened(self) -> ClusterState | None:
-        """See `MetadataStore.reopened`."""
-        return await self._store.reopened()
-
-    async def close(self) -> None:
-        """See `MetadataStore.close`."""
-        await self._store.close()
 
 
 class CountedSink:
