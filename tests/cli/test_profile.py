@@ -19,7 +19,7 @@ from strandline.cli.settings import RoleName, rules_warning, setting_rows
 from strandline.client.settings import Profile, ProfileWrong, profile_path
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's configuration folder, empty at first, and no variable of ours."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -46,7 +46,6 @@ def refused_address(*words: str) -> str:
     return next((word for word in ("flag", "variable", "profile") if f"'{word}'" in ran.stderr), ran.stderr)
 
 
-@pytest.mark.usefixtures("configuration")
 def test_a_profile_that_cannot_be_written_whole_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """The new one is written beside it and takes its place at once, or not at all."""
     write("p", 'bootstrap = ["old:1"]\n')
@@ -61,7 +60,6 @@ def test_a_profile_that_cannot_be_written_whole_stays_as_it_was(monkeypatch: pyt
     assert profile_path("p").read_text() == 'bootstrap = ["old:1"]\n'
 
 
-@pytest.mark.usefixtures("configuration")
 def test_a_profile_is_created_used_listed_and_shown(tmp_path: Path) -> None:
     """What `create` was given is what the client loads and what `list` and `show` print."""
     for name in ("cert", "key", "ca"):
@@ -87,7 +85,6 @@ def test_a_profile_is_created_used_listed_and_shown(tmp_path: Path) -> None:
     assert names_of_profiles("s") == ["staging"]
 
 
-@pytest.mark.usefixtures("configuration")
 def test_a_profile_has_a_token_in_the_place_of_a_certificate(tmp_path: Path) -> None:
     """With `tls_ca`, and without a certificate; what else is given is refused by name."""
     for name in ("ca", "token"):
@@ -101,7 +98,6 @@ def test_a_profile_has_a_token_in_the_place_of_a_certificate(tmp_path: Path) -> 
     assert "token_file needs tls_ca, and neither tls_cert nor tls_key" in " ".join(alone.stderr.split())
 
 
-@pytest.mark.usefixtures("configuration")
 def test_a_flag_counts_before_a_variable_and_that_before_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     """The address comes from the first of the three; a variable that overrides a named profile is reported."""
     write("mine", "bootstrap = 'profile'")
@@ -119,7 +115,6 @@ def test_a_flag_counts_before_a_variable_and_that_before_a_profile(monkeypatch: 
     assert "overrides" not in both.stderr
 
 
-@pytest.mark.usefixtures("configuration")
 def test_a_profile_is_chosen_by_flag_variable_or_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """--profile overrides STRANDLINE_PROFILE, which overrides `profile use`."""
     for name in ("flag", "variable", "profile"):
@@ -132,7 +127,6 @@ def test_a_profile_is_chosen_by_flag_variable_or_use(monkeypatch: pytest.MonkeyP
     assert refused_address("--profile", "flag") == "flag"
 
 
-@pytest.mark.usefixtures("configuration")
 def test_the_certificates_of_a_profile_are_used() -> None:
     """A command reads the files of TLS that the profile names."""
     write("tls", "bootstrap = '127.0.0.1:1'\ntls_cert = '/c'\ntls_key = '/k'\ntls_ca = '/nowhere/ca.pem'")
@@ -142,7 +136,6 @@ def test_the_certificates_of_a_profile_are_used() -> None:
     assert "/nowhere/ca.pem" in ran.stderr or "/c" in ran.stderr
 
 
-@pytest.mark.usefixtures("configuration")
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -169,7 +162,6 @@ def test_a_wrong_file_is_refused_by_its_name(content: str, said: str) -> None:
     assert json.loads(run("profile", "list", "-o", "json").stdout)[0]["wrong"]
 
 
-@pytest.mark.usefixtures("configuration")
 def test_a_profile_that_is_not_there_is_named_with_those_that_are() -> None:
     """The message lists the profiles and says how to make one; a name that can be none is rejected."""
     write("mine", "bootstrap = 'a:1'")
@@ -181,7 +173,6 @@ def test_a_profile_that_is_not_there_is_named_with_those_that_are() -> None:
         assert run("profile", "create", name, "-b", "a:1").exit_code == 2, name
 
 
-@pytest.mark.usefixtures("configuration")
 def test_a_profile_is_replaced_only_on_request() -> None:
     """`create` rejects an existing name, a missing file of TLS, and a wrong address, and then writes nothing."""
     write("mine", "bootstrap = 'a:1'")
@@ -194,7 +185,6 @@ def test_a_profile_is_replaced_only_on_request() -> None:
     assert [path.name for path in profile_path("mine").parent.iterdir()] == ["mine.toml"]
 
 
-@pytest.mark.usefixtures("configuration")
 def test_a_deleted_profile_is_no_longer_in_use() -> None:
     """`delete` removes the file and the choice; commands then ask for an address again."""
     write("mine", "bootstrap = 'profile'")
@@ -205,7 +195,6 @@ def test_a_deleted_profile_is_no_longer_in_use() -> None:
     assert "Missing option '--bootstrap'" in refused_address()
 
 
-@pytest.mark.usefixtures("configuration")
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_any_path_can_be_written(path: str) -> None:
     """A string of a profile is read back as it was, whatever its characters."""

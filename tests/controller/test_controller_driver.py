@@ -29,7 +29,6 @@ class Given:
 
     def __init__(self) -> None:
         self.may_commit = asyncio.Event()
-        self.fails: Exception | None = None
         self.committed: list[Any] = []
         self.answered: dict[int, Any] = {}
         given: Any = self
@@ -42,8 +41,6 @@ class Given:
 
     async def commit(self, transactions: Sequence[Any]) -> None:
         await self.may_commit.wait()
-        if self.fails is not None:
-            raise self.fails
         self.committed += transactions
 
     def happens(self, *effects: Any) -> None:
@@ -128,25 +125,6 @@ async def test_the_end_of_a_reign_leaves_open_what_is_being_committed() -> None:
     assert (given.committed, list(given.answered)) == (["a"], [1, 2])
     with pytest.raises(Refused, match="another one decides"):
         given.driver.step(())
-
-
-@pytest.mark.parametrize(
-    ("fails", "code"),
-    [
-        (StoreAway("no answer"), ErrorCode.REQUEST_TIMED_OUT),
-        (StoreDeposed("another one decides"), ErrorCode.NOT_CONTROLLER),
-    ],
-    ids=["away", "deposed"],
-)
-async def test_only_a_commit_that_was_refused_is_known_not_to_be_done(fails: Exception, code: ErrorCode) -> None:
-    """A store that gave no answer may have done it, or may do it later."""
-    given = Given()
-    given.fails = fails
-    given.may_commit.set()
-    given.happens(_commit("a"), _answer(1))
-    await given.driver.perform_pending()
-
-    assert given.codes == {1: code}
 
 
 # How the controller's driver goes on with a step: behind the commit, after whatever waits, and only while it may.
@@ -266,22 +244,6 @@ async def refused(driver: ControllerDriver) -> ErrorCode:
     with pytest.raises(Refused) as caught:
         await driver.request(DeleteTopics(topics=()), TopicsChanged)
     return caught.value.refusal.code
-
-
-async def test_a_reign_that_ends_says_not_controller_only_of_what_was_not_being_stored() -> None:
-    """The change that was being stored may be done (C9); the one behind it never will be."""
-    driver = driver_of(Core(), Store())
-    stored = asyncio.create_task(refused(driver))
-    await turns()
-    performing = asyncio.create_task(driver.perform_pending())
-    await turns()
-    waiting = asyncio.create_task(refused(driver))
-    await turns()
-    driver.drop(Refusal(ErrorCode.NOT_CONTROLLER, "over"))
-    answers = await stored, await waiting
-    performing.cancel()
-
-    assert answers == (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
 
 
 @pytest.mark.parametrize(
