@@ -98,6 +98,15 @@ def test_one_signal_asks_for_a_clean_stop_and_a_second_ends_it(
     assert ("again: ended without a clean stop" in errors) == hangs
 
 
+def test_a_fail_stop_ends_the_process_where_its_line_cannot_be_written() -> None:
+    """The disk that failed may hold the log, too: the code is the same."""
+    program = "from strandline.runtime.exit_codes import *; stop_process(ExitCode.STORAGE_FAILED, 'x')"
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([sys.executable, "-c", program], stderr=full, timeout=60, check=False)
+
+    assert ended.returncode == ExitCode.STORAGE_FAILED
+
+
 def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
     """What a shell or a service manager gives by default is not what the process keeps."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

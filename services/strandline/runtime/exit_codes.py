@@ -51,5 +51,8 @@ def require_assertions() -> None:
 
 def stop_process(code: ExitCode, line: str) -> NoReturn:
     """Print one line and end the process at once: no answer, no retry, no cleanup that could lie."""
-    print(f"strandline: {line}", file=sys.stderr, flush=True)  # noqa: T201 - the one line a fail-stop prints
-    os._exit(int(code))
+    try:
+        print(f"strandline: {line}", file=sys.stderr, flush=True)  # noqa: T201 - the one line a fail-stop prints
+    finally:
+        # Also where the line cannot be written: the disk that failed may hold it, too.
+        os._exit(int(code))
