@@ -22,7 +22,12 @@ class _Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
+class _Full(io.StringIO):
+    def write(self, _text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+@pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
     """Restores the logging configuration for the rest of the run."""
     before = structlog.get_config()
@@ -47,7 +52,6 @@ def _said(stream: io.StringIO, form: LogFormat = LogFormat.AUTO, level: LogLevel
     return stream.getvalue()
 
 
-@pytest.mark.usefixtures("_as_it_was")
 def test_a_file_gets_json() -> None:
     """One object a line, head first, a traceback inside its line."""
     lines = _said(io.StringIO()).splitlines()
@@ -58,7 +62,6 @@ def test_a_file_gets_json() -> None:
     assert "ValueError: broken" in second["exception"]
 
 
-@pytest.mark.usefixtures("_as_it_was")
 @pytest.mark.parametrize(("level", "count"), [(LogLevel.INFO, 1), (LogLevel.ERROR, 0)])
 def test_refusals_have_the_form_and_the_level_of_every_line(
     monkeypatch: pytest.MonkeyPatch, level: LogLevel, count: int
@@ -76,7 +79,14 @@ def test_refusals_have_the_form_and_the_level_of_every_line(
     ] * count
 
 
-@pytest.mark.usefixtures("_as_it_was")
+def test_a_line_that_cannot_be_written_is_dropped() -> None:
+    """A full disk behind the log stops no service."""
+    configure_log_lines(LogFormat.JSON, stream=(full := _Full()))
+    structlog.get_logger("test").info("leads")
+
+    assert full.getvalue() == ""
+
+
 def test_a_terminal_gets_words() -> None:
     """Sentence and fields, no braces; a traceback without the values of variables."""
     lines = _said(_Terminal()).splitlines()
@@ -88,7 +98,6 @@ def test_a_terminal_gets_words() -> None:
     assert "{" not in line
 
 
-@pytest.mark.usefixtures("_as_it_was")
 @pytest.mark.parametrize(("form", "is_json"), [(LogFormat.TEXT, False), (LogFormat.JSON, True)])
 def test_the_form_can_be_chosen(form: LogFormat, is_json: bool) -> None:
     """This holds for any stream."""
@@ -97,7 +106,6 @@ def test_the_form_can_be_chosen(form: LogFormat, is_json: bool) -> None:
     assert _said(stream, form).startswith("{") is is_json
 
 
-@pytest.mark.usefixtures("_as_it_was")
 def test_the_level_can_be_chosen() -> None:
     """Lines below the level are not written."""
     lines = _said(io.StringIO(), level=LogLevel.ERROR).splitlines()
@@ -105,7 +113,6 @@ def test_the_level_can_be_chosen() -> None:
     assert [json.loads(line)["event"] for line in lines] == ["failed"]
 
 
-@pytest.mark.usefixtures("_as_it_was")
 def test_code_shared_with_clients_writes_lines_of_the_service() -> None:
     """A record of the standard library's logging keeps its level and gets its fields."""
     stream = io.StringIO()

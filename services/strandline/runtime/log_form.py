@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated, Any, TextIO
 
@@ -82,12 +83,22 @@ def configure_log_lines(
     structlog.configure(
         processors=[*shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.value.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(target),
+        logger_factory=lambda *_: _Lines(target),
         cache_logger_on_first_use=True,
     )
     shared_with_clients = logging.getLogger("strandline")
     shared_with_clients.handlers[:] = [_AsServiceLine()]
     shared_with_clients.setLevel(level.value.upper())
+
+
+class _Lines(structlog.PrintLogger):
+    """Drops a line that cannot be written: a full disk or a closed pipe behind the log must not stop a service."""
+
+    def msg(self, message: str) -> None:
+        with suppress(OSError):
+            super().msg(message)
+
+    debug = info = warning = error = critical = exception = msg
 
 
 class _AsServiceLine(logging.Handler):
