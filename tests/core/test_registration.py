@@ -214,7 +214,8 @@ def test_no_level_is_used_that_the_controller_does_not_speak(monkeypatch: pytest
 
 
 def test_feature_level_of_the_dead_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only live nodes count: once the old release is gone the level rises with the next registration."""
+    """Only live nodes count: once the old release is gone the level rises with the next registration, and its process,
+    if it lives, does not come back by a heartbeat: it would not keep to rules that it cannot read."""
     monkeypatch.setattr(types, "HIGHEST", 2)
     controller = Controller()
     controller.start(1, feature_min=1, feature_max=1)
@@ -223,6 +224,8 @@ def test_feature_level_of_the_dead_does_not_count(monkeypatch: pytest.MonkeyPatc
     answer = controller.register(3, feature_min=2, feature_max=2)
 
     assert (answer.refusal, answer.feature_level) == (None, 2)
+    assert controller.heartbeat(1).refusal.code is ErrorCode.STALE_BROKER_EPOCH
+    assert controller.node(1).fenced
 
 
 def test_observer_appears_in_every_partition_and_is_never_placed() -> None:

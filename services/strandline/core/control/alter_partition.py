@@ -120,6 +120,13 @@ def check_node_epoch(draft: Draft, node_id: NodeId, node_epoch: NodeEpoch, *, by
             ErrorCode.STALE_BROKER_EPOCH,
             f"node_epoch {node_epoch} of node {node_id} is not the current {record.image.node_epoch}; {remedy}",
         )
+    # The level rose while it had no session, and it would not keep to rules and quotas that it cannot read (C105).
+    if by_itself and record.incarnation_id and record.feature_max < draft.header.feature_level:
+        return Refusal(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"node {node_id} speaks no feature level above {record.feature_max}, and the cluster works at "
+            f"{draft.header.feature_level} since its session ended; start this process again, so that it registers",
+        )
     return None
 
 
