@@ -43,6 +43,8 @@ WAITING: tuple[messages.ControllerRequest, ...] = (
     messages.ElectLeaders(kind=messages.ElectionKind.PREFERRED),
     messages.ShutdownNode(node_id=NodeId(2)),
     messages.UnregisterNode(node_id=NodeId(2)),
+    messages.AlterAcls(entries=()),
+    messages.AlterClientQuotas(entries=()),
     messages.GetMetadata(linearizable=True),
 )
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from strandline.core import messages
 from strandline.core.control.messages import (
+    AlterAcls,
+    AlterClientQuotas,
     AlterPartitionReassignments,
     AlterTopicConfigs,
     ControllerRequest,
@@ -203,6 +205,8 @@ CHANGES = (
     UnregisterNode,
     AlterPartitionReassignments,
     DrainNode,
+    AlterAcls,
+    AlterClientQuotas,
 )
 """Requests of administrators."""
 
