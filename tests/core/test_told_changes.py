@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller_builders import TOPIC, Controller
+from controller_builders import TOPIC, TOPIC_ID, Controller
 
 from strandline.core.audit import MOST_KINDS, MergedRefusals
 from strandline.core.control import events, messages
 from strandline.core.log.effects import Emit
 from strandline.core.permissions import (
+    CLUSTER_NAME,
     LONGEST_NAME,
     Caller,
     Operation,
@@ -86,6 +87,23 @@ def test_what_changed_nothing_is_not_recorded() -> None:
         "admin/ops", "ipv4:10.0.0.2:51004", "ControllerService/Any", "role"
     )  # fmt: skip
     assert made.meta_offset == controller.core.state.header.metadata_offset - 1
+
+
+def test_a_repeated_creation_is_no_refusal_to_a_caller_with_a_rule_on_the_cluster_alone() -> None:
+    """The repeat is answered with the topic that it has made, and nothing says that the caller may not see it (C32)."""
+    controller = Controller()
+    controller.start(1)
+    allows = Rule("client/x", Permission.ALLOW, Operation.CREATE, ResourceType.CLUSTER, Pattern.LITERAL, CLUSTER_NAME)
+    controller.ask(messages.AlterAcls(entries=(allows,)))
+    caller = Caller("client/x", dict.fromkeys((ResourceType.CLUSTER, ResourceType.TOPIC), Operation.CREATE))
+    request = messages.CreateTopics(topics=(messages.NewTopic(TOPIC, TOPIC_ID),), request_id=TOPIC_ID)
+    effects = [
+        effect for _ in range(2) for effect in controller.step(events.RequestArrived(1_000_000, 1, request, caller))
+    ]
+    answers = [each.answer.topics[0].refusal for each in effects if isinstance(each, events.Answer)]
+    recorded = [each.event.outcome for each in effects if isinstance(each, Emit) and isinstance(each.event, Audit)]
+
+    assert (answers, recorded) == ([None, None], ["ALLOWED"])
 
 
 def test_a_change_names_the_rule_that_allowed_it_and_a_refusal_the_one_that_denied_it() -> None:

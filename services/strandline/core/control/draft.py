@@ -150,7 +150,7 @@ class Draft:
 
     def topic(self, ref: TopicRef) -> TopicImage | Refusal:
         """The topic referred to, as it was before this step (M63), if the caller may access it."""
-        found = self.base.topics.get(ref.topic_id) if ref.topic_id else self._by_name(ref.name)
+        found = self.base.topics.get(ref.topic_id) if ref.topic_id else self.named(ref.name)
         if found is not None and found.topic_id in self._deleted:
             found = None
         # Before anything else is said, or the kind of refusal would show a caller which topics there are (ADR 32).
@@ -171,10 +171,11 @@ class Draft:
     def has_name(self, name: str) -> bool:
         """Whether a topic has this name, including topics created in this step."""
         new = any(record.name == name for record in self._topics.values())
-        known = self._by_name(name)
+        known = self.named(name)
         return new or (known is not None and known.topic_id not in self._deleted)
 
-    def _by_name(self, name: str) -> TopicImage | None:
+    def named(self, name: str) -> TopicImage | None:
+        """The topic of this name, as it was before this step, whoever asks."""
         return next((topic for topic in self.base.topics.values() if topic.name == name), None)
 
     def configs(self, topic_id: str) -> tuple[tuple[str, str], ...]:

@@ -86,8 +86,9 @@ def _created_before(draft: Draft, request: messages.CreateTopics) -> dict[str, m
     if request.request_id is None:
         return found
     for new in request.topics:
-        topic = draft.topic(messages.TopicRef(new.name))
-        if isinstance(topic, TopicImage) and was_created_by(topic, request):
+        topic = draft.named(new.name)
+        # Not every caller who may create a topic by a rule on the cluster may see it by one on topics.
+        if topic is not None and was_created_by(topic, request) and not _may_not_create(draft, new.name):
             total, factor = len(topic.partitions), len(topic.partitions[0].settled_replicas)
             found[new.name] = messages.CreatedTopic(new.name, None, topic, total, factor)
     return found
