@@ -5,30 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from running_controller import stop
 
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.watches import Watches
-from strandline.core.control.events import Answer, Commit, ContinueStep, ControllerTicked, RequestArrived, StepContinued
-from strandline.core.control.messages import DeleteTopics, TopicsChanged
-from strandline.core.control.state import ClusterHeader, Transaction
+from strandline.core.control.events import Answer, Commit, ContinueStep, StepContinued
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.metadata.store import StoreAway, StoreDeposed, StoreFailed
-from strandline.runtime.exit_codes import ExitCode
+from strandline.metadata.store import StoreAway, StoreDeposed
 
 DEPOSED = Refusal(ErrorCode.NOT_CONTROLLER, "another one decides")
 
 
 class Given:
-    """A core whose every event is the list of its effects, and a store that commits when it may."""
+    """A core whose event is the tuple of its effects or has none, and a store that commits when it may."""
 
     purgatory_full = False
 
     def __init__(self) -> None:
         self.may_commit = asyncio.Event()
+        self.fails: Exception | None = None
+        self.continued: list[Any] = []
         self.committed: list[Any] = []
         self.answered: dict[int, Any] = {}
         given: Any = self
@@ -36,11 +35,16 @@ class Given:
             given, given, clock=lambda: 1_000, sink=given, watches=Watches(1, lambda image: image), stop=stop
         )
 
-    def step(self, effects: Sequence[Any]) -> Sequence[Any]:
-        return effects
+    def step(self, event: Any) -> Sequence[Any]:
+        if isinstance(event, tuple):
+            return event
+        self.continued.append(event)
+        return ()
 
     async def commit(self, transactions: Sequence[Any]) -> None:
         await self.may_commit.wait()
+        if self.fails is not None:
+            raise self.fails
         self.committed += transactions
 
     def happens(self, *effects: Any) -> None:
@@ -127,59 +131,23 @@ async def test_the_end_of_a_reign_leaves_open_what_is_being_committed() -> None:
         given.driver.step(())
 
 
-# How the controller's driver goes on with a step: behind the commit, after whatever waits, and only while it may.
-# And what it answers where a commit did not end well.
+@pytest.mark.parametrize(
+    ("fails", "code"),
+    [
+        (StoreAway("no answer"), ErrorCode.REQUEST_TIMED_OUT),
+        (StoreDeposed("another one decides"), ErrorCode.NOT_CONTROLLER),
+    ],
+    ids=["away", "deposed"],
+)
+async def test_only_a_commit_that_was_refused_is_known_not_to_be_done(fails: Exception, code: ErrorCode) -> None:
+    """A store that gives no answer may have done it, or may do it later (C9); one that names a later reign will not."""
+    given = Given()
+    given.fails = fails
+    given.may_commit.set()
+    given.happens(_commit("a"), _answer(1))
+    await given.driver.perform_pending()
 
-
-class Core:
-    """Answers every tick with the effects given, and requests behind a commit; notes what it is stepped with."""
-
-    purgatory_full = False
-
-    def __init__(self, *effects: Any) -> None:
-        self.effects = effects
-        self.stepped: list[type] = []
-
-    def step(self, event: Any) -> list[Any]:
-        """Note it."""
-        self.stepped.append(type(event))
-        if isinstance(event, RequestArrived):
-            return [COMMIT, Answer(event.request_id, TopicsChanged(topics=()))]
-        return list(self.effects) if isinstance(event, ControllerTicked) else []
-
-
-class Store:
-    """Commits, or fails, when it is allowed to."""
-
-    def __init__(self, error: StoreFailed | None = None) -> None:
-        self.allowed = asyncio.Event()
-        self.error = error
-
-    async def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Wait for the test."""
-        assert transactions
-        await self.allowed.wait()
-        if self.error is not None:
-            raise self.error
-
-
-class Sink:
-    """Takes no event."""
-
-    def take(self, tp: object, event: object) -> None:
-        """Not expected."""
-        raise AssertionError(event)
-
-
-def fail(code: ExitCode, reason: str) -> NoReturn:
-    """The process must not end."""
-    raise AssertionError((code, reason))
-
-
-def driver_of(core: Core, store: Store) -> ControllerDriver:
-    """A driver whose clock stands still."""
-    watches: Watches[Any] = Watches(10, lambda image: image)
-    return ControllerDriver(core, store, clock=lambda: 1_000, sink=Sink(), watches=watches, stop=fail)  # type: ignore[arg-type]
+    assert given.codes == {1: code}
 
 
 async def turns(count: int = 3) -> None:
@@ -188,75 +156,46 @@ async def turns(count: int = 3) -> None:
         await asyncio.sleep(0)
 
 
-COMMIT = Commit(Transaction(header=ClusterHeader(cluster_id="c")))
-
-
 async def test_a_step_is_continued_when_its_commit_is_durable() -> None:
     """Not before, whatever else the loop does meanwhile; and once, however often it was asked for."""
-    core, store = Core(COMMIT, ContinueStep()), Store()
-    driver = driver_of(core, store)
-    driver.step(ControllerTicked(1_000))
-    driver.step(ControllerTicked(1_000))
-    performing = asyncio.create_task(driver.perform_pending())
+    given = Given()
+    given.happens(_commit("a"), ContinueStep())
+    given.happens(_commit("b"), ContinueStep())
+    performing = asyncio.create_task(given.driver.perform_pending())
     await turns()
-    early = list(core.stepped)
-    store.allowed.set()
+    early = list(given.continued)
+    given.may_commit.set()
     await performing
     await turns()
 
-    assert early == [ControllerTicked, ControllerTicked]
-    assert core.stepped == [*early, StepContinued]
+    assert early == []
+    assert given.continued == [StepContinued(1_000)]
 
 
 async def test_what_waits_comes_before_the_step_is_continued() -> None:
     """A callback that was ready before has its turn first: a heartbeat waits for one part at most."""
-    core = Core(ContinueStep())
-    driver = driver_of(core, Store())
-    driver.step(ControllerTicked(1_000))
-    seen: list[list[type]] = []
-    asyncio.get_running_loop().call_soon(lambda: seen.append(list(core.stepped)))
-    driver.step(ControllerTicked(1_000))
-    at_once = list(core.stepped)
+    given = Given()
+    given.happens(ContinueStep())
+    seen: list[list[Any]] = []
+    asyncio.get_running_loop().call_soon(lambda: seen.append(list(given.continued)))
+    given.happens(ContinueStep())
+    at_once = list(given.continued)
     await turns()
 
-    assert at_once == [ControllerTicked, ControllerTicked]
-    assert core.stepped[2:] == [StepContinued]
+    assert at_once == []
+    assert given.continued == [StepContinued(1_000)]
     assert len(seen) == 1
 
 
 @pytest.mark.parametrize("why", ["may not decide", "dropped"])
 async def test_a_reign_that_may_not_decide_does_not_go_on(why: str) -> None:
     """The event does not enter a core that is unsure of its lease, or whose reign is over; and nothing fails."""
-    core = Core(ContinueStep())
-    driver = driver_of(core, Store())
-    driver.step(ControllerTicked(1_000))
+    given = Given()
+    given.happens(ContinueStep())
     if why == "dropped":
-        driver.drop(Refusal(ErrorCode.NOT_CONTROLLER, "over"))
+        given.driver.drop(DEPOSED)
     else:
-        driver.may_decide = lambda: False
+        given.driver.may_decide = lambda: False
     await turns()
 
-    assert core.stepped == [ControllerTicked]
-
-
-async def refused(driver: ControllerDriver) -> ErrorCode:
-    """The code with which a request is refused."""
-    with pytest.raises(Refused) as caught:
-        await driver.request(DeleteTopics(topics=()), TopicsChanged)
-    return caught.value.refusal.code
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [(StoreAway("no answer"), ErrorCode.REQUEST_TIMED_OUT), (StoreDeposed("over"), ErrorCode.NOT_CONTROLLER)],
-)
-async def test_a_change_is_denied_only_where_it_is_certain(error: StoreFailed, code: ErrorCode) -> None:
-    """A store that gives no answer may have stored the change (C9); one that names a later reign never will."""
-    store = Store(error)
-    store.allowed.set()
-    driver = driver_of(Core(), store)
-    asked = asyncio.create_task(refused(driver))
-    await turns()
-    await driver.perform_pending()
-
-    assert await asked is code
+    assert given.continued == []

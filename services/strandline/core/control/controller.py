@@ -10,13 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from strandline.core.access_changes import (
-    alter_acls,
-    alter_quotas,
-    describe_acls,
-    describe_quotas,
-    mutation_refusal,
-)
+from strandline.core.access_changes import alter_acls, alter_quotas, describe_acls, describe_quotas, mutation_refusal
 from strandline.core.audit import MergedRefusals, changes
 from strandline.core.control import events, leadership, messages, topics
 from strandline.core.control.alter_partition import Attempts, alter_partitions, check_node_epoch

@@ -221,16 +221,11 @@ def shared_level(draft: Draft, sessions: Sessions, request: RegisterNode) -> int
     # A node without a session does not hold the level back; it is compared when it registers again.
     live = [record for record in others if sessions.is_alive(record.image.node_id)]
     low, high = types.shared((record.feature_min, record.feature_max) for record in live)
-    if min(high, request.feature_max) < types.REASSIGNMENTS and (why := _needs_reassignments(draft)):
+    level = min(high, request.feature_max)
+    if (why := _needed_above(draft, level)) is not None:
         return Refusal(ErrorCode.UNSUPPORTED_VERSION, f"node {request.node_id} speaks no feature level with {why}")
-    if min(high, request.feature_max) < types.ACLS and draft.base.acls:
-        why = "rules of who may do what, which it would not keep to; upgrade it, or take all rules back"
-        return Refusal(ErrorCode.UNSUPPORTED_VERSION, f"node {request.node_id} speaks no feature level with {why}")
-    if min(high, request.feature_max) < types.QUOTAS and draft.base.quotas:
-        why = "quotas of clients, which it would not keep to; upgrade it, or remove all quotas"
-        return Refusal(ErrorCode.UNSUPPORTED_VERSION, f"node {request.node_id} speaks no feature level with {why}")
-    if max(low, request.feature_min) <= min(high, request.feature_max):
-        return min(high, request.feature_max)
+    if max(low, request.feature_min) <= level:
+        return level
     return Refusal(
         ErrorCode.UNSUPPORTED_VERSION,
         f"feature levels {request.feature_min}-{request.feature_max} of node {request.node_id} do not overlap "
@@ -238,14 +233,16 @@ def shared_level(draft: Draft, sessions: Sessions, request: RegisterNode) -> int
     )
 
 
-def _needs_reassignments(draft: Draft) -> str | None:
-    """What an older release would not know of and would misread."""
-    if any(each.original or each.queued_target for each in draft.partitions()):
+def _needed_above(draft: Draft, level: int) -> str | None:
+    """What the cluster has that an older release would not know of and would misread."""
+    if level < types.REASSIGNMENTS and any(each.original or each.queued_target for each in draft.partitions()):
         return "reassignments, and some have not ended; let them end, or cancel them, and try again"
-    if any(record.image.draining for record in draft.nodes()):
-        return (
-            "draining, and a node is being drained; end that with `strandline node undrain NODE --yes`, and try again"
-        )
+    if level < types.REASSIGNMENTS and any(record.image.draining for record in draft.nodes()):
+        return "draining, and a node is drained; end that with `strandline node undrain NODE --yes`, and try again"
+    if level < types.ACLS and draft.base.acls:
+        return "rules of who may do what, which it would not keep to; upgrade it, or take all rules back"
+    if level < types.QUOTAS and draft.base.quotas:
+        return "quotas of clients, which it would not keep to; upgrade it, or remove all quotas"
     return None
 
 
