@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
@@ -285,6 +286,23 @@ def registration(node_id: int, **given: Any) -> core_messages.RegisterNode:
 def seen(leader_epoch: int, partition_epoch: int, tp: TopicPartition = P0) -> core_messages.EpochsSeen:
     """A node's view of a partition's epochs."""
     return core_messages.EpochsSeen(tp, LeaderEpoch(leader_epoch), PartitionEpoch(partition_epoch))
+
+
+def lines_of(work: Any) -> int:
+    """How many lines of Python run."""
+    lines = 0
+
+    def count(*_: Any) -> Any:
+        nonlocal lines
+        lines += 1
+        return count
+
+    sys.settrace(count)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+    return lines
 
 
 _incarnations = count(1)

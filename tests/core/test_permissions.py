@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from controller_builders import TOPIC, Controller, started
+from controller_builders import TOPIC, Controller, lines_of, started
 from hypothesis import given, strategies as st
 
 from strandline.core.control import events, messages
@@ -90,23 +89,6 @@ def test_t66(name: str) -> None:
     assert Acls(tuple(given_rules)).of("client/x").may(Operation.READ, TOPICS, name) == (name == "a.c")
 
 
-def _lines_of(work: Any) -> int:
-    """How many lines of Python run."""
-    lines = 0
-
-    def count(*_: Any) -> Any:
-        nonlocal lines
-        lines += 1
-        return count
-
-    sys.settrace(count)
-    try:
-        work()
-    finally:
-        sys.settrace(None)
-    return lines
-
-
 def test_a_check_costs_the_same_whatever_the_number_of_rules() -> None:
     """With 10,000 rules of 1,000 principals it runs as many lines as with 10 of one."""
 
@@ -124,7 +106,7 @@ def test_a_check_costs_the_same_whatever_the_number_of_rules() -> None:
     few, many = acls(1), acls(1_000)
     for each in (few, many):
         each.of("client/0").may(Operation.READ, TOPICS, "warm")
-    cost = [_lines_of(lambda of=of: of.of("client/0").may(Operation.READ, TOPICS, "0.0.topic")) for of in (few, many)]
+    cost = [lines_of(lambda of=of: of.of("client/0").may(Operation.READ, TOPICS, "0.0.topic")) for of in (few, many)]
 
     assert len(many.rules) == 10_000
     assert cost[0] == cost[1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cluster_of_cores import Cluster
-from controller_builders import TOPIC_ID, Controller, started
+from controller_builders import TOPIC_ID, Controller, lines_of, started
 from core_builders import BATCH_BYTES, L, batch, held, metadata, node_epoch, node_image, partition_image
 
 from strandline.core.control.controller import PRODUCER_IDS_SKIPPED
@@ -139,6 +139,27 @@ def test_refusal_of_a_setting_names_key_rule_and_value(controller: Controller) -
 
     assert "retention.ms=tomorrow" in created.refusal.message
     assert "whole number from -1" in created.refusal.message
+
+
+def test_one_request_adds_no_more_partitions_than_one_topic_may_have(controller: Controller) -> None:
+    """A check too, and however the partitions are divided among topics: a step must end before sessions do."""
+    new = tuple(NewTopic(f"t{n}", f"id-{n}", 6_000 - n) for n in range(3))
+    rows = controller.ask(CreateTopics(topics=(*new, NewTopic("t9", "id-9", 4_000)), validate_only=True)).topics
+    codes = [row.refusal.code if row.refusal else None for row in rows]
+
+    assert codes == [None, ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION, None]
+
+
+def test_what_names_every_topic_looks_at_each_once(controller: Controller) -> None:
+    """Four times as many topics cost about four times as much to create, to describe and to delete by name."""
+    costs = []
+    for count in (25, 100):
+        names = tuple(TopicRef(f"t{count}-{n}") for n in range(count))
+        new = CreateTopics(topics=tuple(NewTopic(each.name, each.name, 1, 1) for each in names))
+        requests = (new, DescribeTopics(topics=names), DeleteTopics(topics=names))
+        costs.append([lines_of(lambda request=request: controller.ask(request)) for request in requests])
+
+    assert [many / few < 6 for few, many in zip(*costs, strict=True)] == [True] * 3
 
 
 def test_name_is_taken_once(controller: Controller) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
+from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -62,7 +63,8 @@ class Draft:
         self._removed: dict[NodeId, state.RemovedNode] = {}
         self._topics: dict[str, state.TopicRecord] = {}
         self._partitions: dict[TopicPartition, PartitionImage] = {}
-        self._deleted: list[str] = []
+        self._put_names: set[str] = set()
+        self._deleted: dict[str, None] = {}
         self._reigns: tuple[state.ReignRecord, ...] = ()
         self.acls, self.quotas = base.acls, base.quotas
         self.permit = permit
@@ -150,7 +152,7 @@ class Draft:
 
     def topic(self, ref: TopicRef) -> TopicImage | Refusal:
         """The topic referred to, as it was before this step (M63), if the caller may access it."""
-        found = self.base.topics.get(ref.topic_id) if ref.topic_id else self.named(ref.name)
+        found = self.base.topics.get(ref.topic_id) if ref.topic_id else self.named.get(ref.name)
         if found is not None and found.topic_id in self._deleted:
             found = None
         # Before anything else is said, or the kind of refusal would show a caller which topics there are (ADR 32).
@@ -170,13 +172,13 @@ class Draft:
 
     def has_name(self, name: str) -> bool:
         """Whether a topic has this name, including topics created in this step."""
-        new = any(record.name == name for record in self._topics.values())
-        known = self.named(name)
-        return new or (known is not None and known.topic_id not in self._deleted)
+        known = self.named.get(name)
+        return name in self._put_names or (known is not None and known.topic_id not in self._deleted)
 
-    def named(self, name: str) -> TopicImage | None:
-        """The topic of this name, as it was before this step, whoever asks."""
-        return next((topic for topic in self.base.topics.values() if topic.name == name), None)
+    @cached_property
+    def named(self) -> dict[str, TopicImage]:
+        """The topics by name, as they were before this step, whoever asks; one request may name them all."""
+        return {topic.name: topic for topic in self.base.topics.values()}
 
     def configs(self, topic_id: str) -> tuple[tuple[str, str], ...]:
         """The settings of a topic, including this step's changes."""
@@ -240,10 +242,11 @@ class Draft:
     def put_topic(self, record: state.TopicRecord) -> None:
         """Add a topic, or replace everything but its partitions."""
         self._topics[record.topic_id] = record
+        self._put_names.add(record.name)
 
     def delete_topic(self, topic: TopicImage) -> None:
         """Delete a topic with its partitions."""
-        self._deleted.append(topic.topic_id)
+        self._deleted[topic.topic_id] = None
         self._topics.pop(topic.topic_id, None)
         for partition in topic.partitions:
             self._partitions.pop(partition.tp, None)

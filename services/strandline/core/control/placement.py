@@ -18,6 +18,9 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import PartitionImage
 from strandline.core.types import GROUPS, TRANSACTIONS, NodeId
 
+MOST_AT_ONCE = 10_000
+"""Partitions that one request may add, as in Kafka: every heartbeat waits for the step that adds them."""
+
 
 class Placement:
     """Counts what each node holds and leads, and places the next partition on the nodes with the least."""
@@ -25,10 +28,12 @@ class Placement:
     def __init__(self, nodes: Iterable[NodeRecord], partitions: Iterable[PartitionImage]) -> None:
         images = [record.image for record in nodes]
         self._nodes = {each.node_id: each for each in images if not (each.is_observer or each.draining)}
+        self._place = {node_id: place for place, node_id in enumerate(self._nodes)}
         self._held: Counter[NodeId] = Counter()
         self._preferred: Counter[NodeId] = Counter()
         for partition in partitions:
             self._count(partition.target)
+        self._before = self._preferred.total()
 
     @property
     def usable(self) -> int:
@@ -40,8 +45,11 @@ class Placement:
         """How many of them can lead now."""
         return sum(not self._is_away(node_id) for node_id in self._nodes)
 
-    def check_factor(self, replication_factor: int) -> Refusal | None:
-        """Refuse a number of replicas that cannot be placed."""
+    def check(self, partitions: int, replication_factor: int) -> Refusal | None:
+        """Refuse a number of replicas that cannot be placed, or more partitions than one request may add."""
+        if self._preferred.total() - self._before + partitions > MOST_AT_ONCE:
+            why = f"this request would add more than {MOST_AT_ONCE} partitions; send some of its topics in another"
+            return Refusal(ErrorCode.POLICY_VIOLATION, why)
         if 1 <= replication_factor <= self.usable:
             return None
         return Refusal(
@@ -85,7 +93,7 @@ class Placement:
         self, node_id: NodeId, leader: NodeId, racks: Counter[str | None]
     ) -> tuple[int, bool, int, int, NodeId]:
         # Behind the leader in a ring: partitions that share a leader get different followers.
-        distance = (list(self._nodes).index(node_id) - list(self._nodes).index(leader)) % len(self._nodes)
+        distance = (self._place[node_id] - self._place[leader]) % len(self._nodes)
         rack = self._nodes[node_id].rack
         crowd = racks[rack] if rack is not None else 0
         return crowd, self._is_away(node_id), self._held[node_id], distance, node_id

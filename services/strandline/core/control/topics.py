@@ -86,7 +86,7 @@ def _created_before(draft: Draft, request: messages.CreateTopics) -> dict[str, m
     if request.request_id is None:
         return found
     for new in request.topics:
-        topic = draft.named(new.name)
+        topic = draft.named.get(new.name)
         # Not every caller who may create a topic by a rule on the cluster may see it by one on topics.
         if topic is not None and was_created_by(topic, request) and not _may_not_create(draft, new.name):
             total, factor = len(topic.partitions), len(topic.partitions[0].settled_replicas)
@@ -153,7 +153,7 @@ def _replicas_of_new(
     factor = new.replication_factor
     if factor is None:
         factor = max(1, min(timings.default_replication_factor, placement.usable))
-    return placement.check_factor(factor) or [placement.place(factor) for _ in range(total)]
+    return placement.check(total, factor) or [placement.place(factor) for _ in range(total)]
 
 
 def _explicit_of_new(placement: Placement, new: messages.NewTopic) -> list[tuple[NodeId, ...]] | Refusal:
@@ -295,7 +295,7 @@ def _replicas_of_growth(
             f"ask for more, up to {timings.max_partitions_per_topic}"
         )
     if not growing.assignments:
-        refusal = placement.check_factor(factor)
+        refusal = placement.check(growing.total - now, factor)
         return refusal or [placement.place(factor) for _ in range(growing.total - now)]
     if len(growing.assignments) != growing.total - now:
         return _bad_assignment(f"{len(growing.assignments)} assignments for {growing.total - now} new partitions")
