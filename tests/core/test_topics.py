@@ -361,7 +361,8 @@ def test_defaults_are_those_of_the_storage(name: str, field: str) -> None:
 
 
 def test_metadata_for_named_topics_leaves_unknown_ones_out(controller: Controller) -> None:
-    """GetMetadata returns all nodes and the requested topics; one that is requested twice is there once."""
+    """GetMetadata returns all nodes and the requested topics; one that is requested twice is there once, and described
+    once: its partitions may be many."""
     create(controller)
     create(controller, name="u", topic_id="u-id")
     reported = controller.ask(GetMetadata(topics=(T, T, TopicRef("nobody")))).image
@@ -369,6 +370,7 @@ def test_metadata_for_named_topics_leaves_unknown_ones_out(controller: Controlle
     assert [topic.name for topic in reported.topics] == ["t"]
     assert [node.node_id for node in reported.nodes] == [1, 2, 3]
     assert len(controller.ask(GetMetadata()).image.topics) == 2
+    assert [each.topic.name for each in controller.ask(DescribeTopics(topics=(T, T))).topics] == ["t"]
 
 
 def test_nodes_are_listed_with_their_sessions(controller: Controller) -> None:

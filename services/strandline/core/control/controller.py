@@ -499,8 +499,10 @@ class ControllerCore:
         if not request.topics:
             seen = tuple(topic for topic in snapshot.topics if draft.sees(topic.name))
             return messages.MetadataListed(image=replace(snapshot, topics=seen))
-        found = [topic for ref in request.topics if isinstance(topic := draft.topic(ref), TopicImage)]
-        return messages.MetadataListed(image=replace(snapshot, topics=tuple(dict.fromkeys(found))))
+        found = (topic for ref in request.topics if isinstance(topic := draft.topic(ref), TopicImage))
+        # By id: a topic is as large as its partitions are many, and a request may name it 100,000 times.
+        once = {topic.topic_id: topic for topic in found}
+        return messages.MetadataListed(image=replace(snapshot, topics=tuple(once.values())))
 
     def _watch(self, event: events.WatchArrived) -> list[events.ControllerEffect]:
         request = event.request

@@ -70,7 +70,7 @@ class DeleteTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTopics:
-    """Topics to describe; empty: all."""
+    """Topics to describe, each once however often it is named; empty: all."""
 
     cluster_id: str | None = None
     topics: tuple[TopicRef, ...] = ()

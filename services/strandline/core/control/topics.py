@@ -230,7 +230,8 @@ def describe_topics(draft: Draft, request: messages.DescribeTopics) -> messages.
         return messages.TopicsDescribed(
             topics=tuple(messages.DescribedTopic(messages.TopicRef(t.name, t.topic_id), None, t) for t in everything)
         )
-    return messages.TopicsDescribed(topics=tuple(_describe(draft, ref) for ref in request.topics))
+    # Once each: an answer that holds a large topic as often as a request can name it is larger than any memory.
+    return messages.TopicsDescribed(topics=tuple(_describe(draft, ref) for ref in dict.fromkeys(request.topics)))
 
 
 def _describe(draft: Draft, ref: messages.TopicRef) -> messages.DescribedTopic:
