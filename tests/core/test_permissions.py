@@ -112,6 +112,20 @@ def test_a_check_costs_the_same_whatever_the_number_of_rules() -> None:
     assert cost[0] == cost[1]
 
 
+def test_rules_that_are_named_in_full_are_removed_at_the_same_cost_whatever_their_number() -> None:
+    """A file of 10,000 rules is one request, and sessions must not end while it is carried out."""
+    costs = []
+    for count in (100, 1_000):
+        controller = started(1)
+        added = [rule(f"client/{n} ALLOW READ topic LITERAL t") for n in range(count)]
+        filters = tuple(AclFilter(**{name: getattr(each, name) for name in Rule.__slots__}) for each in added[:100])
+        controller.ask(messages.AlterAcls(entries=tuple(added)))
+        removal = messages.AlterAcls(entries=filters, validate_only=True)
+        costs.append(lines_of(lambda ask=controller.ask, removal=removal: ask(removal)))
+
+    assert costs[1] < 4 * costs[0]
+
+
 def _create(controller: Controller, *words: str, caller: str = "", **more: Any) -> list[ErrorCode | None]:
     request = messages.AlterAcls(entries=tuple(map(rule, words)), **more)
     return _codes(_ask(controller, request, caller).refusals)

@@ -43,7 +43,7 @@ def _altered(draft: Draft, rules: set[Rule], entry: Rule | messages.AclFilter | 
     if isinstance(entry, Refusal):
         return entry
     if isinstance(entry, messages.AclFilter):
-        found = tuple(sorted(filter(entry.takes, rules)))
+        found = entry.among(rules)
         rules.difference_update(found)
         why = "no rule agrees with the filter; `strandline acl list` shows all"
         return found or Refusal(ErrorCode.RESOURCE_NOT_FOUND, why)

@@ -60,11 +60,6 @@ def has_grown_by(topic: TopicImage, request: messages.CreatePartitions) -> bool:
     return not request.validate_only and request.request_id in topic.grown_by
 
 
-def with_growth(topic: TopicImage, request_id: str) -> tuple[str, ...]:
-    """``grown_by`` of the topic after one more growth."""
-    return (*topic.grown_by, request_id)[-KEPT_GROWTHS:]
-
-
 Assignments = tuple[tuple[int, tuple[NodeId, ...]], ...]
 """Partition index and its nodes, the preferred leader first."""
 
@@ -277,7 +272,8 @@ def _grow(
         return messages.TopicResult(growing.topic, replicas)
     if not request.validate_only:
         if request.request_id is not None:
-            draft.put_topic(replace(record_of(topic), grown_by=with_growth(topic, request.request_id)))
+            grown_by = (*topic.grown_by, request.request_id)[-KEPT_GROWTHS:]
+            draft.put_topic(replace(record_of(topic), grown_by=grown_by))
         first = first_epoch_in(draft.header.controller_epoch)
         for index, nodes in enumerate(replicas, len(topic.partitions)):
             partition = _new_partition(draft, TopicPartition(topic.topic_id, index), nodes, topic.configs)
