@@ -266,12 +266,12 @@ class Etcd:
             request_serializer=pb.LeaseKeepAliveRequest.SerializeToString,
             response_deserializer=pb.LeaseKeepAliveResponse.FromString,
         )
-        stream = method(metadata=await self._metadata(member), timeout=_left_s(self._read_s, began_s))
+        stream = method(metadata=await self.metadata(member), timeout=_left_s(self._read_s, began_s))
         try:
             await stream.write(pb.LeaseKeepAliveRequest(id=lease))
             answer = await stream.read()
         except grpc.aio.AioRpcError as error:
-            raise self._failed(member, error) from error
+            raise self.failed(member, error) from error
         except asyncio.InvalidStateError as error:
             # The call ended before the request was written.
             self.move_on(member)
@@ -296,7 +296,7 @@ class Etcd:
             response_deserializer=pb.StatusResponse.FromString,
         )
         try:
-            call = method(pb.StatusRequest(), timeout=self._read_s, metadata=await self._metadata(member))
+            call = method(pb.StatusRequest(), timeout=self._read_s, metadata=await self.metadata(member))
             return await call
         except grpc.aio.AioRpcError as error:
             raise errors.error_of(target(member), error) from error
@@ -316,14 +316,6 @@ class Etcd:
         """End a stream of `watch_stream`."""
         self._watches.pop(stream, None)
         stream.cancel()
-
-    async def metadata(self, member: Endpoint) -> tuple[tuple[str, str], ...]:
-        """The metadata of every call: the token, if there is a user. Raises as `status`."""
-        return await self._metadata(member)
-
-    def failed(self, member: Endpoint, error: grpc.aio.AioRpcError) -> errors.EtcdError:
-        """The error for a stream that failed; if the member does not answer, move on to another one."""
-        return self._failed(member, error)
 
     async def _read(self, path: str, request: Any, kind: type[_A]) -> _A:
         last: errors.EtcdError | None = None
@@ -362,7 +354,7 @@ class Etcd:
                 response_deserializer=cast(Any, kind).FromString,
             )
             try:
-                metadata = await self._metadata(member)
+                metadata = await self.metadata(member)
                 call: Awaitable[_A] = method(request, timeout=_left_s(timeout_s, began_s), metadata=metadata)
                 return await call
             except grpc.aio.AioRpcError as error:
@@ -370,10 +362,11 @@ class Etcd:
                     # Refused before it was processed, so it may be sent again.
                     self._token = None
                     continue
-                raise self._failed(member, error) from error
+                raise self.failed(member, error) from error
         raise AssertionError("the second attempt returns or raises")
 
-    async def _metadata(self, member: Endpoint) -> tuple[tuple[str, str], ...]:
+    async def metadata(self, member: Endpoint) -> tuple[tuple[str, str], ...]:
+        """The metadata of every call: the token, if there is a user. Raises as `status`."""
         if self._user is None:
             return ()
         if self._token is None:
@@ -386,10 +379,11 @@ class Etcd:
             try:
                 self._token = (await method(request, timeout=self._write_s)).token
             except grpc.aio.AioRpcError as error:
-                raise self._failed(member, error) from error
+                raise self.failed(member, error) from error
         return (("token", self._token),)
 
-    def _failed(self, member: Endpoint, error: grpc.aio.AioRpcError) -> errors.EtcdError:
+    def failed(self, member: Endpoint, error: grpc.aio.AioRpcError) -> errors.EtcdError:
+        """The error for a call or stream that failed; if the member does not answer, move on to another one."""
         failure = errors.error_of(target(member), error)
         if isinstance(failure, errors.Unanswered):
             self.move_on(member)
