@@ -12,7 +12,8 @@ from running_controller import stop
 
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.watches import Watches
-from strandline.core.control.events import Answer, Commit, ContinueStep, StepContinued
+from strandline.core.control.events import Answer, Commit, ContinueStep, OpenWatch, StepContinued
+from strandline.core.control.messages import WatchMetadata
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.metadata.store import StoreAway, StoreDeposed
 
@@ -148,6 +149,24 @@ async def test_only_a_commit_that_was_refused_is_known_not_to_be_done(fails: Exc
     await given.driver.perform_pending()
 
     assert given.codes == {1: code}
+
+
+async def test_a_watch_whose_caller_left_before_its_turn_is_closed() -> None:
+    """It was opened behind a commit, in the moment in which its caller is cancelled: nothing would ever close it."""
+    given = Given()
+    given.happens(_commit("a"))
+    opening = asyncio.create_task(given.driver.watch(WatchMetadata()))
+    await asyncio.sleep(0)
+    (asked,) = given.continued
+    snapshot: Any = SimpleNamespace(is_snapshot=True, position=None)
+    given.happens(OpenWatch(asked.request_id, snapshot, None, None))
+    given.may_commit.set()
+    await given.driver.perform_pending()
+    opened = len(given.driver.watches)
+    opening.cancel()
+    await asyncio.wait({opening})
+
+    assert (opened, len(given.driver.watches)) == (1, 0)
 
 
 async def turns(count: int = 3) -> None:

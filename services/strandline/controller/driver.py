@@ -96,6 +96,7 @@ class ControllerDriver(Driver[Core]):
             gone=None,
         )
         self.watches = watches
+        self.unclaimed = lambda answer: watches.close(answer) if isinstance(answer, Watch) else None
         self.on_stop_serving: Callable[[str], None] = lambda _reason: None
         self.on_publish: Callable[[MetadataImage], None] = lambda _image: None
         self.on_refusal: Callable[[str, Refusal], None] = lambda _answer, _refusal: None
@@ -212,8 +213,8 @@ class ControllerDriver(Driver[Core]):
             if transactions:
                 await self._store.commit(transactions)
         except StoreDeposed as error:
-            hint = ControllerHint("STANDBY")
-            self.refuse_waiting(effects, Refusal(ErrorCode.NOT_CONTROLLER, str(error), hint=hint))
+            deposed = Refusal(ErrorCode.NOT_CONTROLLER, str(error), hint=ControllerHint("STANDBY"))
+            self.refuse_waiting(effects, deposed)
             return
         except StoreAway as error:
             # It may have been stored, or may still be (C9).

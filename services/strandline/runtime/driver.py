@@ -63,6 +63,7 @@ class Driver(Generic[_Core]):
         self._stop = stop
         self._perform: Mapping[type[object], Perform] = {}
         self._end_step: Callable[[], None] = lambda: None
+        self.unclaimed: Callable[[Any], None] = lambda _answer: None
         self._stepping = False
         self._failed = False
         self._room: list[asyncio.Future[None]] = []
@@ -141,6 +142,11 @@ class Driver(Generic[_Core]):
         self.step(build(self.clock(), request_id))
         try:
             answer = await answered
+        except asyncio.CancelledError:
+            if answered.done() and not answered.cancelled():
+                # Its caller left between the answer and its own turn.
+                self.unclaimed(answered.result())
+            raise
         finally:
             self.gone(request_id)
         if isinstance(answer, Refusal):
