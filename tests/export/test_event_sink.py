@@ -333,6 +333,19 @@ def test_the_lag_is_the_age_of_the_oldest_event_that_is_in_no_file(tmp_path: Pat
     assert (sink.counters().lag_seconds, sink.counters().rows_total, sink.counters().files_total) == (0.0, 3, 1)
 
 
+def test_a_name_is_kept_for_the_last_events_of_a_topic_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is gone has its name in its last events; with many that are gone, names are forgotten."""
+    monkeypatch.setattr("strandline.export.sink.NAMES_KEPT", 2)
+    names, kept = {"a": "A", "b": "B", "c": "C"}, Kept()
+    sink = EventSink(
+        None, {"node_id": 7}, outlets=[kept], wall_ms=lambda: 0, topic_name=lambda one: names.pop(one, None)
+    )
+    for topic_id in "abacab":
+        sink.take(TopicPartition(topic_id, 0), made("LEADER_CHANGE"))
+
+    assert [row.get("topic") for row in kept.rows] == ["A", "B", "A", "C", "A", None]
+
+
 def test_every_figure_has_a_name_that_is_written_down() -> None:
     """METRICS.md lists the metrics, each by its whole name."""
     page = PAGE.read_text()

@@ -26,6 +26,7 @@ from strandline.export.schema import CONTROLLER_NODE_ID
 # range of an EXPORT_GAP, so a reader can tell "nothing happened" from "lost".
 
 HEARTBEAT_EVERY_US = 10_000_000
+NAMES_KEPT = 10_000
 
 Clocks = Callable[[], tuple[int, int]]
 """Time of day and monotonic time, both in microseconds, read together."""
@@ -96,9 +97,12 @@ class Pipeline:
 
     def _name(self, topic_id: str) -> str | None:
         """A topic's name. It is cached, because a topic's last events come after its metadata was removed."""
-        known = self._topics.get(topic_id)
-        if known is None and (known := self._topic_name(topic_id)) is not None:
+        known = self._topics.pop(topic_id, None) or self._topic_name(topic_id)
+        if known is not None:
             self._topics[topic_id] = known
+            # That of the topic without an event for longest, most likely one that is gone.
+            if len(self._topics) > NAMES_KEPT:
+                del self._topics[next(iter(self._topics))]
         return known
 
 
