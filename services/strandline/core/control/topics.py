@@ -50,16 +50,6 @@ def bad_request_id(request: Any) -> Refusal | None:
     )
 
 
-def was_created_by(topic: TopicImage, request: messages.CreateTopics) -> bool:
-    """Whether this request has already created the topic."""
-    return not request.validate_only and topic.created_by == request.request_id
-
-
-def has_grown_by(topic: TopicImage, request: messages.CreatePartitions) -> bool:
-    """Whether this request has already added partitions to the topic."""
-    return not request.validate_only and request.request_id in topic.grown_by
-
-
 Assignments = tuple[tuple[int, tuple[NodeId, ...]], ...]
 """Partition index and its nodes, the preferred leader first."""
 
@@ -78,12 +68,12 @@ def create_topics(draft: Draft, timings: ControllerTimings, request: messages.Cr
 
 def _created_before(draft: Draft, request: messages.CreateTopics) -> dict[str, messages.CreatedTopic]:
     found: dict[str, messages.CreatedTopic] = {}
-    if request.request_id is None:
+    if request.request_id is None or request.validate_only:
         return found
     for new in request.topics:
         topic = draft.named.get(new.name)
         # Not every caller who may create a topic by a rule on the cluster may see it by one on topics.
-        if topic is not None and was_created_by(topic, request) and not _may_not_create(draft, new.name):
+        if topic is not None and topic.created_by == request.request_id and not _may_not_create(draft, new.name):
             total, factor = len(topic.partitions), len(topic.partitions[0].settled_replicas)
             found[new.name] = messages.CreatedTopic(new.name, None, topic, total, factor)
     return found
@@ -265,7 +255,7 @@ def _grow(
     if is_internal(topic.name):
         return messages.TopicResult(growing.topic, not_for_clients(topic.name))
     # Before the number is checked: a repeat finds its partitions there and would be refused (C32).
-    if has_grown_by(topic, request):
+    if not request.validate_only and request.request_id in topic.grown_by:
         return messages.TopicResult(messages.TopicRef(topic.name, topic.topic_id))
     replicas = _replicas_of_growth(timings, placement, topic, growing)
     if isinstance(replicas, Refusal):
