@@ -164,12 +164,14 @@ def test_a_flood_is_one_line_and_then_a_count() -> None:
 
 
 def test_kinds_do_not_hide_each_other() -> None:
-    """The same error of another call, and another error of the same call, are logged too."""
+    """The same error of another call, and another error of the same call, are logged too; no message is kept whole."""
     lines: list[str] = []
     refusals = Refusals(_Clock(), lambda _, **fields: lines.append(f"{fields['call']} {fields['error']}"))
 
     refusals.note("Produce", REFUSAL)
     refusals.note("Fetch", REFUSAL)
-    refusals.note("Produce", Refusal(ErrorCode.INVALID_REQUEST, "no topic"))
+    for _ in range(2):
+        refusals.note("Produce", Refusal(ErrorCode.INVALID_REQUEST, "no topic" * 1_000_000))
 
     assert lines == ["Produce NOT_ENOUGH_REPLICAS", "Fetch NOT_ENOUGH_REPLICAS", "Produce INVALID_REQUEST"]
+    assert max(len(kind.last.get("reason", "")) for kind in refusals._kinds.values()) == 1_000

@@ -22,6 +22,8 @@ from strandline.core.types import TopicPartition
 from strandline.runtime.clock import Clock, monotonic_ms, wall_us
 
 TELL_EVERY_MS = 10_000
+LONGEST_REASON = 1_000
+"""Characters of a refusal's message that are logged and kept: it may quote what a caller sent, megabytes of it."""
 
 _log = structlog.get_logger("strandline.refusals")
 
@@ -52,16 +54,16 @@ class Refusals:
 
     def note(self, call: str, refusal: Refusal, **where: object) -> None:
         """Count a refusal, and log it if due; ``where`` names what was refused (topic_id, partition), if known."""
-        error = refusal.code.name
+        error, reason = refusal.code.name, refusal.message[:LONGEST_REASON]
         self.by_error[error] += 1
         now_ms = self._clock()
         kind = self._kinds.get((call, error))
         if kind is None:
             self._kinds[call, error] = _Kind(now_ms)
-            self._tell("refused", call=call, error=error, reason=refusal.message, times=1, **where)
+            self._tell("refused", call=call, error=error, reason=reason, times=1, **where)
             return
         kind.unreported += 1
-        kind.last = {"reason": refusal.message, **where}
+        kind.last = {"reason": reason, **where}
         if now_ms - kind.reported_ms >= TELL_EVERY_MS:
             self._tell_rest(call, error, kind, now_ms)
 
