@@ -41,7 +41,7 @@ def read_size(text: str) -> int:
     Raises:
         ValueError: it is not a size; says how one is written.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKMGT]?)(i?)B", text)
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?) ?([kKMGT]?)(i?)B", text)
     if found is None:
         raise ValueError(f"{text!r} is not a size; write a number with its unit (B, KB, MB, GB, KiB, MiB, GiB)")
     power = " KMGT".index(found[2].upper() or " ")

@@ -108,7 +108,7 @@ def test_a_wrong_setting_is_exit_code_2() -> None:
     assert "node_id" in err
 
 
-@pytest.mark.parametrize("text", ["here", ":1", "a:b", "", ","])
+@pytest.mark.parametrize("text", ["here", ":1", "a:b", "a:²", "a:99999", "", ","])
 def test_an_address_is_host_and_port(text: str) -> None:
     """An address that is not host and port is rejected with an example."""
     with pytest.raises(typer.BadParameter, match=r"127\.0\.0\.1:9092"):
@@ -131,8 +131,9 @@ def test_partitions_are_a_list_of_numbers() -> None:
     """An empty value means all; a word is rejected."""
     assert partition_list(None) is None
     assert partition_list("0, 2") == [0, 2]
-    with pytest.raises(typer.BadParameter, match="partition numbers"):
-        partition_list("first")
+    for text in ("first", "²", "9" * 5_000):
+        with pytest.raises(typer.BadParameter, match="partition numbers"):
+            partition_list(text)
 
 
 def test_a_record_as_json() -> None:
@@ -158,6 +159,9 @@ def test_a_record_as_json() -> None:
         (ConnectionRefusedError("refused"), 2),
         (TimeoutError(), 2),
         (FileNotFoundError(2, "No such file or directory", "x.txt"), 2),
+        (OSError(28, "No space left on device"), 2),
+        (ValueError("Value out of range: 99999999999"), 2),
+        (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed"), 2),
         (CommandFailed("no"), 1),
     ],
 )

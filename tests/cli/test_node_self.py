@@ -23,7 +23,7 @@ from strandline.v1 import controller_service_pb2 as pb, controller_service_pb2_g
 NODE, EPOCH = 2, 77
 
 
-def endpoint_of_this_process(directory: Path, **changed: int) -> None:
+def endpoint_of_this_process(directory: Path, **changed: Any) -> None:
     """The endpoint file of a node that is this test process."""
     own = {"pid": os.getpid(), "started_ticks": started_ticks(os.getpid()), "node_id": NODE, "node_epoch": EPOCH}
     (directory / "endpoint.json").write_text(json.dumps(own | changed))
@@ -132,9 +132,9 @@ def test_the_process_that_wrote_the_endpoint_is_the_one_that_is_meant(tmp_path: 
     assert running_node(tmp_path) == Incarnation(node_id=NODE, node_epoch=EPOCH)
 
 
-@pytest.mark.parametrize("changed", [{"started_ticks": 1}, {"pid": 2**22 + 1}])
-def test_an_endpoint_of_another_process_is_nobody(tmp_path: Path, changed: dict[str, int]) -> None:
-    """A later process 1 took the directory over, or the writer is gone: the command must not act for it."""
+@pytest.mark.parametrize("changed", [{"started_ticks": 1}, {"pid": 2**22 + 1}, {"pid": "one"}, {"pid": None}])
+def test_an_endpoint_of_another_process_is_nobody(tmp_path: Path, changed: dict[str, Any]) -> None:
+    """A later process 1 took the directory over, the writer is gone, or its file is damaged: nothing is done for it."""
     endpoint_of_this_process(tmp_path, **changed)
 
     assert running_node(tmp_path) is None

@@ -58,6 +58,7 @@ def test_a_duration_is_shown_as_it_may_be_written(us: int) -> None:
         (["cluster", "status", "--bootstrap", "a:1", "--interval", "2"], "'2' is not a duration"),
         (["cluster", "status", "--bootstrap", "a:1", "--interval", "10ms"], "10ms is too short; give 200ms or more"),
         (["certs", "renew", ".", "--valid-for", "36h"], "36h is not a multiple of 1d"),
+        (["certs", "renew", ".", "--valid-for", "9" * 400 + "d"], "is not a duration"),
         (["certs", "renew", ".", "--valid-for", "9999d"], "9999d is too long; give 3650d or less"),
     ],
 )

@@ -16,8 +16,8 @@ from typing import Any
 import typer
 
 _UNITS_US = {"d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|d|h|m|s)")
-_ISO = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+_PART = re.compile(r"(\d{1,15}(?:\.\d+)?)(us|ms|d|h|m|s)")
+_ISO = re.compile(r"P(?:(\d{1,15})D)?(?:T(?:(\d{1,15})H)?(?:(\d{1,15})M)?(?:(\d{1,15}(?:\.\d+)?)S)?)?")
 """ISO 8601 without years, months and weeks, as Kafka's `--by-duration` takes it."""
 
 EXAMPLE = "write a number with its unit (d, h, m, s, ms, us), for example 10s, 5m or 1h30m, or PT1H30M"

@@ -152,6 +152,10 @@ def _machine(error: BaseException) -> CommandFailed | None:
     if isinstance(error, ConnectionError | TimeoutError):
         text = str(error) or "timed out"
         return CommandFailed(f"no answer: {text}; {_REACH}", EXIT_UNREACHABLE)
+    if isinstance(error, OSError):
+        return CommandFailed(f"the output cannot be written: {error.strerror or error}", EXIT_UNREACHABLE)
+    if str(error).startswith(("Value out of range", "'utf-8' codec can't encode")):
+        return CommandFailed(f"an argument is no number, or no text, that can be sent: {error}", EXIT_UNREACHABLE)
     return None
 
 

@@ -6,6 +6,7 @@ with exit code 2.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import typer
@@ -51,7 +52,7 @@ def addresses(bootstrap: str) -> list[str]:
     found = [entry.strip() for entry in bootstrap.split(",") if entry.strip()]
     for entry in found:
         host, _, port = entry.rpartition(":")
-        if not host or "/" in host or not port.isdigit():
+        if not host or "/" in host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65_535:
             raise typer.BadParameter(f"--bootstrap: {entry!r} is not host:port; write for example 127.0.0.1:9092")
     if not found:
         raise typer.BadParameter("--bootstrap: no address given; write for example 127.0.0.1:9092")
@@ -82,7 +83,7 @@ def partition_list(text: str | None) -> list[int] | None:
     if text is None:
         return None
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
-    if not entries or not all(entry.isdigit() for entry in entries):
+    if not entries or not all(re.fullmatch("[0-9]{1,9}", entry) for entry in entries):
         raise typer.BadParameter(f"--partition: {text!r} is not a list of partition numbers; write for example 0,2")
     return [int(entry) for entry in entries]
 

@@ -132,7 +132,7 @@ def _read_file(path: Path) -> list[Rule]:
 
     try:
         rows = yaml.safe_load(path.read_text())
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise typer.BadParameter(f"--file: {path} cannot be read as YAML: {error}") from error
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise typer.BadParameter(f"--file: {path} is not a list of rules; `strandline acl list -o yaml` shows the form")

@@ -65,7 +65,7 @@ def start_of(from_beginning: bool, offset: str | None, timestamp: str | None) ->
         return "beginning" if from_beginning else "end"
     if offset in _NAMED:
         return _NAMED[offset]
-    if re.fullmatch(r"-\d+", offset):
+    if re.fullmatch(r"-[0-9]{1,18}", offset):
         return Last(int(offset[1:]))
     return _place(offset, "--offset", OFFSET_FORMS)
 
@@ -84,7 +84,7 @@ def end_of(stop_at_end: bool, until: str | None) -> End:
 
 
 def _place(text: str, option: str, forms: str) -> int | AtTime:
-    if text.isascii() and text.isdigit() and int(text) < 1 << 63:
+    if re.fullmatch("[0-9]{1,18}", text):
         return int(text)
     if text.startswith("@"):
         return AtTime(read_moment_us(text[1:], option) // 1_000)

@@ -75,8 +75,8 @@ async def _remove(admin: Admin, node_id: int, *, stderr: bool) -> None:
         CommandFailed: its session did not end in time.
     """
     await watch_until_done(admin, _EVERY_S, node_id, stderr=stderr)
-    node = next(node for node in (await admin.metadata()).nodes if node.node_id == node_id)
-    if not node.fenced:
+    node = next((node for node in (await admin.metadata()).nodes if node.node_id == node_id), None)
+    if node is not None and not node.fenced:
         await admin.shutdown_node(node_id, node_epoch=node.node_epoch)
     why = ""
     for _ in range(int(_STOP_S / _EVERY_S)):

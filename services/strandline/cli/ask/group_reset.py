@@ -117,7 +117,7 @@ def topic_choice(text: str) -> tuple[str, list[int] | None]:
         typer.BadParameter: it is neither.
     """
     name, colon, numbers = text.partition(":")
-    if not name or (colon and not re.fullmatch(r"[0-9]+(,[0-9]+)*", numbers)):
+    if not name or (colon and not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", numbers)):
         raise typer.BadParameter(f"--topic: {text!r} is not TOPIC or TOPIC:N,...; write for example orders:0,2")
     return name, sorted({int(number) for number in numbers.split(",")}) if colon else None
 

@@ -214,7 +214,7 @@ def running_node(directory: Path) -> Incarnation | None:
         written = json.loads((directory / ENDPOINT_FILE).read_text())
         pid, started = int(written["pid"]), int(written["started_ticks"])
         found = Incarnation(node_id=int(written["node_id"]), node_epoch=int(written["node_epoch"]))
-    except (FileNotFoundError, json.JSONDecodeError, KeyError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return found if started_ticks(pid) == started else None
 

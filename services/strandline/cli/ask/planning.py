@@ -7,6 +7,7 @@ move names the replicas that it was planned from, so that the controller refuses
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -253,7 +254,7 @@ def read_plan(path: Path, seen: Seen) -> Plan:
     """
     now = {(each.topic, each.partition): each for each in seen.partitions}
     moves, refusals = [], []
-    for entry in _entries(path.read_text()):
+    for entry in _entries(path.read_bytes()):
         each = now.get((entry["topic"], entry["partition"]))
         name, after = f"{entry['topic']}-{entry['partition']}", tuple(entry["replicas"])
         if each is None:
@@ -267,11 +268,11 @@ def read_plan(path: Path, seen: Seen) -> Plan:
     return Plan(moves=() if refusals else tuple(moves), refusals=tuple(refusals))
 
 
-def _entries(text: str) -> list[dict[str, Any]]:
+def _entries(text: bytes) -> list[dict[str, Any]]:
     """The partitions of the file, each once and of the right shape."""
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"--plan: the file is not JSON: {error}") from error
     entries = document.get("partitions") if isinstance(document, dict) else None
     if not isinstance(entries, list) or document.get("version") != 1:
@@ -310,6 +311,6 @@ def read_assignment(text: str | None) -> dict[int, list[int]]:
         typer.BadParameter: it is not of that form.
     """
     placed = [entry.split(":") for entry in text.split(",")] if text is not None else []
-    if not all(node_id.strip().isdecimal() for entry in placed for node_id in entry):
+    if not all(re.fullmatch(" *[0-9]{1,9} *", node_id) for entry in placed for node_id in entry):
         raise typer.BadParameter(f"--assignment: {text!r} is not an assignment; write node ids by partition: 1:2,2:3")
     return {index: [int(node_id) for node_id in entry] for index, entry in enumerate(placed)}

@@ -5,6 +5,7 @@ Invariant: a change that cannot be undone needs a confirmation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -137,7 +138,7 @@ def _read_before(text: str) -> int | None:
     """
     if text == _LATEST:
         return None
-    if not text.isdecimal():
+    if not re.fullmatch("[0-9]{1,18}", text):
         raise typer.BadParameter(f"--before: {text!r} is not an offset; write a number of at least 0, or {_LATEST}")
     return int(text)
 

@@ -5,6 +5,7 @@ Invariant: nothing is changed without --execute; an unknown age is shown as `-`,
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -313,6 +314,6 @@ def partition_of(text: str) -> tuple[str, int]:
         typer.BadParameter: the text does not end in a hyphen and a number.
     """
     topic, hyphen, number = text.rpartition("-")
-    if not (topic and hyphen and number.isdecimal()):
+    if not (topic and hyphen and re.fullmatch("[0-9]{1,9}", number)):
         raise typer.BadParameter(f"{text!r} names no partition; write the topic, a hyphen and a number: orders-3")
     return topic, int(number)
