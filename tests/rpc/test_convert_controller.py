@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import make_dataclass
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -155,8 +154,7 @@ def test_rules_that_are_not_given_are_the_controllers(ours: Rules) -> None:
 )
 def test_metadata_round_trips(image: messages.MetadataImage) -> None:
     """A snapshot or change reads back equal, with its address and its deletions; no leader stays no leader."""
-    address: Any = {"is_snapshot": image.is_snapshot, "to_node_epoch": image.to_node_epoch, "position": None}
-    message = metadata.write_watch_news(metadata.write_image(image), **address)
+    message = metadata.write_watch_answer(image, image.to_node_epoch)
     parsed = pb.WatchMetadataResponse.FromString(message.SerializeToString())
 
     assert metadata.read_watch_answer(parsed) == image
@@ -164,8 +162,7 @@ def test_metadata_round_trips(image: messages.MetadataImage) -> None:
 
 def test_sign_of_life_carries_no_image() -> None:
     """A watch message without metadata is None, never an empty cluster."""
-    sign = metadata.write_watch_news(None, is_snapshot=False, to_node_epoch=NodeEpoch(1), position=None)
-    assert metadata.read_watch_answer(sign) is None
+    assert metadata.read_watch_answer(metadata.write_watch_answer(None, NodeEpoch(1))) is None
 
 
 @given(

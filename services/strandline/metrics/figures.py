@@ -135,7 +135,7 @@ def controller_figures(state: ClusterState) -> Iterator[Figure]:
     yield Figure(f.REASSIGNING, sum(bool(one.original) for one in partitions), ("running",))
     yield Figure(f.REASSIGNING, sum(bool(one.queued_target) and not one.original for one in partitions), ("queued",))
     yield Figure(f.CLUSTER_UNDER_MIN_ISR, sum(len(one.isr) < one.min_isr for one in partitions))
-    yield Figure(f.IMBALANCED, sum(map(_is_imbalanced, partitions)))
+    yield Figure(f.IMBALANCED, sum(one.leader not in (None, one.replicas[0]) for one in partitions))
     yield Figure(f.METADATA_OFFSET, state.header.metadata_offset)
     yield Figure(f.CONTROLLER_EPOCH, state.header.controller_epoch)
 
@@ -143,10 +143,6 @@ def controller_figures(state: ClusterState) -> Iterator[Figure]:
 def _has_a_live_member(state: ClusterState, partition: PartitionImage) -> bool:
     nodes = (state.nodes.get(member) for member in (*partition.isr, *partition.elr))
     return any(node is not None and not node.image.fenced for node in nodes)
-
-
-def _is_imbalanced(partition: PartitionImage) -> bool:
-    return partition.leader is not None and partition.leader != partition.replicas[0]
 
 
 class ControllerCounts:

@@ -101,7 +101,8 @@ class Reassignments:
         everything = list(self.open(draft))
         load = Load(self.per_node, everything)
         starts = 0
-        for partition in sorted((each for each in everything if each.queued_target), key=_place_in_queue):
+        queued = (each for each in everything if each.queued_target)
+        for partition in sorted(queued, key=lambda each: (each.queue_number, each.tp)):
             is_full = bool(load.full_nodes(partition))
             # Counted even if it must wait, so that a later reassignment does not overtake it at the same node.
             load.count(*_demand(partition))
@@ -163,10 +164,6 @@ class Load:
 
 def _is_open(partition: PartitionImage) -> bool:
     return bool(partition.original or partition.queued_target)
-
-
-def _place_in_queue(partition: PartitionImage) -> tuple[int, TopicPartition]:
-    return partition.queue_number, partition.tp
 
 
 def _demand(queued: PartitionImage) -> tuple[tuple[NodeId, ...], tuple[NodeId, ...]]:

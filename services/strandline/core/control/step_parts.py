@@ -27,11 +27,6 @@ _COST_OF_AN_ELECTION = 3
 """In partitions that only change their ISR: after an election nodes change roles, which is most of the cost."""
 
 
-def gone_nodes(state: ClusterState) -> frozenset[NodeId]:
-    """The nodes that may be in no ISR: fenced, or shutting down."""
-    return frozenset(n for n, record in state.nodes.items() if record.image.fenced or record.image.shutting_down)
-
-
 class LeftOver:
     """The partitions that later steps have to look at, those that need an election first."""
 
@@ -60,7 +55,8 @@ class LeftOver:
 
 def left_over(state: ClusterState) -> LeftOver:
     """The partitions that a step of an earlier reign was about to change."""
-    gone = gone_nodes(state)
+    # The nodes that may be in no ISR.
+    gone = {n for n, record in state.nodes.items() if record.image.fenced or record.image.shutting_down}
     found = LeftOver()
     for partition in state.partitions():
         if not gone.isdisjoint(partition.isr):

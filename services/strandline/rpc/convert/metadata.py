@@ -285,6 +285,17 @@ def read_image(
     )
 
 
+def write_watch_answer(
+    image: messages.MetadataImage | None, to_node_epoch: NodeEpoch | None
+) -> controller_service_pb2.WatchMetadataResponse:
+    """One message of the watch; without an image it is a sign of life."""
+    if image is None:
+        return write_watch_news(None, is_snapshot=False, to_node_epoch=to_node_epoch, position=None)
+    return write_watch_news(
+        write_image(image), is_snapshot=image.is_snapshot, to_node_epoch=to_node_epoch, position=image.position
+    )
+
+
 def write_watch_news(
     metadata: metadata_pb2.ClusterMetadata | None,
     *,
