@@ -461,7 +461,8 @@ class EtcdStore:
         if current is not None:
             snapshot = etcd_layout.read_snapshot(current.value)
             prefix = self.keys.snapshot_parts(snapshot.head.offset)
-            packed = etcd_layout.joined(await self._values(prefix, behind(prefix), revision), snapshot.checksum)
+            parts = await self._values(prefix, behind(prefix), revision)
+            packed = etcd_layout.joined(parts[: snapshot.parts], snapshot.checksum)
             if packed is None:
                 raise store.StoreDamaged(f"the snapshot of offset {snapshot.head.offset} in etcd is not whole")
             state, applied = state_of(await asyncio.to_thread(unpack, packed)), snapshot.head
