@@ -199,6 +199,22 @@ async def test_the_loss_of_a_deleted_topic_waits_for_what_is_under_way() -> None
     assert not joined.cursors
 
 
+async def test_a_loss_ends_all_that_was_under_way() -> None:
+    """What was to be given up, and what waits behind that, may be assigned again before the user has finished."""
+    joined, finished = await _with(0, 1), asyncio.Event()
+    joined.membership._commits.until_worked_on = lambda _: finished.wait()  # type: ignore[method-assign,assignment]
+    joined.answered(0)
+    joined.answered(0, 2)
+    await asyncio.sleep(0)
+    await joined.membership._lose(joined.membership.member.lose())
+    finished.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    assert joined.steps == ["on_lost"]
+    assert joined.membership._moves == []
+
+
 async def test_heartbeats_that_begin_again_say_everything_again() -> None:
     """The answer to the one that was cut off may be lost, and with it what the coordinator knows."""
     joined = await _with(0)

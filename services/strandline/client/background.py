@@ -49,11 +49,6 @@ class Job:
         if self.task is not None:
             await _end([self.task])
 
-    async def wait(self) -> None:
-        """Wait for its end."""
-        if self.task is not None:
-            await asyncio.wait([self.task])
-
 
 class Background:
     """Tasks and timers that live as long as their owner."""

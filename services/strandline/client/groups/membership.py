@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from strandline.client.background import Background, Job
+from strandline.client.background import Background, Job, Work
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.consume.cursor import Cursor
 from strandline.client.consume.fetching import Fetching
@@ -121,6 +121,8 @@ class Membership:
         self._is_asking = False
         self._is_away = False
         self._beating: Job | None = None
+        # What answers have said and is not carried out yet, in order, and the job that does it.
+        self._moves: list[Work] = []
         self._moving: Job | None = None
 
     def begin(self) -> None:
@@ -283,9 +285,7 @@ class Membership:
         if moves.revoked or moves.assigned:
             # At once: the move itself may have to wait for an earlier one.
             self._withhold(self._cursors_of(moves.revoked))
-            before = self._moving
-            move = partial(self._move, before, moves)
-            self._moving = self._background.start(move, "take and give up partitions")
+            self._then(partial(self._move, moves))
         # Records that were withheld without a lease can be given again.
         if not had_lease:
             self._hooks.on_news()
@@ -301,10 +301,20 @@ class Membership:
             )
         return Confirmed(answer.member_epoch, answer.heartbeat_interval_ms, answer.session_timeout_ms, assignment)
 
-    async def _move(self, before: Job | None, moves: Moves) -> None:
-        """Carry out what an answer says, behind what an earlier one said."""
-        if before is not None:
-            await before.wait()
+    def _then(self, move: Work) -> None:
+        """Do this behind what an earlier answer said."""
+        self._moves.append(move)
+        if len(self._moves) == 1:
+            self._moving = self._background.start(self._move_on, "take and give up partitions")
+
+    async def _move_on(self) -> None:
+        while self._moves:
+            await self._moves[0]()
+            # Not before, so that what is cut off in the middle begins again; a listener may have left the group.
+            del self._moves[:1]
+
+    async def _move(self, moves: Moves) -> None:
+        """Carry out what an answer says."""
         if moves.revoked:
             await self._give_up(moves.revoked)
         if moves.assigned and self.failure is None:
@@ -319,13 +329,8 @@ class Membership:
         self._drop(gone)
         named = {one.topic for one in gone}.intersection(self.member.subscription.topics)
         self._deleted += sorted(named)
-        self._moving = self._background.start(partial(self._tell_lost, self._moving, gone), "tell what is deleted")
+        self._then(lambda: self._tell(self._listener.on_lost, gone))
         self._hooks.on_news()
-
-    async def _tell_lost(self, before: Job | None, cursors: Collection[Cursor]) -> None:
-        if before is not None:
-            await before.wait()
-        await self._tell(self._listener.on_lost, cursors)
 
     async def _give_up(self, partitions: Collection[types.TopicPartition]) -> None:
         cursors = self._cursors_of(partitions)
@@ -386,9 +391,9 @@ class Membership:
         await self._tell(self._listener.on_lost, cursors)
 
     async def _stop_moving(self) -> None:
+        self._moves.clear()
         if self._moving is not None and self._moving.task is not asyncio.current_task():
             await self._moving.cancel()
-        self._moving = None
 
     def _has_gone(self) -> bool:
         """Whether the user has not asked for records for too long."""
