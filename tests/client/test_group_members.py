@@ -7,10 +7,10 @@ import time
 from typing import Any
 
 import pytest
-from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until, write
+from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, in_thread, until, write
 from tests.client.rebalance_listener import Heard, lost_and_assigned_again
 
-from strandline.client import CommitFailed, Consumer, NothingCommitted, Refused, TopicDeleted, TopicPartition
+from strandline.client import CommitFailed, Consumer, NothingCommitted, Refused, TopicDeleted, TopicPartition, sync
 from strandline.core.errors import ErrorCode
 
 ZERO, ONE = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
@@ -436,3 +436,38 @@ async def _given(consumer: Consumer, way: str) -> list[bytes | None]:
             return [(await anext(consumer)).value]
     except TimeoutError:
         return []
+
+
+@pytest.mark.parametrize("is_revoked", [True, False])
+async def test_for_of_a_blocking_member_ends_in_front_of_what_it_has_lost(is_revoked: bool) -> None:
+    """The record in hand is finished first, and the next one is read by the other member alone; who asks for none for
+    ``max_poll_interval_ms`` leaves the group here, too."""
+    async with fake_cluster(partitions=2) as cluster, member(cluster) as second:
+        for partition in (0, 1):
+            write(cluster, *(b"%d" % number for number in range(50)), partition=partition)
+        interval_ms, heard = NEVER_MS if is_revoked else 200, Heard()
+        first = sync.Consumer(cluster.bootstrap, group="g", max_poll_interval_ms=interval_ms)
+
+        def begin() -> int:
+            first.start()
+            first.subscribe(TOPIC, listener=heard)
+            while (record := next(first)).partition != 1:
+                pass
+            return record.offset
+
+        offset = await in_thread(begin)
+        if is_revoked:
+            await second.subscribe(TOPIC)
+            beats = len(cluster.groups.members.heartbeats)
+            await until(lambda: len(cluster.groups.members.heartbeats) > beats + 6)
+            before = list(heard.heard)
+            write(cluster, b"later")
+            record = await in_thread(lambda: next(first))
+            await until(lambda: len(second.assignment()) == 1)
+
+            assert before == [("assigned", [0, 1])]
+            assert record.partition == 0
+            assert (await anext(second)).offset == offset + 1
+        else:
+            await until(lambda: ("lost", [0, 1]) in heard.heard)
+        await in_thread(first.close)

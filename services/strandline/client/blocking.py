@@ -347,14 +347,20 @@ class BlockingReader(Blocking):
 
     async def _advance(self) -> bool:
         """Make records available; returns False when finished."""
-        self._inner._step()
-        cursor = self._inner._current
-        if (cursor is None or not cursor.unpacked) and not await self._inner._next_chunk():
+        try:
+            cursor = await self._inner._next_served()
+        except StopAsyncIteration:
             return False
-        self._cursor = self._inner._current
-        assert self._cursor is not None
-        self._generation = self._cursor.generation
+        if self._inner._group is not None:
+            # They are in the caller's hand until its next call, so the partition is not given up before.
+            self._inner._group.gave(cursor, cursor.unpacked[0].offset)
+        self._cursor, self._generation = cursor, cursor.generation
         return True
+
+    def _may_take(self, cursor: Cursor) -> bool:
+        """Whether a record of this partition may be given now, as `Consumer.__anext__` judges it."""
+        membership = self._inner._membership
+        return not cursor.is_withheld and (membership is None or membership.gives_on())
 
     def _take(self) -> ConsumerRecord[Any, Any]:
         """The next record.
@@ -367,7 +373,7 @@ class BlockingReader(Blocking):
             cursor = self._cursor
             try:
                 # Only this thread takes records; a seek in the other thread, which empties the list, is detected below.
-                record = cursor.unpacked.popleft() if cursor is not None else None
+                record = cursor.unpacked.popleft() if cursor is not None and self._may_take(cursor) else None
             except IndexError:
                 record = None
             if cursor is None or record is None:
