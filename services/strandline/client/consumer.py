@@ -551,17 +551,12 @@ class Consumer(Generic[K, V]):
             Refused: a partition cannot be read. Records before it were returned, the others come with the next call.
         """
         self._step()
+        until_s = _until_s(timeout_ms)
         try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                while True:
-                    fetched = self._take_buffered() if self._may_give() else []
-                    if fetched or self.is_finished:
-                        return fetched
-                    # Nothing is awaited between the look and this line, so no news can be lost in between.
-                    self._news.clear()
-                    await self._news.wait()
-        except TimeoutError:
-            return []
+            while True:
+                fetched = self._take_buffered() if self._may_give() else []
+                if fetched or self.is_finished or not await self._has_news(until_s):
+                    return fetched
         finally:
             self._stepped()
 
@@ -580,25 +575,34 @@ class Consumer(Generic[K, V]):
         if max_records < 1:
             raise ValueError(f"max_records {max_records} must be positive")
         self._step()
+        until_s = _until_s(timeout_ms)
         # A loop of polls that are served from the buffer would starve the streams that fill it.
         await asyncio.sleep(0)
         try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                while True:
-                    may_give = self._may_give()
-                    records = self._gather(max_records) if may_give else []
-                    if self._incoming is not None and records:
-                        records = self._incoming.intercept(records)
-                    if records or self.is_finished:
-                        return records
-                    # An interceptor may have left out every record, while more of them can be given without waiting.
-                    if not may_give or not self._has_something():
-                        self._news.clear()
-                        await self._news.wait()
-        except TimeoutError:
-            return []
+            while True:
+                may_give = self._may_give()
+                records = self._gather(max_records) if may_give else []
+                if self._incoming is not None and records:
+                    records = self._incoming.intercept(records)
+                if records or self.is_finished:
+                    return records
+                # An interceptor may have left out every record, while more of them can be given without waiting.
+                if not (may_give and self._has_something()) and not await self._has_news(until_s):
+                    return records
         finally:
             self._stepped()
+
+    async def _has_news(self, until_s: float | None) -> bool:
+        """Wait for news; returns False if there is none by a time of the loop. A listener may raise TimeoutError, too,
+        so this is the only place where one means that."""
+        # Nothing is awaited between the caller's look and this line, so no news can be lost in between.
+        self._news.clear()
+        try:
+            async with asyncio.timeout_at(until_s):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def __aiter__(self) -> Self:
         return self
@@ -648,8 +652,7 @@ class Consumer(Generic[K, V]):
         while not (self._may_give() and self._unpack()):
             if self.is_finished:
                 return False
-            self._news.clear()
-            await self._news.wait()
+            await self._has_news(None)
         # Lets the streams go on while the records are worked on.
         await asyncio.sleep(0)
         return True
@@ -854,6 +857,10 @@ class Consumer(Generic[K, V]):
     def _begin(self) -> None:
         self._lost.set()
         self._running().pump()
+
+
+def _until_s(timeout_ms: int | None) -> float | None:
+    return None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1000
 
 
 def _stats_of(cursor: Cursor) -> PartitionStats:
