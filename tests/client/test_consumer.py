@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import crc32c
 import pytest
-from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until, write
+from tests.client.fake_cluster import TOPIC, FakeCluster, FakeNode, fake_cluster, until, write
 
-from strandline.client import ClientClosed, Consumer, LogTruncated, TopicDeleted, UnreadableBatch
+from strandline.client import ClientClosed, Consumer, ConsumerRecord, LogTruncated, TopicDeleted, UnreadableBatch
 from strandline.core.errors import ErrorCode, Refused
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.records.compression import Compression
-from strandline.v1 import error_pb2, partition_pb2
+from strandline.v1 import error_pb2, leader_service_pb2 as lpb, partition_pb2
 
 
 async def read_all(consumer: Consumer) -> list[bytes | None]:
@@ -350,3 +350,28 @@ async def test_chosen_partitions_and_a_fixed_end_do_not_grow(given: dict[str, An
         await until(lambda: consumer._cluster.view.partition(cluster.tp(1)) is not None)
 
         assert consumer.assignment() == {(TOPIC, 0)}
+
+
+async def test_a_partition_that_is_refused_keeps_no_other_from_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its leader refuses for good to say where it begins: calls raise that, and give the records of the others."""
+
+    async def refusing(self: FakeNode, request: Any, context: Any) -> lpb.ListOffsetsResponse:
+        answer = await listing(self, request, context)
+        answer.topics[0].partitions[0].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return answer
+
+    listing = FakeNode.ListOffsets
+    monkeypatch.setattr(FakeNode, "ListOffsets", refusing)
+    async with fake_cluster(partitions=2) as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, b"a", partition=1)
+        await consumer.assign(TOPIC)
+        records: list[ConsumerRecord[bytes, bytes]] = []
+        refused = 0
+        while not (records and refused):
+            try:
+                records += await consumer.poll(5_000)
+            except Refused:
+                refused += 1
+                assert refused < 10
+
+        assert [record.value for record in records] == [b"a"]

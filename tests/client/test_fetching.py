@@ -242,7 +242,7 @@ class Finder:
         self._meanwhile = meanwhile
         self.asked: list[dict[TopicPartition, int]] = []
 
-    async def find_some(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
+    async def find_some(self, wanted: dict[TopicPartition, int], **_: Any) -> dict[TopicPartition, FoundOffset]:
         self.asked.append(wanted)
         if wanted:
             self._meanwhile()

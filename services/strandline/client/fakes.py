@@ -156,7 +156,7 @@ class _FinderInMemory(OffsetFinder):
     topics: FakeTopics
 
     async def find_some(
-        self, wanted: Mapping[types.TopicPartition, int], *, deadline_ms: int = 0
+        self, wanted: Mapping[types.TopicPartition, int], *, deadline_ms: int = 0, refused: Any = None
     ) -> dict[types.TopicPartition, FoundOffset]:
         return {tp: FoundOffset(self._offset_at(tp, time), None, None) for tp, time in wanted.items()}
 

@@ -64,6 +64,7 @@ class OffsetFinder:
             async with asyncio.timeout(deadline_ms / 1000):
                 while missing := {tp: time for tp, time in wanted.items() if tp not in found}:
                     await self._ask_leaders(missing, found, why)
+                    _raise_final(why)
                     if len(found) < len(wanted):
                         retry.failed(time.monotonic() * 1000, _reason(why))
                         await asyncio.sleep(backoff.next_s())
@@ -78,15 +79,22 @@ class OffsetFinder:
         return found
 
     async def find_some(
-        self, wanted: Mapping[TopicPartition, int], *, deadline_ms: int = ATTEMPT_MS
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        deadline_ms: int = ATTEMPT_MS,
+        refused: dict[TopicPartition, Refusal] | None = None,
     ) -> dict[TopicPartition, FoundOffset]:
-        """One round of requests: the offsets that are available now.
+        """One round of requests: the offsets that are available now; ``refused`` gets the refusals.
 
         Raises:
-            Refused: a partition's refusal that cannot be helped.
+            Refused: without ``refused``, a partition's refusal that cannot be helped.
         """
         found: dict[TopicPartition, FoundOffset] = {}
-        await self._ask_leaders(wanted, found, {}, deadline_ms)
+        why: dict[TopicPartition, Refusal] = {} if refused is None else refused
+        await self._ask_leaders(wanted, found, why, deadline_ms)
+        if refused is None:
+            _raise_final(why)
         return found
 
     async def _ask_leaders(
@@ -132,11 +140,15 @@ class OffsetFinder:
         for answer in read_offsets(response):
             if answer.refusal is None:
                 found[answer.tp] = FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)
-            elif answer.refusal.retriable:
+            else:
                 # A new leader may not know the whole HW yet; a lower answer would let the end go back (KIP-207).
                 why[answer.tp] = answer.refusal
-            else:
-                raise Refused.of(answer.refusal)
+
+
+def _raise_final(why: Mapping[TopicPartition, Refusal]) -> None:
+    for refusal in why.values():
+        if not refusal.retriable:
+            raise Refused.of(refusal)
 
 
 def _reason(why: Mapping[TopicPartition, Refusal]) -> str:

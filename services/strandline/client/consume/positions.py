@@ -19,8 +19,8 @@ from strandline.client.consume.fetching import Fetching
 from strandline.client.errors import NothingCommitted
 from strandline.client.groups.group_commits import GroupCommits
 from strandline.client.log import RetryLog, log, some_of
-from strandline.client.offsets import ATTEMPT_MS, EARLIEST, LATEST, OffsetFinder
-from strandline.core.errors import ErrorCode, Refused
+from strandline.client.offsets import ATTEMPT_MS, EARLIEST, LATEST, FoundOffset, OffsetFinder
+from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.types import Offset, TopicPartition
 from strandline.rpc.channels import Backoff
 from strandline.v1 import partition_pb2
@@ -86,10 +86,19 @@ class PositionFinder:
 
     async def _find_ends(self) -> None:
         endless = [cursor for cursor in self._fetching.cursors.values() if self._is_endless(cursor)]
-        ends = await self._finder.find_some({cursor.tp: LATEST for cursor in endless})
+        ends = await self._found({cursor.tp: LATEST for cursor in endless})
         for cursor in endless:
             if cursor.tp in ends:
                 cursor.stop_at = ends[cursor.tp].offset
+
+    async def _found(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
+        """What leaders say now; a partition that is refused for good keeps no other from being read."""
+        refused: dict[TopicPartition, Refusal] = {}
+        found = await self._finder.find_some(wanted, refused=refused)
+        for tp, refusal in refused.items():
+            if not refusal.retriable and (cursor := self._fetching.cursors.get(tp)) is not None:
+                cursor.failure = Refused.of(refusal)
+        return found
 
     async def _find_committed(self, group: GroupCommits) -> None:
         """Only an answer without an offset sends a cursor elsewhere; an error is asked about again (G28)."""
@@ -115,10 +124,10 @@ class PositionFinder:
             if cursor.is_lost and not cursor.is_committed_first
         }
         wanted = {tp: time for tp, (_, _, time) in lost.items() if time is not None}
-        found = await self._finder.find_some(wanted)
+        found = await self._found(wanted)
         # No record is as late as was asked: then at the end.
         beyond = {tp: LATEST for tp, answer in found.items() if answer.offset is None}
-        found |= await self._finder.find_some(beyond)
+        found |= await self._found(beyond)
         for tp, (cursor, generation, _) in lost.items():
             offset = found[tp].offset if tp in found else None
             # A seek that came meanwhile has another question.
