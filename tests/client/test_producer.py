@@ -272,6 +272,24 @@ async def test_close_fails_what_is_left() -> None:
             await producer.send(TOPIC, b"x")
 
 
+async def test_what_is_sent_while_a_deletion_is_heard_ends_too() -> None:
+    """A callback that sends again to the deleted topic gets an error, and the producer works on."""
+    async with producing(batch_bytes=1024, linger_ms=60_000) as (cluster, producer):
+        ended: list[client.SendFailed | None] = []
+
+        def again(_: object, failed: client.SendFailed | None) -> None:
+            ended.append(failed)
+            producer.send_nowait(TOPIC, b"x" * 600, on_done=again)
+
+        cluster.nodes[0].next_produce.append(Hold())
+        await producer.send(TOPIC, b"x" * 600, on_done=again)
+        cluster.delete_topic()
+        await until(lambda: len(ended) == 1)
+        await producer.flush()
+
+        assert producer.stats().records_failed == 1
+
+
 async def test_nobody_there() -> None:
     """A bootstrap list without a controller is a ConnectionError that names the addresses."""
     producer = client.Producer("127.0.0.1:1")

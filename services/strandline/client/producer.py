@@ -169,6 +169,8 @@ class Producer(Generic[K, V]):
             Refused: no producer id is available; INVALID_TRANSACTION_TIMEOUT: the cluster allows less.
         """
         await self._cluster.start()
+        # Before the dispatcher: what is sent while it gives up the batches of a deleted topic must not go to that.
+        self._cluster.listen(lambda: self._routes.metadata_changed(self._cluster.view, dispatcher.now_ms()))
         dispatcher = Dispatcher(self._cluster, self._settings, self._batch_ended)
         try:
             await dispatcher.start()
@@ -178,7 +180,6 @@ class Producer(Generic[K, V]):
             # `async with` does not leave what it could not enter, so nothing else would close the connections.
             await self._cluster.close()
             raise
-        self._cluster.listen(lambda: self._routes.metadata_changed(self._cluster.view, dispatcher.now_ms()))
         self._dispatcher = dispatcher
         background.STARTED.add(self)
         if self._on_stats is not None:
