@@ -218,6 +218,16 @@ async def test_a_call_ends(kind: str, name: str, way: Any) -> None:
     judge(way, name, error)
 
 
+@pytest.mark.parametrize("kind", [Producer, Consumer, Admin])
+async def test_a_start_that_is_given_up_leaves_nothing_behind(kind: Any) -> None:
+    """Neither a task nor a connection: `async with` does not leave what it could not enter."""
+    client = kind("127.0.0.1:1")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(client.start(), 0.05)
+
+    assert not tasks_behind()
+
+
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
 @pytest.mark.parametrize("name", ["send_and_wait", "send_batch", "commit", "poll"])
 async def test_what_is_cancelled_while_a_call_waits(name: str, steps: int) -> None:

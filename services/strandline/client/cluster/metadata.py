@@ -192,14 +192,16 @@ class Cluster:
                 while self.view.image is None and self._hopeless is None:
                     self.background.check()
                     await self._changed.wait()
-        except TimeoutError:
+            if self._hopeless is not None:
+                # A retry would not help, and callers should not have to wait for the deadline.
+                raise self._hopeless
+        except BaseException as error:
+            # A caller may give up, too, and `async with` does not leave what it could not enter.
             await self.close()
+            if not isinstance(error, TimeoutError):
+                raise
             listed = ", ".join(target(endpoint) for endpoint in self._bootstrap)
             raise ClusterUnreachable(f"no process answered at {listed}: {self._last_error}") from None
-        if self._hopeless is not None:
-            # A retry would not help, and callers should not have to wait for the deadline.
-            await self.close()
-            raise self._hopeless
 
     async def close(self) -> None:
         """End the subscription and close every channel."""
