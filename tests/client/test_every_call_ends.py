@@ -214,6 +214,7 @@ async def test_a_call_ends(kind: str, name: str, way: Any) -> None:
             error, _ = await ended(KINDS[kind][name](client), deadline_ms / 100)
         finally:
             await ended(client.close())
+        assert not client._cluster.channels.endpoints
 
     judge(way, name, error)
 

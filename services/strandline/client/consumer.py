@@ -270,16 +270,18 @@ class Consumer(Generic[K, V]):
             RuntimeError: a background task had failed unexpectedly; WrongLoop: not the loop in which it was started.
         """
         self._cluster.background.check_loop()
-        if self._group is not None and not self._is_closing:
-            await self._leave(for_a_restart=True)
-            if self._auto_commit_ms is not None:
-                await self._group.commit_last()
-        # Only now, because the listener may commit while partitions are given up, and a closed consumer refuses that.
-        self._is_closing = True
-        if self._fetching is not None:
-            self._fetching.close()
-        self._news.set()
-        await self._cluster.close()
+        try:
+            if self._group is not None and not self._is_closing:
+                await self._leave(for_a_restart=True)
+                if self._auto_commit_ms is not None:
+                    await self._group.commit_last()
+        finally:
+            # Only now, because the listener may commit while partitions are given up, and a closed consumer refuses it.
+            self._is_closing = True
+            if self._fetching is not None:
+                self._fetching.close()
+            self._news.set()
+            await self._cluster.close()
 
     async def assign(
         self,
