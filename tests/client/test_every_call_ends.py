@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.client.fake_cluster import TOPIC, FakeCluster, Hold, fake_cluster, in_thread, write
 
-from strandline.client import Admin, ClusterUnreachable, Consumer, Producer, blocking, sync
+from strandline.client import Admin, ClientClosed, ClusterUnreachable, Consumer, Producer, blocking, sync
 from strandline.client.blocking import LoopThread
 from strandline.records.codec import NewRecord, encode_batch
 
@@ -227,6 +227,32 @@ async def test_a_start_that_is_given_up_leaves_nothing_behind(kind: Any) -> None
         await asyncio.wait_for(client.start(), 0.05)
 
     assert not tasks_behind()
+
+
+@pytest.mark.parametrize(
+    ("make", "call"),
+    [
+        (Producer, lambda it: it.ready("missing")),
+        (Admin, lambda it: it.list_nodes()),
+        (lambda at: Consumer(at, group="g"), lambda it: it.subscribe(TOPIC)),
+    ],
+)
+async def test_a_call_ends_with_its_client(make: Any, call: Call) -> None:
+    """One that waits does not wait for its deadline, and a later one is refused."""
+    async with fake_cluster() as cluster:
+        cluster.groups.is_silent = True
+        client = make(cluster.bootstrap)
+        await client.start()
+        waiting = asyncio.ensure_future(call(client))
+        await asyncio.sleep(0)
+        cluster.groups.is_silent = False
+        await client.close()
+        error, _ = await ended(waiting)
+        later, _ = await ended(call(client))
+
+        assert error is None or isinstance(error, ClientClosed)
+        assert isinstance(later, ClientClosed)
+        assert not client._cluster.channels.endpoints
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])

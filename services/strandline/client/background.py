@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from strandline.client.errors import WrongLoop
+from strandline.client.errors import ClientClosed, WrongLoop
 from strandline.client.log import log
 
 Work = Callable[[], Coroutine[object, object, None]]
@@ -60,7 +60,7 @@ class Background:
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._cut_off: list[Job] = []
         self._failure: BaseException | None = None
-        self._is_closed = False
+        self.is_closed = False
         self.loop: asyncio.AbstractEventLoop | None = None
         """The loop of the first task; None before."""
         self._thread = threading.current_thread()
@@ -105,7 +105,7 @@ class Background:
         """Raise `WrongLoop` if the client was started in another loop. While its own loop is not running, its thread
         may call functions that do not wait."""
         loop, running = self.loop, asyncio._get_running_loop()
-        if running is loop or loop is None or self._is_closed:
+        if running is loop or loop is None or self.is_closed:
             return
         if running is not None or loop.is_closed() or threading.current_thread() is not self._thread:
             raise WrongLoop(self._thread.name, loop)
@@ -127,7 +127,7 @@ class Background:
             RuntimeError: a task had failed for an unexpected reason; it is the cause. WrongLoop: as `check_loop`.
         """
         self.check_loop()
-        self._is_closed = True
+        self.is_closed = True
         self._cut_off.clear()
         for timer in self._timers.values():
             timer.cancel()
@@ -139,9 +139,10 @@ class Background:
         job = self._tasks.pop(task)
         if not task.cancelled():
             error = task.exception()
-            if error is not None:
+            # One that goes on after its cancellation finds the client closed.
+            if error is not None and not isinstance(error, ClientClosed):
                 self._failed(error)
-        elif self._is_closed or job.is_cancelled:
+        elif self.is_closed or job.is_cancelled:
             return
         elif not job.has_begun:
             # Cancelled before its first step, so it has done and reported nothing.

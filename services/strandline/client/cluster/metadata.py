@@ -209,6 +209,7 @@ class Cluster:
             await self.background.close()
         finally:
             await self.channels.close()
+            self._changed.set()
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after every change of the view."""
@@ -232,6 +233,11 @@ class Cluster:
         self._changed = asyncio.Event()
         self._on_trouble(error)
 
+    def _check(self) -> None:
+        if self.background.is_closed:
+            raise ClientClosed("the client was closed; make another one")
+        self.background.check()
+
     def changed(self) -> None:
         """Wake all callers that wait for another view."""
         self._changed.set()
@@ -252,7 +258,7 @@ class Cluster:
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 while (found := look(self.view)) is None:
-                    self.background.check()
+                    self._check()
                     await self._changed.wait()
                 return found
         except TimeoutError:
@@ -282,7 +288,7 @@ class Cluster:
             ControllersAway: none accepts a connection; nothing was asked.
             ClusterUnreachable: no answer in time; the work may have been done.
         """
-        self.background.check()
+        self._check()
         left = countdown(deadline_ms or self.timeout_ms)
         endpoint = await self.controllers.first(left)
         try:
@@ -336,7 +342,7 @@ class Cluster:
             ClusterUnreachable: there was no connection, or no answer in time.
         """
         channels.check()
-        self.background.check()
+        self._check()
         left = countdown(deadline_ms or self.timeout_ms)
         shown = self._shown()
         try:

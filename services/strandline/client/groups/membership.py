@@ -210,6 +210,8 @@ class Membership:
             self._drop(cursors)
         was_member = self.member.is_member
         self.member.lose()
+        # A `subscribe` that waits for an answer waits no more.
+        self._first.set()
         if was_member:
             await self._say(self.member.leave(for_a_restart=for_a_restart), _LEAVE_MS)
 
