@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from tests.client.rebalance_listener import Heard, lost_and_assigned_again
 
 from strandline import client
 from strandline.client import sync
+from strandline.client.produce.transactional_id import TransactionCoordinator
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.types import TRANSACTIONAL_BIT
 from strandline.records.batch import parse_header
@@ -318,6 +319,32 @@ async def test_a_cancelled_end_aborts() -> None:
         await transaction_of(producer, b"b")
 
         assert cluster.transactions.ends == [End(0, False), End(1, True)]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_consumer_that_is_closed_meanwhile_is_no_end(is_late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closed in the block, the transaction is aborted and the next one can begin; closed later, it is committed."""
+    async with fake_cluster() as cluster, producer_of(cluster) as producer:
+        write(cluster, b"a")
+        consumer = client.Consumer(cluster.bootstrap, group="g", auto_commit=False)
+        await consumer.start()
+        await consumer.assign([(TOPIC, 0)])
+        end = TransactionCoordinator.end
+
+        async def closing(*given: Any, **named: Any) -> Any:
+            await consumer.close()
+            return await end(*given, **named)
+
+        monkeypatch.setattr(TransactionCoordinator, "end", closing)
+        with nullcontext() if is_late else pytest.raises(client.ClientClosed):
+            async with producer.transaction(consumer=consumer):
+                await consumer.poll(5_000)
+                if not is_late:
+                    await consumer.close()
+        async with producer.transaction():
+            await producer.send(TOPIC, b"b")
+
+        assert cluster.groups.committed == ({"g": {(TOPIC, 0): 1}} if is_late else {})
 
 
 async def test_only_one_at_a_time() -> None:

@@ -6,15 +6,15 @@ the transaction could not begin, a consumer in it is back at its group's committ
 
 from __future__ import annotations
 
-import asyncio
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.consumer import Consumer
-from strandline.client.errors import ProducerFenced, TransactionAborted
+from strandline.client.errors import ProducerFenced
 from strandline.client.groups.committed_offsets import AsMember, CommittedOffsets, Offsets, read_offsets
 from strandline.client.groups.committing import Positions, Superseded, refusals
+from strandline.client.groups.group_commits import GroupCommits
 from strandline.client.groups.membership import GroupMetadata
 from strandline.client.log import log
 from strandline.client.produce.transactional_id import TransactionalId, TransactionPhase
@@ -41,6 +41,7 @@ class Transaction:
         self._refusal: Refusal | None = None
         # The offsets after the consumer's records, as they are being committed.
         self._given: Positions = {}
+        self._group: GroupCommits | None = None
         self._is_begun = self._is_over = False
 
     async def __aenter__(self) -> Self:
@@ -106,13 +107,13 @@ class Transaction:
             self._check_open()
         try:
             await self._of.commit(self._send_staged)
-        except (TransactionAborted, ProducerFenced, asyncio.CancelledError):
+        except BaseException:
             if self._of.phase is TransactionPhase.NONE:
                 self._aborted()
             raise
         self._is_over = True
-        if self._consumer is not None:
-            self._consumer._grouped().committed_in_transaction(self._given)
+        if self._group is not None:
+            self._group.committed_in_transaction(self._given)
 
     async def abort(self) -> None:
         """Abort now; an exception that leaves the block does it too. After the end it does nothing.
@@ -163,7 +164,7 @@ class Transaction:
         Raises:
             Refused: STALE_MEMBER_EPOCH, some partitions are no longer its own, so another member works on them, too.
         """
-        group = consumer._grouped()
+        self._group = group = consumer._grouped()
         given = group.given_uncommitted()
         if given.lost:
             first = given.lost[0]

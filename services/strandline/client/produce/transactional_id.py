@@ -7,7 +7,6 @@ that its end brought.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -251,7 +250,8 @@ class TransactionalId:
                     self._is_used |= await stage()
             except Refused as refused:
                 self._failure = refused.refusal
-            except asyncio.CancelledError:
+            except BaseException:
+                # Cancelled, or the consumer that takes part was closed: nothing else would end it.
                 await self.abort()
                 raise
             if self._failure is not None:
