@@ -56,9 +56,13 @@ class BufferMemory:
             self._waiting.append(waiter)
             try:
                 await waiter
-            finally:
+            except asyncio.CancelledError:
                 if waiter in self._waiting:
                     self._waiting.remove(waiter)
+                else:
+                    # Its turn had come; the next one takes it.
+                    self.wake_next()
+                raise
         self.wake_next()
 
     def wake_next(self) -> None:
