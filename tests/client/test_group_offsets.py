@@ -264,6 +264,17 @@ async def test_an_explicit_commit_takes_in_what_is_in_hand() -> None:
         assert cluster.groups.commits == [{0: 3}]
 
 
+async def test_an_offset_that_no_request_can_hold_is_refused_at_once() -> None:
+    """By the call, also by one that does not wait; the consumer works on."""
+    async with fake_cluster() as cluster, _consumer(cluster) as consumer:
+        for offset in (1 << 63, 1.5):
+            with pytest.raises((ValueError, TypeError)):
+                consumer.commit_nowait({(TOPIC, 0): offset})  # type: ignore[dict-item]
+        await consumer.commit({(TOPIC, 0): 3})
+
+        assert cluster.groups.committed["g"] == {(TOPIC, 0): 3}
+
+
 async def test_a_consumer_without_a_group_says_what_to_give() -> None:
     """It asks no coordinator, and a commit is a ValueError."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:

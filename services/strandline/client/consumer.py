@@ -493,7 +493,8 @@ class Consumer(Generic[K, V]):
 
     def seek_to_time(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
         """Go to the first record at or after a time (ms since 1970), to the end if there is none."""
-        self._move(self._chosen(partitions), time=timestamp_ms)
+        # `time.time() * 1000` is a float, for example.
+        self._move(self._chosen(partitions), time=int(timestamp_ms))
 
     def position(self, topic: str, partition: int) -> Offset | None:
         """The offset of the next record to return; None while it is being looked up."""

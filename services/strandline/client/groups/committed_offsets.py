@@ -47,13 +47,20 @@ Offsets = Mapping[tuple[str, int], int | OffsetAndMetadata] | Mapping[TopicParti
 
 
 def read_offsets(offsets: Offsets, metadata: str = "") -> dict[TopicPartition, OffsetAndMetadata]:
-    """Positions as they are committed; ``metadata`` is the text of the bare numbers."""
-    return {
+    """Positions as they are committed; ``metadata`` is the text of the bare numbers.
+
+    Raises:
+        ValueError, TypeError: no request can hold one of them.
+    """
+    found = {
         TopicPartition(*partition): one
         if isinstance(one, OffsetAndMetadata)
         else OffsetAndMetadata(Offset(one), metadata)
         for partition, one in offsets.items()
     }
+    # Built here too, so that it is the caller who hears of that, and not the task that sends them.
+    _rows_of(found)
+    return found
 
 
 class AsMember(NamedTuple):
