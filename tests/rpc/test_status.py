@@ -15,7 +15,7 @@ from strandline.core.messages import LeaderHint
 from strandline.core.types import LeaderEpoch, NodeId
 from strandline.rpc.channels import call, open_channel
 from strandline.rpc.convert.errors import outcome_to_wire, read_error, wants_leader, write_error, write_leader
-from strandline.rpc.status import refusal_of, status_code, trailing_details
+from strandline.rpc.status import DETAILS_KEY, refusal_of, status_code, trailing_details
 from strandline.v1 import leader_service_pb2 as pb, partition_pb2
 
 
@@ -56,10 +56,11 @@ def test_what_does_not_exist_is_reported_as_not_found() -> None:
     ],
 )
 def test_a_status_without_details_is_read_by_its_code(status: grpc.StatusCode, code: ErrorCode) -> None:
-    """gRPC's own statuses become rejections too."""
-    error = grpc.aio.AioRpcError(status, grpc.aio.Metadata(), grpc.aio.Metadata(), "words")
+    """gRPC's own statuses become rejections too, and those of a proxy, whatever it calls details."""
+    for trailing in (grpc.aio.Metadata(), grpc.aio.Metadata((DETAILS_KEY, b"\xff"))):
+        error = grpc.aio.AioRpcError(status, grpc.aio.Metadata(), trailing, "words")
 
-    assert refusal_of(error) == Refusal(code, "words")
+        assert refusal_of(error) == Refusal(code, "words")
 
 
 def test_a_write_to_a_stream_that_ended_is_a_lost_connection() -> None:

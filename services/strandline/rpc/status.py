@@ -7,8 +7,10 @@ ErrorInfo, and nothing else about the inside of the process.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from strandline.core.errors import RULES, ControllerHint, ErrorCode, Outcome, Refusal
@@ -146,9 +148,10 @@ def _error_info(metadata: Iterable[tuple[str, str | bytes]]) -> error_details_pb
     for key, value in metadata:
         if key != DETAILS_KEY or not isinstance(value, bytes):
             continue
-        status = status_pb2.Status.FromString(value)
-        for detail in status.details:
-            info = error_details_pb2.ErrorInfo()
-            if detail.Unpack(info):
-                return info
+        # What a proxy puts there may be anything.
+        with suppress(DecodeError):
+            for detail in status_pb2.Status.FromString(value).details:
+                info = error_details_pb2.ErrorInfo()
+                if detail.Unpack(info):
+                    return info
     return None
