@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.client.fake_cluster import TOPIC, TOPIC_ID, FakeCluster, Refuse, fake_cluster, until
@@ -18,6 +19,7 @@ from strandline.client.cluster.view import ClusterView, UpdateTaken
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import AsOf, Endpoint, MetadataImage
 from strandline.core.types import LeaderEpoch, NodeId
+from strandline.rpc.convert import subscription
 from strandline.rpc.convert.subscription import MetadataUpdate, update_of_image
 from strandline.v1 import controller_service_pb2 as pb
 
@@ -352,3 +354,17 @@ async def test_waits_have_deadlines() -> None:
         cluster.move_leader(None)
 
         assert await waiting
+
+
+async def test_what_a_later_release_sends_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server whose rules cannot be read is left for another one, or asked again."""
+    read, refusals = subscription.read_update, [Refused(ErrorCode.INVALID_REQUEST, "an unknown value")]
+
+    def once(message: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return read(message)
+
+    monkeypatch.setattr(subscription, "read_update", once)
+    async with served(image(1, topic("a", partition("a", 0)))) as cluster, client_of(cluster.address):
+        assert not refusals

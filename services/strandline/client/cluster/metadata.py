@@ -456,6 +456,8 @@ class Cluster:
                 await self._token.replace(shown)
             hint = refusal.hint
             return parse_endpoint(hint.endpoint) if hint is not None and hint.endpoint else None
+        except Refused as refused:
+            self._last_error = f"{target(endpoint)}: {refused}"
         except TimeoutError:
             self._last_error = f"{target(endpoint)} fell silent"
         return None
