@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import logging
+import threading
 import time
 
 import pytest
@@ -86,3 +87,20 @@ async def test_the_old_token_is_shown_while_there_is_no_other(
     assert "asking for a token: tried again for 2.0 s now: the callback for tokens failed: OSError" in caplog.text
     assert "hidden" not in caplog.text
     assert good not in caplog.text
+
+
+async def test_a_callback_that_hangs_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is called again once it has returned, and takes none of the threads that others share."""
+    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    goes_on, calls = threading.Event(), []
+    token = Token(lambda: calls.append(goes_on.wait(60)) or _token(1, lasts_s=100))
+    for _ in range(40):
+        with pytest.raises(NoToken):
+            await token.renew()
+    goes_on.set()
+    monkeypatch.setattr(module, "PATIENCE_S", 60.0)
+    async with asyncio.timeout(60):
+        await asyncio.to_thread(lambda: None)
+        await token.renew()
+
+    assert len(calls) == 2

@@ -12,8 +12,10 @@ import inspect
 import json
 import math
 import re
+import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 from strandline.client.log import RetryLog
@@ -56,6 +58,8 @@ class Token:
         self._token = ""
         self._asked_s, self._due_s = -math.inf, math.inf
         self._asking = asyncio.Lock()
+        # Of a callback that is not asynchronous: it is not called again before it has returned.
+        self._called: asyncio.Future[str | Awaitable[str]] | None = None
         self._retry = RetryLog("asking for a token")
 
     def tls(self, cert: str | Path | bytes, key: str | Path | bytes, ca: str | Path | bytes) -> Tls:
@@ -97,7 +101,7 @@ class Token:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 is_async = inspect.iscoroutinefunction(self._ask)
-                given = self._ask() if is_async else await asyncio.to_thread(self._ask)
+                given = self._ask() if is_async else await self._in_a_thread()
                 token: object = await given if inspect.isawaitable(given) else given
         except NoToken:
             raise
@@ -108,12 +112,27 @@ class Token:
             raise NoToken("the callback for tokens gave no token: a string without spaces, of at most 8192 characters")
         self._token, self._due_s = token, self._asked_s + _lasts_s(token) * _AT
 
+    async def _in_a_thread(self) -> str | Awaitable[str]:
+        if self._called is None or self._called.done():
+            # A daemon, and none of the threads that others share: it may hang.
+            called: Future[str | Awaitable[str]] = Future()
+            threading.Thread(target=_call, args=(self._ask, called), name="token callback", daemon=True).start()
+            self._called = asyncio.wrap_future(called)
+        return await asyncio.shield(self._called)
+
     async def keep_forever(self) -> None:
         """Replace the token before it expires, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             if time.monotonic() >= self._due_s:
                 await self.replace(self.metadata())
+
+
+def _call(ask: TokenCallback, called: Future[str | Awaitable[str]]) -> None:
+    try:
+        called.set_result(ask())
+    except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        called.set_exception(error)
 
 
 def _lasts_s(token: str) -> float:
