@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
-from tests.client.fake_cluster import TOPIC, TOPIC_ID, fake_cluster
+from tests.client.fake_cluster import TOPIC, TOPIC_ID, fake_cluster, until
 
 from strandline import client
 from strandline.client import Refused as RefusedGroups
+from strandline.client.administer import followed_rules
 from strandline.client.administer.admin_answers import read_results
 from strandline.client.administer.transaction_admin import hanging_of, is_suspect
 from strandline.core.errors import ErrorCode, Refused
+from strandline.core.permissions import Operation, Pattern, Permission, ResourceType, Rule
 from strandline.records.codec import NewRecord, encode_batch
+from strandline.rpc.tls import TlsWrong
 from strandline.v1 import controller_service_pb2 as pb, error_pb2
 
 
@@ -390,3 +395,21 @@ def test_what_no_coordinator_will_end_hangs(described: client.DescribedTransacti
 def test_what_a_coordinator_will_end_does_not_hang(described: client.DescribedTransaction) -> None:
     """While it is ended its markers, and so its coordinator, have the epoch after its own."""
     assert hanging_of([OPEN], {7: described}) == []
+
+
+async def test_rules_are_followed_on_past_a_certificate_that_is_half_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read with each new connection; rules that are not followed any more would count for ever."""
+    rule = Rule("client/x", Permission.ALLOW, Operation.READ, ResourceType.TOPIC, Pattern.LITERAL, "t")
+    written, connected = iter([TlsWrong("half written"), None]), AsyncMock()
+    connected.__aenter__.return_value.describe_acls.return_value = [rule]
+
+    def connect(*_: Any, **__: Any) -> AsyncMock:
+        if (wrong := next(written)) is not None:
+            raise wrong
+        return connected
+
+    monkeypatch.setattr(followed_rules, "Admin", connect)
+    rules = followed_rules.FollowedRules("127.0.0.1:1")
+    following = asyncio.create_task(rules.follow_forever())
+    await until(lambda: rules.now().rules == (rule,))
+    following.cancel()

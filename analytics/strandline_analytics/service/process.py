@@ -46,7 +46,8 @@ class AnalyticsServer:
         self._health_port = HealthPort("analytics", self._health)
         self._metrics = MetricsPort(Role.ANALYTICS, lambda: queue_figures(self.queue))
         self.metrics_address = ""
-        self._owned: list[asyncio.Task[None]] = []
+        self.owned: list[asyncio.Task[None]] = []
+        """The tasks that do the work and follow rules and keys; the end of one by an exception is the server's end."""
 
     async def start(self) -> Endpoint:
         """Serve; returns the address with its port.
@@ -78,7 +79,7 @@ class AnalyticsServer:
         AnalyticsServicer(settings, engine, self.queue, watches).add_to(self._server)
         self.endpoint = bind(self._server, settings.bind, tls=tls, takes_tokens=tokens is not None)
         self.metrics_address = self._open_metrics(tls)
-        self._owner = asyncio.create_task(self.queue.run_forever())
+        self._own(self.queue.run_forever())
         await self._server.start()
         if settings.warm:
             self.queue.submit("warm up", lambda job: engine.warm(job, settings.inputs))
@@ -95,7 +96,7 @@ class AnalyticsServer:
         return followed
 
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
-        self._owned.append(asyncio.create_task(work))
+        self.owned.append(asyncio.create_task(work))
 
     def _open_metrics(self, tls: Tls | None) -> str:
         https = https_of(tls, wanted=self._settings.metrics_tls)
@@ -104,20 +105,14 @@ class AnalyticsServer:
         except OSError as error:
             raise PortTaken(parse_endpoint(self._settings.metrics_bind)) from error
 
-    @property
-    def owner(self) -> asyncio.Task[None]:
-        """The task that does the work; its end by an exception is the server's end."""
-        return self._owner
-
     async def shut_down(self) -> None:
         """Refuse new questions, cancel those that are running, and stop."""
         await self._health.set_serving(False)
         self.queue.close()
         await self._server.stop(_GRACE_S)
-        owned = [self._owner, *self._owned]
-        for task in owned:
+        for task in self.owned:
             task.cancel()
-        await asyncio.gather(*owned, return_exceptions=True)
+        await asyncio.gather(*self.owned, return_exceptions=True)
         await asyncio.to_thread(self._metrics.close)
         await self._health_port.close()
         _log.info("stopped")
@@ -140,9 +135,10 @@ async def serve(
     started(await server.start())
     stopping = asyncio.create_task(stop_asked.wait())
     try:
-        await asyncio.wait([stopping, server.owner], return_when=asyncio.FIRST_COMPLETED)
-        if server.owner.done():
-            server.owner.result()
+        await asyncio.wait([stopping, *server.owned], return_when=asyncio.FIRST_COMPLETED)
+        for task in server.owned:
+            if task.done():
+                task.result()
     finally:
         stopping.cancel()
         await server.shut_down()

@@ -14,6 +14,7 @@ from strandline.client.errors import ClusterUnreachable
 from strandline.client.log import RetryLog
 from strandline.core.errors import Refused
 from strandline.core.permissions import Acls
+from strandline.rpc.tls import TlsWrong
 
 _EVERY_S = 0.5
 _PATIENCE_MS = 5_000
@@ -45,6 +46,7 @@ class FollowedRules:
                         if rules != self._acls.rules:
                             self._acls = Acls(rules)
                         await asyncio.sleep(_EVERY_S)
-            except (ClusterUnreachable, Refused) as error:
+            except (ClusterUnreachable, Refused, TlsWrong) as error:
+                # The certificate is read again with each `Admin`, and may be half written.
                 self._retries.failed(time.monotonic() * 1000, str(error))
             await asyncio.sleep(_EVERY_S)
