@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from strandline.export import layout
-from strandline.export.schema import CONTROLLER_NODE_ID, DATASETS, NO_LEADER
+from strandline.export import layout, schema
+from strandline.export.schema import CONTROLLER_NODE_ID, DATASETS, NO_LEADER, ColumnType
 from strandline_analytics.silver.control import CONTROL_TYPES
 from strandline_analytics.sources.places import Place
 
@@ -212,6 +212,9 @@ class LiveState:
 
 _MARK = f"/{layout.VERSION_FOLDER}/"
 _TYPES = (*CONTROL_TYPES, LOOK_TYPE)
+_KINDS = {
+    ColumnType.STRING: str, ColumnType.INT: int, ColumnType.LONG: int, ColumnType.BOOL: bool, ColumnType.INTS: list,
+}  # fmt: skip
 
 Row = Mapping[str, Any]
 
@@ -262,7 +265,9 @@ def parsed(path: str, content: bytes) -> list[Row]:
             rows = [json.loads(line) for line in content.splitlines() if line.strip()]
         except RecursionError:
             raise ValueError("a line is nested too deeply") from None
-        return [{name: row.get(name) for name in COLUMNS} for row in rows if row.get("event_type") in _TYPES]
+        if not all(map(_is_event, rows)):
+            raise ValueError("a line is no exported event")
+        return [{name: row.get(name) for name in COLUMNS} for row in rows if row["event_type"] in _TYPES]
     import pyarrow
     from pyarrow import parquet
 
@@ -272,6 +277,15 @@ def parsed(path: str, content: bytes) -> list[Row]:
         raise ValueError(f"not a Parquet file of ours: {error}") from error
     found: list[Row] = table.to_pylist()
     return found
+
+
+def _is_event(row: Any) -> bool:
+    """Whether a line of JSON has the columns that every event has, and no column of another kind."""
+    return isinstance(row, dict) and all(
+        not column.required if (value := row.get(column.name)) is None else type(value) is _KINDS[column.kind]
+        for column in schema.COLUMNS
+        if column.name in COLUMNS
+    )
 
 
 def _data_files(place: Place) -> Iterator[str]:

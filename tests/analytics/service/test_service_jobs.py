@@ -286,11 +286,14 @@ def test_every_file_is_read_once_when_it_arrives(tmp_path: Path) -> None:
     nothing = list(arrivals.look())
     _write(tmp_path, 11, "n-1-i1-12-12.jsonl", [_snapshot(partition_epoch=12), _row("EXPORT_HEARTBEAT")])
     (tmp_path / "c/v1/transitions/dt=2026-11-21/hr=11/n-1-i1-13-13.parquet").write_bytes(b"PAR1 and no more")
+    # Before the sound one: a file that cannot be used takes no other with it.
+    for number, line in enumerate([[], None, _snapshot(seq=None), _snapshot(new_isr=3), {"event_type": "ISR_CHANGE"}]):
+        _write(tmp_path, 11, f"n-1-i1-11-{number}.jsonl", [line])  # type: ignore[list-item]
     later = [row["partition_epoch"] for rows in arrivals.look() for row in rows]
 
     assert (first, nothing, later) == ([10, 11], [], [12])
-    assert len(damaged) == 1
-    assert "n-1-i1-13-13.parquet" in damaged[0]
+    assert len(damaged) == 6
+    assert "n-1-i1-13-13.parquet" in "".join(damaged)
     assert list(arrivals.look()) == []
 
 
