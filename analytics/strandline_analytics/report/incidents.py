@@ -162,16 +162,12 @@ def _recover(found: Sequence[Incident], events: Sequence[Event], held: Held) -> 
     """Set when each incident was over, and its truncations."""
     for incident in found:
         incident.recovered_us = _recovered(incident, held)
-    for number, incident in enumerate(sorted(found, key=lambda i: i.began_us)):
-        later = [other.began_us for other in found if other.began_us > incident.began_us]
-        until = min(later, default=FOREVER_US)
-        incident.truncations = [
-            e
-            for e in events
-            if e.event_type == "TRUNCATION"
-            and e.cluster_id == incident.cluster_id
-            and (incident.began_us <= e.t_us < until or (number == 0 and e.t_us < until))
-        ]
+    for cut in (e for e in events if e.event_type == "TRUNCATION"):
+        own = sorted((i for i in found if i.cluster_id == cut.cluster_id), key=lambda i: i.began_us)
+        begun = [incident for incident in own if incident.began_us <= cut.t_us]
+        # The newest that had begun in its cluster, else the first: each truncation counts once.
+        for home in begun[-1:] or own[:1]:
+            home.truncations.append(cut)
 
 
 def _recovered(incident: Incident, held: Held) -> int | None:

@@ -110,6 +110,16 @@ def test_another_trouble_of_a_node_that_was_back_is_another_incident() -> None:
     assert [began for began, *_ in _shown(incidents_of(_material(*twice)))] == [10.0, 100.0]
 
 
+def test_a_cut_belongs_to_one_incident_of_its_own_cluster() -> None:
+    """Node 2 cuts its log at 15 s, after an election at 10 s; one of another cluster at 12 s is not its reason."""
+    cut = event("TRUNCATION", 15_000, plane="data", node=2, partition_epoch=1, from_leo=9, to_leo=7, committed_cut=2)
+    own = [*_created(0, 1), _elected(10, 0, 1, 1, 2), cut]
+    other = [replace(e, cluster_id="d") for e in (*_created(0, 1), _elected(12, 0, 1, 1, 2))]
+    found = incidents_of(_material(*own, *other))
+
+    assert [(i.cluster_id, len(i.truncations), i.is_severe) for i in found] == [("c", 1, True), ("d", 0, False)]
+
+
 def test_what_may_have_lost_records_comes_first() -> None:
     """A lag at 10 s, an unclean election at 200 s: the election is the first row, and the others are by time."""
     found = incidents_of(
