@@ -440,15 +440,15 @@ async def test_groups_are_asked_for_at_their_coordinators() -> None:
     """A console of a cluster lists its group, with what it has committed and the lag from the leader's HW."""
     async with fake_cluster(nodes=2) as cluster:
         write(cluster, b"a", b"b", b"c")
-        cluster.groups.committed["readers"] = {(TOPIC, 0): 1}
+        cluster.groups.committed["read?ers#"] = {(TOPIC, 0): 1}
         async with console_here(cluster.bootstrap) as address, asyncio.timeout(ANSWERED_S):
             text = ""
             while f"{TOPIC}-0 1 " not in text:
-                text = words((await ask(address, "/groups/readers")).text)
+                text = words((await ask(address, "/groups/read%3Fers%23")).text)
             listed = words((await ask(address, "/groups")).text)
 
     assert f"{TOPIC}-0 1 3 2 no member" in text
-    assert "readers Empty 0 1 2" in listed
+    assert "read?ers# Empty 0 1 2" in listed
 
 
 # Moves of replicas.

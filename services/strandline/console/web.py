@@ -142,7 +142,8 @@ class Web:
         return Guard(Starlette(routes=routes), self._settings.allowed_hosts)
 
     async def _page(self, request: Request) -> Response:
-        return self._shown(request, self._made(request, request.url.path))
+        # Not that of the URL, in which a question mark of a group's name is still encoded.
+        return self._shown(request, self._made(request, request.scope["path"]))
 
     def _made(self, request: Request, path: str, form: Form | None = None) -> Page:
         if path == "/topics" and self._settings.allow_changes:
