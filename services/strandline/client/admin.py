@@ -472,8 +472,7 @@ class Admin:
         A partition whose leader does not answer in time is left out.
         """
         request = leader_service_pb2.DescribePartitionsRequest(
-            cluster_id=self._cluster.cluster_id,
-            topics=[partition_pb2.TopicPartitions(topic=topic) for topic in topics],
+            cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicPartitions(topic=topic) for topic in topics]
         )
         answers = await self._everybody(lambda channel: LeaderServiceStub(channel).DescribePartitions, request)
         return [view for answer in answers for view in described.read_leaders(answer)]
@@ -481,8 +480,7 @@ class Admin:
     async def describe_replicas(self, topics: Iterable[str] = ()) -> list[described.DescribedReplica]:
         """Each live node's own replicas; a node that does not answer is left out."""
         request = follower_service_pb2.DescribeReplicasRequest(
-            cluster_id=self._cluster.cluster_id,
-            topics=[partition_pb2.TopicPartitions(topic=topic) for topic in topics],
+            cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicPartitions(topic=topic) for topic in topics]
         )
         answers = await self._everybody(lambda channel: FollowerServiceStub(channel).DescribeReplicas, request)
         return [replica for answer in answers for replica in described.read_replicas(answer)]
@@ -560,11 +558,7 @@ class Admin:
         return await self._groups.describe(group_ids)
 
     async def list_group_offsets(
-        self,
-        group_id: str,
-        partitions: Iterable[tuple[str, int]] | None = None,
-        *,
-        require_stable: bool = True,
+        self, group_id: str, partitions: Iterable[tuple[str, int]] | None = None, *, require_stable: bool = True
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """A group's committed offsets, for all partitions if none is given; None where there is none.
 
@@ -604,11 +598,7 @@ class Admin:
         return await self._groups.delete(list(group_ids))
 
     async def list_transactions(
-        self,
-        *,
-        states: Iterable[str] = (),
-        producer_ids: Iterable[int] = (),
-        longer_than_ms: int | None = None,
+        self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), longer_than_ms: int | None = None
     ) -> list[ListedTransaction]:
         """The transactional ids of the cluster, by id: those in one of ``states``, for example Ongoing, of one of
         ``producer_ids``, and with a transaction that has been open for longer than ``longer_than_ms``.

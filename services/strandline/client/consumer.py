@@ -242,12 +242,7 @@ class Consumer(Generic[K, V]):
             if self._auto_commit_ms is not None:
                 background.every(self._auto_commit_ms, self._group.commit_by_itself)
         positions = PositionFinder(
-            finder,
-            fetching,
-            stop_at_end=self._stop_at_end,
-            lost=self._lost,
-            on_found=self._news.set,
-            group=self._group,
+            finder, fetching, stop_at_end=self._stop_at_end, lost=self._lost, on_found=self._news.set, group=self._group
         )
         background.start(positions.run, "find positions")
         self._cluster.listen(self._topics_changed)
@@ -322,11 +317,7 @@ class Consumer(Generic[K, V]):
         return self.assignment()
 
     async def subscribe(
-        self,
-        topics: str | Sequence[str] = (),
-        *,
-        pattern: str | None = None,
-        listener: RebalanceListener | None = None,
+        self, topics: str | Sequence[str] = (), *, pattern: str | None = None, listener: RebalanceListener | None = None
     ) -> None:
         """Join the group and read the partitions that its coordinator assigns; replaces an earlier subscription.
 
@@ -480,8 +471,7 @@ class Consumer(Generic[K, V]):
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Continue at this offset."""
-        cursor = self._cursor(topic, partition)
-        self._move([cursor], offset=Offset(offset))
+        self._move([self._cursor(topic, partition)], offset=Offset(offset))
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """Go to the first offset of these partitions, by default of all."""

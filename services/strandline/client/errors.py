@@ -243,13 +243,7 @@ class LogTruncated(Refused):
     """
 
     def __init__(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        offset: Offset,
-        epoch: LeaderEpoch | None,
-        diverging_offset: Offset | None,
+        self, topic: str, partition: int, *, offset: Offset, epoch: LeaderEpoch | None, diverging_offset: Offset | None
     ) -> None:
         where = "an unknown offset" if diverging_offset is None else f"offset {diverging_offset}"
         message = (

@@ -132,8 +132,7 @@ class FakeConsumer(Consumer[K, V]):
         self._grouped()
         names = {topics} if isinstance(topics, str) else {*topics}
         names.update(name for name in self._topics._topics if pattern is not None and re.fullmatch(pattern, name))
-        assigned = await self.assign(sorted(names))
-        await (listener or RebalanceListener()).on_assigned(sorted(assigned))
+        await (listener or RebalanceListener()).on_assigned(sorted(await self.assign(sorted(names))))
 
 
 class _FromMemory(Fetching):

@@ -31,6 +31,8 @@ __all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset", "OffsetFinder"]
 ATTEMPT_MS = 5_000
 """How long to wait for one leader."""
 
+_Why = dict[TopicPartition, Refusal]
+
 
 class FoundOffset(NamedTuple):
     """A leader's answer; ``offset`` is None if no record is that late."""
@@ -57,7 +59,7 @@ class OffsetFinder:
             Refused: a partition's last refusal, when it cannot be helped or the deadline has passed.
         """
         found: dict[TopicPartition, FoundOffset] = {}
-        why: dict[TopicPartition, Refusal] = {}
+        why: _Why = {}
         backoff = Backoff()
         retry = RetryLog("finding offsets")
         try:
@@ -79,11 +81,7 @@ class OffsetFinder:
         return found
 
     async def find_some(
-        self,
-        wanted: Mapping[TopicPartition, int],
-        *,
-        deadline_ms: int = ATTEMPT_MS,
-        refused: dict[TopicPartition, Refusal] | None = None,
+        self, wanted: Mapping[TopicPartition, int], *, deadline_ms: int = ATTEMPT_MS, refused: _Why | None = None
     ) -> dict[TopicPartition, FoundOffset]:
         """One round of requests: the offsets that are available now; ``refused`` gets the refusals.
 
@@ -91,7 +89,7 @@ class OffsetFinder:
             Refused: without ``refused``, a partition's refusal that cannot be helped.
         """
         found: dict[TopicPartition, FoundOffset] = {}
-        why: dict[TopicPartition, Refusal] = {} if refused is None else refused
+        why: _Why = {} if refused is None else refused
         await self._ask_leaders(wanted, found, why, deadline_ms)
         if refused is None:
             _raise_final(why)
@@ -101,7 +99,7 @@ class OffsetFinder:
         self,
         missing: Mapping[TopicPartition, int],
         found: dict[TopicPartition, FoundOffset],
-        why: dict[TopicPartition, Refusal],
+        why: _Why,
         deadline_ms: int = ATTEMPT_MS,
     ) -> None:
         groups: dict[Leader, list[OffsetQuestion]] = {}
@@ -118,7 +116,7 @@ class OffsetFinder:
         leader: Leader,
         questions: Iterable[OffsetQuestion],
         found: dict[TopicPartition, FoundOffset],
-        why: dict[TopicPartition, Refusal],
+        why: _Why,
         deadline_ms: int,
     ) -> None:
         stub: LeaderServiceAsyncStub = LeaderServiceStub(self._cluster.channels.to(leader.endpoint))
@@ -187,7 +185,7 @@ class RecordDeleter:
     ) -> dict[TopicPartition, DeletedRecords]:
         """Delete below ``offsets``, or below the high watermark for -1; every partition has an outcome by then."""
         done: dict[TopicPartition, DeletedRecords] = {}
-        why: dict[TopicPartition, Refusal] = {}
+        why: _Why = {}
         backoff = Backoff()
         retry = RetryLog("deleting records")
         loop = asyncio.get_running_loop()
@@ -206,11 +204,7 @@ class RecordDeleter:
         return done
 
     async def _ask_leaders(
-        self,
-        missing: Mapping[TopicPartition, int],
-        left_ms: int,
-        done: dict[TopicPartition, DeletedRecords],
-        why: dict[TopicPartition, Refusal],
+        self, missing: Mapping[TopicPartition, int], left_ms: int, done: dict[TopicPartition, DeletedRecords], why: _Why
     ) -> None:
         groups: dict[Leader, dict[TopicPartition, int]] = {}
         for tp, offset in missing.items():
@@ -225,7 +219,7 @@ class RecordDeleter:
         offsets: Mapping[TopicPartition, int],
         left_ms: int,
         done: dict[TopicPartition, DeletedRecords],
-        why: dict[TopicPartition, Refusal],
+        why: _Why,
     ) -> None:
         stub: LeaderServiceAsyncStub = LeaderServiceStub(self._cluster.channels.to(leader.endpoint))
         request = delete_records_request(offsets, cluster_id=self._cluster.cluster_id, timeout_ms=left_ms)

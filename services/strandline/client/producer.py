@@ -183,8 +183,7 @@ class Producer(Generic[K, V]):
         self._dispatcher = dispatcher
         background.STARTED.add(self)
         if self._on_stats is not None:
-            report = stats_reporter(self.stats, self._on_stats)
-            self._cluster.background.every(self._stats_interval_ms, report)
+            self._cluster.background.every(self._stats_interval_ms, stats_reporter(self.stats, self._on_stats))
 
     async def _start_transactional(self, transactional_id: str, dispatcher: Dispatcher) -> TransactionalId:
         def begin(identity: ProducerIdentity) -> None:

@@ -69,8 +69,7 @@ async def run(
     streams = Streams(pulse, settings.max_browsers)
     watching = Watching(settings, pulse.mark)
     site = Site(watching, report=settings.report, allow_changes=settings.allow_changes)
-    web = Web(settings, site, pulse, streams, lambda: watching.cluster)
-    server = _Server(_config(settings, web))
+    server = _Server(_config(settings, Web(settings, site, pulse, streams, lambda: watching.cluster)))
     address = f"{'https' if settings.https_cert else 'http'}://{target(Endpoint(*listening.getsockname()[:2]))}"
     async with asyncio.TaskGroup() as parts:
         background = [parts.create_task(pulse.run()), parts.create_task(watching.run())]

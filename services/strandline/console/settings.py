@@ -50,9 +50,7 @@ class ConsoleSettings(settings.ServiceSettings):
         "Behind a proxy that serves HTTPS and authenticates users.",
     )
     hosts: Words = setting(
-        (),
-        "host names browsers may use; empty: the loopback names on loopback, else any",
-        "Always beyond loopback.",
+        (), "host names browsers may use; empty: the loopback names on loopback, else any", "Always beyond loopback."
     )
     allow_changes: bool = setting(
         False,

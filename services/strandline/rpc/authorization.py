@@ -187,8 +187,7 @@ class PermissionInterceptor(Wrapping):
             why = f"the certificate is of cluster '{caller.cluster}' and not of this one"
             raise self._refused(method, caller, why, context)
         if condition is None:
-            allowed = ", ".join(grants) or "no caller"
-            raise self._refused(method, caller, f"it is for {allowed}", context)
+            raise self._refused(method, caller, f"it is for {', '.join(grants) or 'no caller'}", context)
         if by_rules and need is None:
             raise self._refused(method, caller, "no rule can allow it to a client", context)
         return _Grant(caller, condition, need)

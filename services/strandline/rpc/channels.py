@@ -190,8 +190,7 @@ async def call(method: UnaryMethod[_Request, _Answer], request: _Request, *, dea
     try:
         return await method(request, timeout=deadline_ms / 1000)
     except grpc.aio.AioRpcError as error:
-        refusal = refusal_of(error)
-        raise Refused.of(refusal) from error
+        raise Refused.of(refusal_of(error)) from error
     except asyncio.CancelledError:
         raise channel_closed() from None
 
@@ -209,11 +208,7 @@ def channel_closed() -> Refused:
 
 
 def open_channel(
-    endpoint: Endpoint,
-    *,
-    keepalive: Keepalive | None = None,
-    tls: Tls | None = None,
-    client_id: str = "",
+    endpoint: Endpoint, *, keepalive: Keepalive | None = None, tls: Tls | None = None, client_id: str = ""
 ) -> grpc.aio.Channel:
     """Open a channel to one address; ``keepalive`` is for internal connections only.
 

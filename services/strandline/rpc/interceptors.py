@@ -248,8 +248,7 @@ def _is_peer_gone(error: BaseException) -> bool:
     """Whether a stream failed only because its peer is gone or this server stops, so that no caller waits."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_peer_gone, error.exceptions))
-    own = isinstance(error, grpc.aio.AbortError | grpc.aio.UsageError)
-    return isinstance(error, grpc.aio.BaseError) and not own
+    return isinstance(error, grpc.aio.BaseError) and not isinstance(error, grpc.aio.AbortError | grpc.aio.UsageError)
 
 
 def _kept(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

@@ -95,8 +95,7 @@ def parse_identity(uri: str) -> Identity:
     """
     parts = uri.removeprefix(SCHEME).split("/")
     if not uri.startswith(SCHEME) or len(parts) != 3 or parts[1] not in set(CallerRole):
-        roles = ", ".join(CallerRole)
-        raise NoIdentity(f"'{uri}' is not {SCHEME}<cluster>/<role>/<id> with a role of {roles}")
+        raise NoIdentity(f"'{uri}' is not {SCHEME}<cluster>/<role>/<id> with a role of {', '.join(CallerRole)}")
     return Identity(parts[0], CallerRole(parts[1]), parts[2])
 
 

@@ -135,8 +135,7 @@ class TransactionAdmin:
             TransactionCoordinator(self._cluster, each).describe(deadline_ms=self._timeout_ms)
             for each in transactional_ids
         )
-        described = await asyncio.gather(*asked)
-        return [TRANSACTION.read(row, coordinator=node_id) for row, node_id in described]
+        return [TRANSACTION.read(row, coordinator=node_id) for row, node_id in await asyncio.gather(*asked)]
 
     async def producers(self, topic: str, partitions: Sequence[types.TopicPartition]) -> list[PartitionProducer]:
         """What the logs of one topic's partitions remember of producers, by partition and producer id.

@@ -132,8 +132,7 @@ class ClusterView:
 
     def may_be_led_at(self, endpoint: Endpoint, partitions: Iterable[TopicPartition]) -> bool:
         """Whether no partition of these is known to be led elsewhere."""
-        leaders = map(self.leader_of, partitions)
-        return all(leader is None or leader.endpoint == endpoint for leader in leaders)
+        return all(leader is None or leader.endpoint == endpoint for leader in map(self.leader_of, partitions))
 
 
 def _snapshot(update: MetadataUpdate) -> MetadataImage:

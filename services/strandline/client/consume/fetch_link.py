@@ -192,8 +192,7 @@ class FollowerLink(FetchLink):
             if not asked:
                 continue
             request = follower_service_pb2.FollowerServiceFetchRequest(
-                **self._terms._asdict(),
-                topics=fetch_topics([one for _, one in asked.values()], self._terms.max_bytes),
+                **self._terms._asdict(), topics=fetch_topics([one for _, one in asked.values()], self._terms.max_bytes)
             )
             try:
                 response = await stub.Fetch(request, timeout=timeout_s)

@@ -113,12 +113,7 @@ class Fetching:
     """All cursors and links of one consumer."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        policy: FetchPolicy,
-        *,
-        on_news: Callable[[], None],
-        on_lost: Callable[[], None],
+        self, cluster: Cluster, policy: FetchPolicy, *, on_news: Callable[[], None], on_lost: Callable[[], None]
     ) -> None:
         """``on_news``: there is something to give to the user; ``on_lost``: a position has to be found."""
         self._cluster = cluster

@@ -123,11 +123,9 @@ class PositionFinder:
             for cursor in self._fetching.cursors.values()
             if cursor.is_lost and not cursor.is_committed_first
         }
-        wanted = {tp: time for tp, (_, _, time) in lost.items() if time is not None}
-        found = await self._found(wanted)
+        found = await self._found({tp: time for tp, (_, _, time) in lost.items() if time is not None})
         # No record is as late as was asked: then at the end.
-        beyond = {tp: LATEST for tp, answer in found.items() if answer.offset is None}
-        found |= await self._found(beyond)
+        found |= await self._found({tp: LATEST for tp, answer in found.items() if answer.offset is None})
         for tp, (cursor, generation, _) in lost.items():
             offset = found[tp].offset if tp in found else None
             # A seek that came meanwhile has another question.

@@ -19,10 +19,7 @@ from strandline.core.types import LeaderEpoch, Offset
 from strandline.rpc.convert.errors import read_error
 from strandline.v1 import group_service_pb2 as pb, partition_pb2
 
-_OUTCOMES = {
-    pb.COMMIT_OUTCOME_NOT_APPENDED: Outcome.NOT_APPENDED,
-    pb.COMMIT_OUTCOME_MAY_APPEAR: Outcome.MAY_APPEAR,
-}
+_OUTCOMES = {pb.COMMIT_OUTCOME_NOT_APPENDED: Outcome.NOT_APPENDED, pb.COMMIT_OUTCOME_MAY_APPEAR: Outcome.MAY_APPEAR}
 
 _OF_ANOTHER_EPOCH = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 

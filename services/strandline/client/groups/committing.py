@@ -53,10 +53,7 @@ class Commits:
         self._is_sending = False
 
     def add(
-        self,
-        offsets: Positions,
-        done: Done | None,
-        refused: Mapping[TopicPartition, Refusal] = NO_REFUSALS,
+        self, offsets: Positions, done: Done | None, refused: Mapping[TopicPartition, Refusal] = NO_REFUSALS
     ) -> None:
         """Commit these except for ``refused``; ``done`` is called once, when it is known what became of it."""
         self._asked.append(_Asked(offsets, done, self._member(), refused))
@@ -167,8 +164,7 @@ class OlderAssignments:
         """Why some of these are not committed outside of a transaction, by partition."""
         # A commit of the current position changes nothing, even if another member has worked on the record below it.
         standing = {cursor.name: cursor.position for cursor in self._fetching.cursors.values()}
-        moving = {tp: one for tp, one in offsets.items() if one.offset != standing.get(tp)}
-        return refusals(moving, self.superseded())
+        return refusals({tp: one for tp, one in offsets.items() if one.offset != standing.get(tp)}, self.superseded())
 
     def _given(self, cursor: Cursor) -> range:
         """The positions behind what was given since the last move."""

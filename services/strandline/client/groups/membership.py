@@ -329,8 +329,7 @@ class Membership:
         if not gone:
             return
         self._drop(gone)
-        named = {one.topic for one in gone}.intersection(self.member.subscription.topics)
-        self._deleted += sorted(named)
+        self._deleted += sorted({one.topic for one in gone}.intersection(self.member.subscription.topics))
         self._then(lambda: self._tell(self._listener.on_lost, gone))
         self._hooks.on_news()
 

@@ -230,8 +230,7 @@ class OutgoingBatch:
         base = self.base_offset
         # `Offset` and the class's own `__new__` would each cost as much as the rest.
         return _new(
-            RecordMetadata,
-            (self.topic, self.tp.partition, None if base is None else base + index, timestamp_ms),
+            RecordMetadata, (self.topic, self.tp.partition, None if base is None else base + index, timestamp_ms)
         )
 
 

@@ -37,12 +37,7 @@ _UNKNOWN_AFTER = (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NETWORK_EXCEPTION, E
 class Dispatcher:
     """All lanes and links of one producer."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        settings: ProducerSettings,
-        on_end: Callable[[OutgoingBatch], None],
-    ) -> None:
+    def __init__(self, cluster: Cluster, settings: ProducerSettings, on_end: Callable[[OutgoingBatch], None]) -> None:
         self._cluster = cluster
         self._settings = settings
         self._background = cluster.background
@@ -168,8 +163,7 @@ class Dispatcher:
                 self._cluster.channels.to(endpoint), terms, on_answer=self._answered, on_lost=self._link_lost
             )
             self._links[endpoint] = link
-            run = partial(link.run, settings.connect_timeout_ms)
-            self._background.start(run, "produce stream", once=True)
+            self._background.start(partial(link.run, settings.connect_timeout_ms), "produce stream", once=True)
         return link
 
     def _answered(self, sent: Sent, answer: leader_service_pb2.ProduceStreamResponse) -> None:

@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 # what was asked answers as it did then.
 
 _TRANSACTIONS: CoordinatorKind[TransactionServiceAsyncStub] = CoordinatorKind(
-    "transactional id",
-    TRANSACTION_STATE,
-    group_service_pb2.COORDINATOR_KEY_TYPE_TRANSACTION,
-    TransactionServiceStub,
+    "transactional id", TRANSACTION_STATE, group_service_pb2.COORDINATOR_KEY_TYPE_TRANSACTION, TransactionServiceStub
 )
 
 

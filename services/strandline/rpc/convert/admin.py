@@ -139,9 +139,7 @@ def write_topics_created(answer: control_messages.TopicsCreated) -> pb.CreateTop
     message = pb.CreateTopicsResponse()
     for created in answer.topics:
         entry = message.topics.add(
-            name=created.name,
-            num_partitions=created.num_partitions,
-            replication_factor=created.replication_factor,
+            name=created.name, num_partitions=created.num_partitions, replication_factor=created.replication_factor
         )
         write_error(entry, created.refusal)
         if created.topic is not None:

@@ -108,10 +108,7 @@ def write_configs_described(
         write_error(row, described.refusal)
         for config in described.configs:
             row.configs.add(
-                name=config.name,
-                value=config.value,
-                source=_SOURCES[config.source],
-                default_value=config.default,
+                name=config.name, value=config.value, source=_SOURCES[config.source], default_value=config.default
             )
     return response
 

@@ -154,8 +154,7 @@ def read_epochs_seen(message: pb.PartitionEpochsSeen) -> messages.EpochsSeen:
 
 def write_heartbeat(request: messages.Heartbeat) -> pb.HeartbeatRequest:
     """A node's heartbeat."""
-    has_metadata = request.metadata_offset != NO_METADATA
-    offset = request.metadata_offset if has_metadata else None
+    offset = request.metadata_offset if request.metadata_offset != NO_METADATA else None
     return _HEARTBEAT.write(request, current_metadata_offset=offset)
 
 

@@ -42,22 +42,13 @@ _TRUNCATION = {
     Truncation.KIP_101: metadata_pb2.TRUNCATION_KIP_101,
     Truncation.HIGH_WATERMARK: metadata_pb2.TRUNCATION_HIGH_WATERMARK,
 }
-_FETCH_HW = {
-    FetchHw.SNAPSHOT: metadata_pb2.FETCH_HW_SNAPSHOT,
-    FetchHw.UPDATED: metadata_pb2.FETCH_HW_UPDATED,
-}
-_ISR_JOIN = {
-    IsrJoin.CAUGHT_UP: metadata_pb2.ISR_JOIN_CAUGHT_UP,
-    IsrJoin.HW: metadata_pb2.ISR_JOIN_HW,
-}
+_FETCH_HW = {FetchHw.SNAPSHOT: metadata_pb2.FETCH_HW_SNAPSHOT, FetchHw.UPDATED: metadata_pb2.FETCH_HW_UPDATED}
+_ISR_JOIN = {IsrJoin.CAUGHT_UP: metadata_pb2.ISR_JOIN_CAUGHT_UP, IsrJoin.HW: metadata_pb2.ISR_JOIN_HW}
 _DURABILITY = {
     Durability.FSYNC: metadata_pb2.DURABILITY_FSYNC,
     Durability.PAGE_CACHE: metadata_pb2.DURABILITY_PAGE_CACHE,
 }
-_ROLE = {
-    Role.LEADER: metadata_pb2.NODE_ROLE_LEADER,
-    Role.FOLLOWER: metadata_pb2.NODE_ROLE_FOLLOWER,
-}
+_ROLE = {Role.LEADER: metadata_pb2.NODE_ROLE_LEADER, Role.FOLLOWER: metadata_pb2.NODE_ROLE_FOLLOWER}
 _TRUNCATION_BACK: dict[int, Truncation] = {int(number): value for value, number in _TRUNCATION.items()}
 _FETCH_HW_BACK: dict[int, FetchHw] = {int(number): value for value, number in _FETCH_HW.items()}
 _ISR_JOIN_BACK: dict[int, IsrJoin] = {int(number): value for value, number in _ISR_JOIN.items()}

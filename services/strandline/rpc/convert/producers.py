@@ -101,10 +101,7 @@ def read_described(request: pb.DescribeProducersRequest, topics: errors.Topics) 
     """
     errors.check_cluster(request.cluster_id if request.HasField("cluster_id") else None, topics)
     asked = errors.gather(
-        [(topic.topic, topic.topic_id, topic.partitions) for topic in request.topics],
-        topics,
-        int,
-        lambda tp, _: tp,
+        [(topic.topic, topic.topic_id, topic.partitions) for topic in request.topics], topics, int, lambda tp, _: tp
     )
     if not asked.parts and not asked.unresolved:
         raise errors.invalid("topics names no partition; give at least one")

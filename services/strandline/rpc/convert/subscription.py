@@ -221,8 +221,7 @@ class ImageWriter:
 
     def to_bytes(self, image: core_messages.MetadataImage) -> bytes:
         """A whole snapshot as file content."""
-        known = self._topics
-        self._topics = {topic.topic_id: _encoded(topic, known.get(topic.topic_id)) for topic in image.topics}
+        self._topics = {topic.topic_id: _encoded(topic, self._topics.get(topic.topic_id)) for topic in image.topics}
         pieces = [metadata.write_image(replace(image, topics=())).SerializeToString()]
         for _, encoded in self._topics.values():
             pieces += (_TOPICS, varint(len(encoded)), encoded)
@@ -286,5 +285,4 @@ Recent = tuple[int, Audit]
 def write_audit(wall_us: int, event: Audit) -> state_event_pb2.StateEvent:
     """An audit event in the form of the export, but with only some fields of the export's envelope."""
     named = {name: value for name, value in event._asdict().items() if name not in ("first_ms", "last_ms")}
-    kind = state_event_pb2.STATE_EVENT_TYPE_AUDIT
-    return state_event_pb2.StateEvent(event_type=kind, ts_wall_us=wall_us, **named)
+    return state_event_pb2.StateEvent(event_type=state_event_pb2.STATE_EVENT_TYPE_AUDIT, ts_wall_us=wall_us, **named)
