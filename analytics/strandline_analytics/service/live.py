@@ -215,6 +215,7 @@ _TYPES = (*CONTROL_TYPES, LOOK_TYPE)
 _KINDS = {
     ColumnType.STRING: str, ColumnType.INT: int, ColumnType.LONG: int, ColumnType.BOOL: bool, ColumnType.INTS: list,
 }  # fmt: skip
+_CHECKED = [(one.name, one.required, _KINDS[one.kind]) for one in schema.COLUMNS if one.name in COLUMNS]
 
 Row = Mapping[str, Any]
 
@@ -260,14 +261,20 @@ def parsed(path: str, content: bytes) -> list[Row]:
     Raises:
         ValueError: the file is damaged.
     """
-    if path.endswith(layout.JSON_LINES):
-        try:
-            rows = [json.loads(line) for line in content.splitlines() if line.strip()]
-        except RecursionError:
-            raise ValueError("a line is nested too deeply") from None
-        if not all(map(_is_event, rows)):
-            raise ValueError("a line is no exported event")
-        return [{name: row.get(name) for name in COLUMNS} for row in rows if row["event_type"] in _TYPES]
+    rows = _of_lines(content) if path.endswith(layout.JSON_LINES) else _of_table(content)
+    if not all(map(_is_event, rows)):
+        raise ValueError("a row is no exported event")
+    return [{name: row.get(name) for name in COLUMNS} for row in rows if row["event_type"] in _TYPES]
+
+
+def _of_lines(content: bytes) -> list[Any]:
+    try:
+        return [json.loads(line) for line in content.splitlines() if line.strip()]
+    except RecursionError:
+        raise ValueError("a line is nested too deeply") from None
+
+
+def _of_table(content: bytes) -> list[Any]:
     import pyarrow
     from pyarrow import parquet
 
@@ -275,16 +282,13 @@ def parsed(path: str, content: bytes) -> list[Row]:
         table = parquet.read_table(io.BytesIO(content), columns=list(COLUMNS), filters=[("event_type", "in", _TYPES)])
     except pyarrow.ArrowException as error:
         raise ValueError(f"not a Parquet file of ours: {error}") from error
-    found: list[Row] = table.to_pylist()
-    return found
+    return list(table.to_pylist())
 
 
 def _is_event(row: Any) -> bool:
-    """Whether a line of JSON has the columns that every event has, and no column of another kind."""
+    """Whether a row has the columns that every event has, and no column of another kind."""
     return isinstance(row, dict) and all(
-        not column.required if (value := row.get(column.name)) is None else type(value) is _KINDS[column.kind]
-        for column in schema.COLUMNS
-        if column.name in COLUMNS
+        not required if (value := row.get(name)) is None else type(value) is kind for name, required, kind in _CHECKED
     )
 
 

@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from strandline.core.errors import ErrorCode, Refused
@@ -289,10 +291,12 @@ def test_every_file_is_read_once_when_it_arrives(tmp_path: Path) -> None:
     # Before the sound one: a file that cannot be used takes no other with it.
     for number, line in enumerate([[], None, _snapshot(seq=None), _snapshot(new_isr=3), {"event_type": "ISR_CHANGE"}]):
         _write(tmp_path, 11, f"n-1-i1-11-{number}.jsonl", [line])  # type: ignore[list-item]
+    table = pa.Table.from_pylist([_snapshot(seq=None)])
+    pq.write_table(table, tmp_path / "c/v1/transitions/dt=2026-11-21/hr=11/n-1-i1-11-9.parquet")
     later = [row["partition_epoch"] for rows in arrivals.look() for row in rows]
 
     assert (first, nothing, later) == ([10, 11], [], [12])
-    assert len(damaged) == 6
+    assert len(damaged) == 7
     assert "n-1-i1-13-13.parquet" in "".join(damaged)
     assert list(arrivals.look()) == []
 
