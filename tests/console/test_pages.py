@@ -9,6 +9,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from http_calls import ask
@@ -18,6 +19,7 @@ from tests.client.fake_cluster import TOPIC, fake_cluster, write
 
 import strandline.console
 from strandline.client import DescribedGroup, DescribedMember, TopicPartition
+from strandline.client.cluster.metadata import Cluster
 from strandline.console.groups import MOST_ROWS, GroupRow, group_rows
 from strandline.console.overview import partition_rows
 from strandline.console.pages import PAGE_ROWS, Form, Page, Query, Site, read_query, table_page, write_page, write_part
@@ -25,6 +27,7 @@ from strandline.console.picture import AuditLook, ControllerLook, GroupLook, Hel
 from strandline.console.seen import see
 from strandline.console.settings import ConsoleSettings
 from strandline.console.watching import Watching
+from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import Endpoint
 from strandline.core.types import NodeId, Offset
 from strandline.rpc.convert.describe import ControllerDescribed
@@ -449,6 +452,18 @@ async def test_groups_are_asked_for_at_their_coordinators() -> None:
 
     assert f"{TOPIC}-0 1 3 2 no member" in text
     assert "read?ers# Empty 0 1 2" in listed
+
+
+async def test_a_refusal_at_the_start_is_shown_and_asked_about_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A certificate that may not watch the cluster yet is no end of the console."""
+    monkeypatch.setattr(
+        Cluster, "start", AsyncMock(side_effect=Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not yet"))
+    )
+    watching = Watching(ConsoleSettings(bootstrap=("127.0.0.1:1",)), lambda: None, clock=lambda: NOW_MS)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(watching.run(), 0.2)
+
+    assert "not yet" in watching.picture.controller.failure
 
 
 # Moves of replicas.

@@ -106,7 +106,7 @@ class Watching:
                 # The certificate is read here, and may be half written.
                 cluster = self._new_cluster()
                 await cluster.start()
-            except (ClusterUnreachable, ValueError) as error:
+            except (ClusterUnreachable, Refused, ValueError) as error:
                 self._controller_failed(str(error))
                 await asyncio.sleep(self._settings.look_interval_ms / 1000)
                 continue
