@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 import logging
 import threading
 import time
 
 import pytest
+from tests.client.fake_cluster import until
 
 from strandline.client import NoToken, token as module
 from strandline.client.token import Token
@@ -89,18 +91,29 @@ async def test_the_old_token_is_shown_while_there_is_no_other(
     assert good not in caplog.text
 
 
-async def test_a_callback_that_hangs_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is called again once it has returned, and takes none of the threads that others share."""
+async def test_a_callback_that_hangs_takes_one_thread(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is called again once it has returned, takes none of the threads that others share, and its error is kept."""
     monkeypatch.setattr(module, "PATIENCE_S", 0.01)
-    goes_on, calls = threading.Event(), []
-    token = Token(lambda: calls.append(goes_on.wait(60)) or _token(1, lasts_s=100))
+    goes_on, calls = threading.Event(), list[bool]()
+
+    def ask() -> str:
+        calls.append(goes_on.wait(60))
+        if len(calls) == 1:
+            raise OSError("hidden")
+        return _token(1, lasts_s=100)
+
+    token = Token(ask)
     for _ in range(40):
         with pytest.raises(NoToken):
             await token.renew()
     goes_on.set()
     monkeypatch.setattr(module, "PATIENCE_S", 60.0)
-    async with asyncio.timeout(60):
-        await asyncio.to_thread(lambda: None)
-        await token.renew()
+    await until(lambda: token._called is not None and token._called.done())
+    await asyncio.wait_for(asyncio.to_thread(time.time), 60)
+    await token.renew()
+    gc.collect()
 
     assert len(calls) == 2
+    assert "hidden" not in caplog.text

@@ -118,6 +118,8 @@ class Token:
             called: Future[str | Awaitable[str]] = Future()
             threading.Thread(target=_call, args=(self._ask, called), name="token callback", daemon=True).start()
             self._called = asyncio.wrap_future(called)
+            # So that asyncio never writes the error of a late one to the log.
+            self._called.add_done_callback(lambda late: late.cancelled() or late.exception())
         return await asyncio.shield(self._called)
 
     async def keep_forever(self) -> None:
