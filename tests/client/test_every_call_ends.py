@@ -229,6 +229,19 @@ async def test_a_start_that_is_given_up_leaves_nothing_behind(kind: Any) -> None
     assert not tasks_behind()
 
 
+async def test_a_close_that_is_cut_off_at_its_beginning_ends_the_tasks() -> None:
+    """Also in the one turn of the loop in which it lets them begin."""
+    async with fake_cluster() as cluster:
+        admin = Admin(cluster.bootstrap)
+        await admin.start()
+        closing = asyncio.create_task(admin.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+
+        assert not admin._cluster.background._tasks
+
+
 @pytest.mark.parametrize(
     ("make", "call"),
     [

@@ -131,10 +131,12 @@ class Background:
         self._cut_off.clear()
         for timer in self._timers.values():
             timer.cancel()
-        # By then each of them has begun, and says at its end what becomes of its work.
-        await asyncio.sleep(0)
-        # Called in one of these tasks, for example by a function of the user, it would wait for itself.
-        await _end([task for task in self._tasks if task is not asyncio.current_task()])
+        try:
+            # By then each of them has begun, and says at its end what becomes of its work.
+            await asyncio.sleep(0)
+        finally:
+            # Called in one of these tasks, for example by a function of the user, it would wait for itself.
+            await _end([task for task in self._tasks if task is not asyncio.current_task()])
         self.check()
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -246,8 +246,7 @@ def _judge_commit(answer: pb.OffsetCommitResponse | pb.TxnOffsetCommitResponse) 
     """If all partitions were refused because the coordinator is missing, that is the refusal of the whole request."""
     refusals = [_refusal_of(row) for topic in answer.topics for row in topic.partitions]
     whole = next((one for one in refusals if one is not None and passes_by(one)), None)
-    hint = answer.current_coordinator if answer.HasField("current_coordinator") else None
-    return RequestVerdict(whole, hint)
+    return RequestVerdict(whole, answer.current_coordinator if answer.HasField("current_coordinator") else None)
 
 
 def _judge_fetch(answer: pb.OffsetFetchResponse) -> RequestVerdict:
