@@ -367,7 +367,7 @@ def test_low_space_is_asked_once_a_second(tmp_path, monkeypatch) -> None:
 
     monkeypatch.setattr(os, "statvfs", statvfs)
 
-    low = [directory.low_space(now) for now in (0, 500, 999, 1_000, 2_000, 2_500, 3_000)]
+    low = [directory.space.low_space(now) for now in (0, 500, 999, 1_000, 2_000, 2_500, 3_000)]
     too_little = "999 bytes are free, and 1,000 are needed (low_space_bytes 1,000)"
     still = "1,124 bytes are free, and 1,125 are needed (low_space_bytes 1,000)"
 

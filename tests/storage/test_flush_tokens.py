@@ -213,12 +213,17 @@ def test_failed_sync_of_a_directory_is_reported(log, fill, monkeypatch) -> None:
         token.sync()
 
 
-def test_failed_write_is_reported(log, fill, monkeypatch) -> None:
-    """ENOSPC from an append becomes StorageFailed."""
+def test_failed_write_or_read_is_reported(build, log, fill, monkeypatch) -> None:
+    """ENOSPC from an append, and EIO from a read of a running log or at recovery, become StorageFailed."""
+    fill(log, 1)
+    monkeypatch.setattr(os, "pread", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
     monkeypatch.setattr(os, "pwritev", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
 
     with pytest.raises(StorageFailed, match=r"write of .*\.log failed: No space left on device"):
         fill(log, 1)
+    for read in (lambda: log.read(log.log_start_offset, 1, log.leo), build.recover):
+        with pytest.raises(StorageFailed, match=r"read of .*\.log failed: Input/output error"):
+            read()
 
 
 def test_short_write_is_completed(log, fill, content, monkeypatch) -> None:

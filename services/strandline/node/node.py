@@ -215,7 +215,7 @@ class ReplicaNode:
             driver=self.driver,
             topics=TopicDirectory(),
             sizes=self.logs,
-            low_space=self.directory.low_space,
+            low_space=self.directory.space.low_space,
         )
         self.flusher = Flusher(
             self.logs,

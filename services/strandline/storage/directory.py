@@ -188,10 +188,6 @@ class DataDirectory:
         """Note that the controller has registered this process; see `layout.confirm`."""
         layout.confirm(self.path, incarnation_id)
 
-    def low_space(self, now_ms: int) -> str | None:
-        """A message about free space if produce must be refused to avoid ENOSPC, else None; monotonic ``now_ms``."""
-        return self.space.low_space(now_ms)
-
     def log_names(self) -> list[LogName]:
         """Topic and partition of every log in the directory."""
         return [storage_layout.log_name(path) for path in _log_paths(self.path)]

@@ -21,7 +21,7 @@ _CACHE_MS = 1_000
 
 
 class StorageFailed(Exception):
-    """A write or sync failed. The process must end with its own exit code; nothing is retried."""
+    """A read, write or sync failed. The process must end with its own exit code; nothing is retried."""
 
     def __init__(self, operation: str, path: Path, error: OSError) -> None:
         self.operation = operation

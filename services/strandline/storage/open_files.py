@@ -32,6 +32,13 @@ class OpenFile:
         # already closed, or belongs to another file.
         weakref.finalize(self, os.close, fd).atexit = False
 
+    def read(self, size: int, position: int) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end of the file. Raises `StorageFailed`."""
+        try:
+            return os.pread(self.fd, size, position)
+        except OSError as error:
+            raise StorageFailed("read", self.path, error) from error
+
 
 class OpenFiles:
     """The open segment files of one data directory: at most half the process's limit, because the other half is for

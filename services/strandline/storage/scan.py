@@ -6,9 +6,7 @@ of place, or has a lower epoch than the one before it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from strandline.core.errors import Refused
@@ -126,7 +124,7 @@ class BatchScan:
         start = self.position - self._buffer_at
         if start < 0 or start + wanted > len(self._buffer):
             size = min(max(wanted, chunk), self.end - self.position)
-            self._buffer = memoryview(os.pread(self._file.fd, size, self.position))
+            self._buffer = memoryview(self._file.read(size, self.position))
             self._buffer_at, start = self.position, 0
         return self._buffer[start : start + wanted]
 
@@ -162,8 +160,7 @@ class Pace(Protocol):
 class Part:
     """The rest of one segment, from a batch border on."""
 
-    def __init__(self, file: OpenFile, path: Path, position: int, end: int) -> None:
-        self.path = path
+    def __init__(self, file: OpenFile, position: int, end: int) -> None:
         # The reference keeps the file open.
         self._file = file
         self._position = position
@@ -178,11 +175,11 @@ class Part:
         scan = BatchScan(self._file, self._position, None, end=self._end, crc_from=ALL_OFFSETS)
         yield from scan
         if scan.fault is not None:
-            raise StorageDamaged(self.path, scan.position, scan.fault)
+            raise StorageDamaged(self._file.path, scan.position, scan.fault)
 
     def read(self, batch: StoredBatch) -> bytes:
         """The bytes of a batch, unchecked."""
-        return os.pread(self._file.fd, batch.header.size_bytes, batch.position)
+        return self._file.read(batch.header.size_bytes, batch.position)
 
 
 class FoundInPart(NamedTuple):

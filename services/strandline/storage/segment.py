@@ -321,7 +321,7 @@ class Segment:
 
     def part_reaching(self, timestamp_ms: int) -> Part:
         """The rest of this segment, which holds its first batch at or after ``timestamp_ms``."""
-        return Part(self.file(), self.path, self._position_before(timestamp_ms), self.size_bytes)
+        return Part(self.file(), self._position_before(timestamp_ms), self.size_bytes)
 
     def max_timestamp_before(self, end: Offset) -> int:
         """The largest timestamp of the batches that end at or below ``end``; -1 if none of them has one.
@@ -408,8 +408,7 @@ class Segment:
 
     def _pread(self, wanted: int, position: int) -> bytes:
         size = min(wanted, self.size_bytes - position)
-        file = self.file()
-        chunk = os.pread(file.fd, size, position)
+        chunk = self.file().read(size, position)
         if len(chunk) < size:
             raise StorageDamaged(self.path, position + len(chunk), "the file is shorter than what was written")
         return chunk
