@@ -206,7 +206,8 @@ async def test_commits_together_are_whole_or_nothing(tmp_path: Path) -> None:
 
 
 async def test_second_process_is_refused(tmp_path: Path) -> None:
-    """A store that is open is in use: a second controller on it would assign the same epochs."""
+    """A store that is open is in use: a second controller on it would assign the same epochs. One that cannot be
+    opened for another reason is not."""
     store = SqliteStore(tmp_path)
     await store.open()
     second = SqliteStore(tmp_path)
@@ -216,6 +217,8 @@ async def test_second_process_is_refused(tmp_path: Path) -> None:
 
     await second.close()
     await store.close()
+    (tmp_path / f"{FILE_NAME}-wal").mkdir()
+    await refused(tmp_path, f"{FILE_NAME}: unable to open")
 
 
 async def test_commits_are_synchronous(tmp_path: Path) -> None:
@@ -311,12 +314,8 @@ async def test_a_log_without_its_store_is_refused(tmp_path: Path, emptied: bool)
 async def test_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     """Other bytes under the store's name are not overwritten."""
     (tmp_path / FILE_NAME).write_bytes(b"not a database" * 100)
-    store = SqliteStore(tmp_path)
 
-    with pytest.raises(StoreFailed):
-        await store.open()
-
-    await store.close()
+    await refused(tmp_path, "not a database")
     assert (tmp_path / FILE_NAME).read_bytes().startswith(b"not a database")
 
 

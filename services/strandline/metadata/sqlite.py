@@ -189,6 +189,8 @@ class SqliteStore:
             self._db.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError as error:
             self._close()
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
             raise StoreInUse(f"metadata store {self._path} is in use by another process ({error})") from error
         try:
             return self._read_or_create()

@@ -362,12 +362,10 @@ def elect_leaders(draft: Draft, request: ElectLeaders) -> LeadersElected:
     """Hold the requested elections, or if none is named, one in every partition that needs it."""
     if not request.partitions:
         results = [_elect(draft, request, partition) for partition in list(draft.partitions())]
-        return LeadersElected(results=tuple(result for result in results if not _needless(result)))
+        needless = ErrorCode.ELECTION_NOT_NEEDED
+        held = (each for each in results if each.refusal is None or each.refusal.code is not needless)
+        return LeadersElected(results=tuple(held))
     return LeadersElected(results=tuple(_named(draft, request)))
-
-
-def _needless(result: ElectionResult) -> bool:
-    return result.refusal is not None and result.refusal.code is ErrorCode.ELECTION_NOT_NEEDED
 
 
 def _named(draft: Draft, request: ElectLeaders) -> Iterator[ElectionResult]:
