@@ -31,6 +31,7 @@ from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.node.logs import DirectoryLogs
 from strandline.records.batch import parse_header
 from strandline.records.codec import NewRecord, encode_batch
+from strandline.storage import layout
 from strandline.storage.directory import DataDirectory
 from strandline.storage.journal import JOURNAL_NAMES
 from strandline.storage.log import Log, LogSettings
@@ -247,6 +248,8 @@ def test_new_and_deleted_logs_cost_one_sync_of_the_directory_more(tmp_path: Path
     made = syncs.taken()
     node.delete_topic()
     deleted = syncs.taken()
+
+    layout._removals().join()
 
     assert made == deleted == [*FRAME, tmp_path.name]
     assert not list(tmp_path.glob("t-*"))
