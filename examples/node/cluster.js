@@ -162,7 +162,7 @@ export class Cluster {
 
   #leader(topic, partition) {
     const endpoint = this.#nodes.get(this.#topics.get(topic)?.[partition]?.leader_id);
-    if (!endpoint) throw new Refused("ERROR_CODE_LEADER_NOT_AVAILABLE", `no leader of ${topic}-${partition}`);
+    if (!endpoint) throw new Refused("ERROR_CODE_LEADER_NOT_AVAILABLE", `${topic}-${partition} has no leader`);
     const address = `${endpoint.host}:${endpoint.port}`;
     if (!this.#clients.has(address)) this.#clients.set(address, new LeaderService(address, this.#credentials, NO_PROXY));
     return this.#clients.get(address);

@@ -36,7 +36,7 @@ Checkpoint = Annotated[
 ]
 Trigger = Annotated[
     Duration | None,
-    duration_option("--trigger", help="Look for files this often (10s) until interrupted. Default: take what is "
+    duration_option("--trigger", help="Look for files this often, as 10s, until interrupted. Default: take what is "
                     "there now, and end.", least="1s", step="1s"),
 ]  # fmt: skip
 Step = Annotated[Duration, duration_option("--step", help="Window length, such as 1h.", least="1s", step="1s")]

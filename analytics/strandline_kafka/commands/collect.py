@@ -40,7 +40,7 @@ Bootstrap = Annotated[
     typer.Option("--bootstrap", metavar="HOST:PORT", help="Brokers' listeners for clients, separated by commas."),
 ]
 Out = Annotated[
-    str, typer.Option("--out", metavar="DIR|URI", help="Directory of the export; it must not exist or be empty.")
+    str, typer.Option("--out", metavar="DIR|URI", help="Directory of the export; it must be empty or not exist yet.")
 ]
 Period = Annotated[
     Duration | None,

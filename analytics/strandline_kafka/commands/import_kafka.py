@@ -63,7 +63,7 @@ Out = Annotated[
     typer.Option(
         "--out",
         metavar="DIR|URI",
-        help="Directory of the export; it must not exist or be empty, except with --append.",
+        help="Directory of the export; it must be empty or not exist yet, except with --append.",
     ),
 ]
 ClusterId = Annotated[

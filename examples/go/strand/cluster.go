@@ -239,7 +239,7 @@ func (c *Cluster) refresh(ctx context.Context) error {
 func (c *Cluster) leader(topic string, partition int) (pb.LeaderServiceClient, error) {
 	partitions := c.topics[topic]
 	if partition >= len(partitions) || partitions[partition].LeaderId == nil {
-		return nil, again{fmt.Errorf("no leader of %s-%d", topic, partition)}
+		return nil, again{fmt.Errorf("%s-%d has no leader", topic, partition)}
 	}
 	connection, err := c.connection(c.nodes[*partitions[partition].LeaderId])
 	if err != nil {
