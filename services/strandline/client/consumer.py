@@ -10,6 +10,7 @@ list of them, and `fetch_batches` returns lists of raw records per partition and
 from __future__ import annotations
 
 import asyncio
+import operator
 import random
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -586,8 +587,8 @@ class Consumer(Generic[K, V]):
             self._stepped()
 
     async def _has_news(self, until_s: float | None) -> bool:
-        """Wait for news; returns False if there is none by a time of the loop. A listener may raise TimeoutError, too,
-        so this is the only place where one means that."""
+        """Wait for news; returns False if there is none by a time of the loop. Only here does a TimeoutError mean that,
+        because a listener may raise one, too."""
         # Nothing is awaited between the caller's look and this line, so no news can be lost in between.
         self._news.clear()
         try:
@@ -634,11 +635,13 @@ class Consumer(Generic[K, V]):
             StopAsyncIteration: everything was given.
         """
         self._step()
-        while (cursor := self._current) is None or not cursor.unpacked or not self._may_give():
-            if not await self._next_chunk():
-                raise StopAsyncIteration
-        self._stepped()
-        return cursor
+        try:
+            while (cursor := self._current) is None or not cursor.unpacked or not self._may_give():
+                if not await self._next_chunk():
+                    raise StopAsyncIteration
+            return cursor
+        finally:
+            self._stepped()
 
     async def _next_chunk(self) -> bool:
         """Wait for records to be given one by one; False when finished."""
@@ -748,6 +751,8 @@ class Consumer(Generic[K, V]):
             fetching = self._running()
             cursor.later(fetching.now_ms())
             fetching.proceed(cursor)
+            # Its end may have to be asked for again.
+            self._lost.set()
             raise failure
         popped = cursor.pop_records(kind, before)
         self._records_read += len(popped.records)
@@ -817,7 +822,9 @@ class Consumer(Generic[K, V]):
         return [self._cursor(topic, partition) for topic, partition in partitions]
 
     def _move(self, cursors: Iterable[Cursor], *, offset: Offset | None = None, time: int | None = None) -> None:
-        fetching = self._running()
+        fetching, asked = self._running(), operator.index(offset or time or 0)
+        if not -(1 << 63) <= asked < 1 << 63:
+            raise ValueError(f"{asked} does not fit into 64 bits")
         for cursor in cursors:
             fetching.drop(cursor)
             if self._group is not None:

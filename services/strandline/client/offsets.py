@@ -71,6 +71,7 @@ class OffsetFinder:
                         retry.failed(time.monotonic() * 1000, _reason(why))
                         await asyncio.sleep(backoff.next_s())
         except TimeoutError:
+            _raise_final(why)
             tp = next((tp for tp in wanted if tp not in found), None)
             if tp is None:
                 # The last answer came in the very moment the time was up.
@@ -134,6 +135,9 @@ class OffsetFinder:
         except ClusterUnreachable as error:
             self._cluster.refresh()
             why.update({one.tp: Refusal(ErrorCode.NETWORK_EXCEPTION, str(error)) for one in asked})
+            return
+        except Refused as refused:
+            why.update({one.tp: refused.refusal for one in asked})
             return
         for answer in read_offsets(response):
             if answer.refusal is None:

@@ -169,7 +169,7 @@ class Producer(Generic[K, V]):
             Refused: no producer id is available; INVALID_TRANSACTION_TIMEOUT: the cluster allows less.
         """
         await self._cluster.start()
-        # Before the dispatcher: what is sent while it gives up the batches of a deleted topic must not go to that.
+        # Before the dispatcher: while it gives up the batches of a deleted topic, no more may be sent to that topic.
         self._cluster.listen(lambda: self._routes.metadata_changed(self._cluster.view, dispatcher.now_ms()))
         dispatcher = Dispatcher(self._cluster, self._settings, self._batch_ended)
         try:
@@ -545,7 +545,8 @@ class Producer(Generic[K, V]):
         self._dispatcher.add(batch)
 
     def _close_batches(self) -> None:
-        for buffer in self._routes.buffers.values():
+        # A function of the user that is called now may send to another topic.
+        for buffer in list(self._routes.buffers.values()):
             buffer.close_batch()
 
     def _batch_ended(self, batch: OutgoingBatch) -> None:

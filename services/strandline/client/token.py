@@ -118,9 +118,10 @@ class Token:
             called: Future[str | Awaitable[str]] = Future()
             threading.Thread(target=_call, args=(self._ask, called), name="token callback", daemon=True).start()
             self._called = asyncio.wrap_future(called)
-            # So that asyncio never writes the error of a late one to the log.
+            # So that asyncio never writes the error of a late one to the log, as `shield` does from Python 3.14 on.
             self._called.add_done_callback(lambda late: late.cancelled() or late.exception())
-        return await asyncio.shield(self._called)
+        await asyncio.wait([asked := self._called])
+        return asked.result()
 
     async def keep_forever(self) -> None:
         """Replace the token before it expires, until cancelled."""

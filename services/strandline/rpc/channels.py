@@ -191,8 +191,8 @@ async def call(method: UnaryMethod[_Request, _Answer], request: _Request, *, dea
         return await method(request, timeout=deadline_ms / 1000)
     except grpc.aio.AioRpcError as error:
         raise Refused.of(refusal_of(error)) from error
-    except asyncio.CancelledError:
-        raise channel_closed() from None
+    except asyncio.CancelledError as cancelled:
+        raise channel_closed() from cancelled
 
 
 def channel_closed() -> Refused:

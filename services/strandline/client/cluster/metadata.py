@@ -183,6 +183,8 @@ class Cluster:
             ForkedAfterUse: this process was forked from one that had used gRPC.
         """
         channels.note_use()
+        # A client that could not be started may be started again.
+        self.background.is_closed = False
         if self._token is not None:
             await self._token.renew()
             self.background.start(self._token.keep_forever, "keep the token new")
@@ -190,7 +192,7 @@ class Cluster:
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
                 while self.view.image is None and self._hopeless is None:
-                    self.background.check()
+                    self._check()
                     await self._changed.wait()
             if self._hopeless is not None:
                 # A retry would not help, and callers should not have to wait for the deadline.
@@ -208,8 +210,10 @@ class Cluster:
         try:
             await self.background.close()
         finally:
-            await self.channels.close()
+            # Replaced, because on an event that stays set a wait would never let the loop run.
             self._changed.set()
+            self._changed = asyncio.Event()
+            await self.channels.close()
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after every change of the view."""
@@ -361,7 +365,9 @@ class Cluster:
             return await call(method, request, deadline_ms=deadline_ms)
         except Refused as refused:
             # A server answers with these codes too; only if the call itself failed is it unknown what was done.
-            lost = isinstance(refused.__cause__, grpc.aio.AioRpcError) and refused.refusal.code in (
+            lost = isinstance(
+                refused.__cause__, grpc.aio.AioRpcError | asyncio.CancelledError
+            ) and refused.refusal.code in (
                 ErrorCode.NETWORK_EXCEPTION,
                 ErrorCode.REQUEST_TIMED_OUT,
             )
@@ -454,8 +460,9 @@ class Cluster:
             refusal = refusal_of(error)
             if refusal.code is ErrorCode.SASL_AUTHENTICATION_FAILED and self._token is not None:
                 await self._token.replace(shown)
-            hint = refusal.hint
-            return parse_endpoint(hint.endpoint) if hint is not None and hint.endpoint else None
+            if refusal.hint is not None and refusal.hint.endpoint:
+                with suppress(ValueError):
+                    return parse_endpoint(refusal.hint.endpoint)
         except Refused as refused:
             self._last_error = f"{target(endpoint)}: {refused}"
         except TimeoutError:

@@ -7,6 +7,7 @@ a partition without a leader delays no other.
 from __future__ import annotations
 
 import asyncio
+import operator
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
@@ -82,7 +83,7 @@ class PositionFinder:
         return not any(cursor.is_lost or self._is_endless(cursor) for cursor in self._fetching.cursors.values())
 
     def _is_endless(self, cursor: Cursor) -> bool:
-        return self._stop_at_end and cursor.stop_at is None
+        return self._stop_at_end and cursor.stop_at is None and cursor.failure is None
 
     async def _find_ends(self) -> None:
         endless = [cursor for cursor in self._fetching.cursors.values() if self._is_endless(cursor)]
@@ -96,7 +97,9 @@ class PositionFinder:
         refused: dict[TopicPartition, Refusal] = {}
         found = await self._finder.find_some(wanted, refused=refused)
         for tp, refusal in refused.items():
-            if not refusal.retriable and (cursor := self._fetching.cursors.get(tp)) is not None:
+            cursor = self._fetching.cursors.get(tp)
+            # A seek that came meanwhile has another question.
+            if not refusal.retriable and cursor is not None and (cursor.is_lost or self._is_endless(cursor)):
                 cursor.failure = Refused.of(refusal)
         return found
 
@@ -235,10 +238,10 @@ class Assignment:
 
     def _new_cursor(self, topic: str, tp: TopicPartition, start: Where | int) -> Cursor:
         cursor = Cursor(topic, tp)
-        if isinstance(start, int):
-            cursor.seek(offset=Offset(start))
-        else:
+        if isinstance(start, str):
             cursor.seek(time=EARLIEST if start == "beginning" else LATEST)
+        else:
+            cursor.seek(offset=Offset(operator.index(start)))
         if self._of_group:
             cursor.begin_at_committed()
         return cursor

@@ -55,7 +55,7 @@ def read_offsets(offsets: Offsets, metadata: str = "") -> dict[TopicPartition, O
         else OffsetAndMetadata(Offset(one), metadata)
         for partition, one in offsets.items()
     }
-    # Built here too, so that it is the caller who hears of that, and not the task that sends them.
+    # Built here too, so that an error reaches the caller, and not the task that sends them.
     _rows_of(found)
     return found
 

@@ -121,7 +121,7 @@ class Membership:
         self._is_asking = False
         self._is_away = False
         self._beating: Job | None = None
-        # What answers have said and is not carried out yet, in order, and the job that does it.
+        # What answers demand and is not carried out yet, in order, and the job that does it.
         self._moves: list[Work] = []
         self._moving: Job | None = None
 
@@ -210,7 +210,7 @@ class Membership:
             self._drop(cursors)
         was_member = self.member.is_member
         self.member.lose()
-        # A `subscribe` that waits for an answer waits no more.
+        # A `subscribe` that waits for an answer no longer waits.
         self._first.set()
         if was_member:
             await self._say(self.member.leave(for_a_restart=for_a_restart), _LEAVE_MS)
