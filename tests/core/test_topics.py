@@ -144,10 +144,12 @@ def test_refusal_of_a_setting_names_key_rule_and_value(controller: Controller) -
 def test_one_request_adds_no_more_partitions_than_one_topic_may_have(controller: Controller) -> None:
     """A check too, and however the partitions are divided among topics: a step must end before sessions do."""
     new = tuple(NewTopic(f"t{n}", f"id-{n}", 6_000 - n) for n in range(3))
-    rows = controller.ask(CreateTopics(topics=(*new, NewTopic("t9", "id-9", 4_000)), validate_only=True)).topics
+    placed = NewTopic("t8", "id-8", assignments=((0, (NodeId(1),)),))
+    topics = (*new, NewTopic("t9", "id-9", 4_000), placed)
+    rows = controller.ask(CreateTopics(topics=topics, validate_only=True)).topics
     codes = [row.refusal.code if row.refusal else None for row in rows]
 
-    assert codes == [None, ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION, None]
+    assert codes == [None, ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION, None, ErrorCode.POLICY_VIOLATION]
 
 
 def test_what_names_every_topic_looks_at_each_once(controller: Controller) -> None:

@@ -350,6 +350,7 @@ def test_half_deleted_logs_are_removed_at_start(tmp_path) -> None:
     (tmp_path / "t-0.deleted").mkdir()
     (tmp_path / "t-0.deleted" / f"{0:020}.log").write_bytes(b"x")
     start(tmp_path)
+    layout._removals().join()
 
     assert not (tmp_path / "t-0.deleted").exists()
 

@@ -7,6 +7,7 @@ that no node answered. A traceback reaches the user only for a defect of ours.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
@@ -153,9 +154,10 @@ def _machine(error: BaseException) -> CommandFailed | None:
         text = str(error) or "timed out"
         return CommandFailed(f"no answer: {text}; {_REACH}", EXIT_UNREACHABLE)
     if isinstance(error, OSError):
-        return CommandFailed(f"the output cannot be written: {error.strerror or error}", EXIT_UNREACHABLE)
+        where = "the output cannot be written: " if error.errno == errno.ENOSPC else ""
+        return CommandFailed(f"{where}{error.strerror or error}", EXIT_UNREACHABLE)
     if str(error).startswith(("Value out of range", "'utf-8' codec can't encode")):
-        return CommandFailed(f"an argument is no number, or no text, that can be sent: {error}", EXIT_UNREACHABLE)
+        return CommandFailed(f"an argument is out of range, or not UTF-8: {error}", EXIT_UNREACHABLE)
     return None
 
 

@@ -87,10 +87,6 @@ class Tokens:
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
 
-    def session_of(self, request: Request) -> str:
-        """The browser's cookie, or a new one."""
-        return request.cookies.get(COOKIE, "")[:64] or secrets.token_urlsafe(24)
-
     def token(self, session: str) -> str:
         """The token of a cookie."""
         return hmac.new(self._secret, session.encode(), sha256).hexdigest()
@@ -154,7 +150,7 @@ class Web:
     def _session(self, request: Request) -> str:
         # One per request: the form and the cookie must be of the same session.
         if not hasattr(request.state, "session"):
-            request.state.session = self._tokens.session_of(request)
+            request.state.session = request.cookies.get(COOKIE, "")[:64] or secrets.token_urlsafe(24)
         session: str = request.state.session
         return session
 

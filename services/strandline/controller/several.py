@@ -144,11 +144,10 @@ class SeveralProcess(ControllerProcess):
         self._tasks.own(served.learn_controllers_forever())
         self._tasks.own(self._seen.refusals.tell_forever())
         self._tasks.own(self._hourly())
-        self._tasks.own(LongLived(self._count_partitions).look_forever())
+        self._tasks.own(
+            LongLived(lambda: self._current.core.state.partition_count if self._current else 0).look_forever()
+        )
         _log.info("ready", address=target(self._bound), controller_id=controller_id, cluster_id=self.cluster_id)
-
-    def _count_partitions(self) -> int:
-        return self._current.core.state.partition_count if self._current is not None else 0
 
     async def _open_store(self, store: EtcdStore, seen: SeenPosition) -> str:
         """Open the store, check that it has not gone back, and return the cluster's id."""

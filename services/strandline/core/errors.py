@@ -168,7 +168,7 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.INVALID_CONFIG: ErrorRule(False, "correct the named setting"),
     ErrorCode.NOT_CONTROLLER: ErrorRule(True, "refresh metadata; the request names state newer than the controller's"),
     ErrorCode.INVALID_REQUEST: ErrorRule(False, "correct the named field"),
-    ErrorCode.POLICY_VIOLATION: ErrorRule(False, "free disk space or lower retention; the node is near its limit"),
+    ErrorCode.POLICY_VIOLATION: ErrorRule(False, "free disk space or lower retention, or ask for less in one request"),
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: ErrorRule(False, "start a new producer id; batches were lost on the way"),
     # Which offset the batch has is no longer remembered, so a retry gets no better answer (M61).
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: ErrorRule(False, "the batch is older than the last five; it was accepted"),

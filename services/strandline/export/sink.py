@@ -134,16 +134,14 @@ class Ring:
     def put(self, event: Taken) -> bool:
         """Keep an event, or drop it. Returns whether it was kept."""
         waiting = len(self._events)
-        if waiting >= self._room and not self._is_kept_beyond(type(event.event), waiting):
+        is_sample = DATASET_OF[type(event.event)] == SAMPLES
+        if waiting >= self._room and (is_sample or waiting >= self._room * TRANSITIONS_BEYOND):
             name = NAME_OF[type(event.event)]
             with self._lock:
                 self._dropped[name] = self._dropped.get(name, 0) + 1
             return False
         self._events.append(event)
         return True
-
-    def _is_kept_beyond(self, kind: type[StateEvent], waiting: int) -> bool:
-        return waiting < self._room * TRANSITIONS_BEYOND and DATASET_OF[kind] != SAMPLES
 
     def oldest_us(self) -> int | None:
         """When the oldest waiting event was taken (monotonic clock, us); None if no event waits."""

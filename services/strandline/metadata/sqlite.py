@@ -189,7 +189,8 @@ class SqliteStore:
             self._db.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError as error:
             self._close()
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            # The lowest byte is the kind, the others are details of it.
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 raise
             raise StoreInUse(f"metadata store {self._path} is in use by another process ({error})") from error
         try:

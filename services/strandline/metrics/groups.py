@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from strandline.core.coordinator.shard import Shard, ShardState
-from strandline.core.groups.group import Group, GroupState
+from strandline.core.groups.group import GroupState
 from strandline.core.groups.happenings import Cause
 from strandline.core.groups.machine import GroupMachine
 from strandline.core.state_events import CoordinatorLoad, GroupChange
@@ -61,7 +61,7 @@ class GroupCounts:
             known = None
         now_ms = self._clock()
         was_settled, is_settled = change.old_state in _SETTLED, change.new_state in _SETTLED
-        if was_settled and (not is_settled or _raises_epoch(change)):
+        if was_settled and (not is_settled or (change.cause in _RAISES_EPOCH and change.new_state != GroupState.DEAD)):
             self._rebalances.add(_BEGUN_BY.get(Cause(change.cause), Cause.INTEREST))
             known = _Rebalance(change.leader_epoch, now_ms)
         if not is_settled:
@@ -71,7 +71,8 @@ class GroupCounts:
 
     def figures(self, shards: Collection[Shard]) -> Iterator[Figure]:
         """The present values."""
-        groups = [group for shard in shards if shard.is_serving for group in _groups_of(shard)]
+        machines = [shard.machine for shard in shards if shard.is_serving]
+        groups = [group for one in machines if isinstance(one, GroupMachine) for group in one.groups.values()]
         by_state = Counter(group.state for group in groups)
         yield from (Figure(f.GROUPS, by_state[state], (state.lower(),)) for state in _SHOWN)
         yield Figure(f.GROUP_MEMBERS, sum(len(group.members) for group in groups))
@@ -89,20 +90,12 @@ class GroupCounts:
         return max((now_ms - one.since_ms for one in self._open.values()), default=0) / 1_000
 
 
-def _raises_epoch(change: GroupChange) -> bool:
-    return change.cause in _RAISES_EPOCH and change.new_state != GroupState.DEAD
-
-
 def _has(shard: Shard, group_id: str, rebalance: _Rebalance) -> bool:
     return (
         isinstance(shard.machine, GroupMachine)
         and shard.leader.image.leader_epoch == rebalance.epoch
         and group_id in shard.machine.groups
     )
-
-
-def _groups_of(shard: Shard) -> Collection[Group]:
-    return shard.machine.groups.values() if isinstance(shard.machine, GroupMachine) else ()
 
 
 # ---- transaction_figures

@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -242,7 +243,8 @@ class Supervisor:
             os.kill(pid, number)
 
     def _say(self, line: str) -> None:
-        print(f"strandline: {line}; the other workers of this machine are stopped", file=sys.stderr, flush=True)  # noqa: T201
+        with suppress(OSError):
+            print(f"strandline: {line}; the other workers of this machine are stopped", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _ends_with(parent: int) -> Callable[[], None]:

@@ -6,7 +6,7 @@ Invariant: every call has a deadline; a call without an answer raises `Refused` 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import grpc
 
@@ -114,7 +114,7 @@ class ControllerLink:
             stream.cancel()
 
     def _stub(self) -> pb_grpc.ControllerServiceAsyncStub:
-        return cast("pb_grpc.ControllerServiceAsyncStub", _new_stub(self._channels.to(self.endpoint)))
+        return pb_grpc.ControllerServiceStub(self._channels.to(self.endpoint))
 
     async def _call(self, method: UnaryMethod[_Request, _Answer], request: _Request, deadline_ms: int) -> _Answer:
         asked = self.endpoint
@@ -148,7 +148,3 @@ class ControllerLink:
 def _is_another_process(error: grpc.aio.AioRpcError) -> bool:
     """Whether the answer came from something other than a controller: another service, or a data node."""
     return error.code() is grpc.StatusCode.UNIMPLEMENTED or refusal_of(error).code is ErrorCode.NOT_CONTROLLER
-
-
-def _new_stub(channel: grpc.aio.Channel) -> Any:
-    return pb_grpc.ControllerServiceStub(channel)

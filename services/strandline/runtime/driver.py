@@ -133,7 +133,10 @@ class Driver(Generic[_Core]):
         answered: asyncio.Future[_Answer | Refusal] = asyncio.get_running_loop().create_future()
 
         def sink(answer: _Answer | Refusal) -> bool:
-            if not answered.done():
+            if answered.done():
+                # Its caller was cancelled, and has not had its turn yet.
+                self.unclaimed(answer)
+            else:
                 answered.set_result(answer)
             return True
 

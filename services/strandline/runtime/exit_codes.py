@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
     INVARIANT_BROKEN = 12
     """An assertion of the core or of a performer failed: a bug; keep the directory and report it."""
     FENCED = 13
-    """A newer process registered under this node id; this one must not come back."""
+    """The controller no longer accepts this process; the line says why, and whether to start it again."""
     FSYNC_HUNG = 14
     """An fsync took longer than the session time-out (M59)."""
     DIRECTORY_IN_USE = 15
@@ -54,5 +54,5 @@ def stop_process(code: ExitCode, line: str) -> NoReturn:
     try:
         print(f"strandline: {line}", file=sys.stderr, flush=True)  # noqa: T201 - the one line a fail-stop prints
     finally:
-        # Also where the line cannot be written: the disk that failed may hold it, too.
+        # Even if the line cannot be written: stderr may be on the disk that failed.
         os._exit(int(code))

@@ -164,13 +164,8 @@ _HOUR_S = 3_600
 _JUST_AFTER_S = 0.05
 
 
-def until_next_hour_s(now_s: float) -> float:
-    """Seconds until just after the next full hour."""
-    return _HOUR_S - now_s % _HOUR_S + _JUST_AFTER_S
-
-
 async def at_each_hour(tell: Callable[[], None], now_s: Callable[[], float] = time.time) -> None:
     """Call ``tell`` at the start of every hour, until cancelled."""
     while True:
-        await asyncio.sleep(until_next_hour_s(now_s()))
+        await asyncio.sleep(_HOUR_S - now_s() % _HOUR_S + _JUST_AFTER_S)
         tell()

@@ -153,7 +153,7 @@ class Flusher:
         if not token.has_work:
             return LogFlushed(self._clock(), tp, token.leo_at_issue)
         self.syncs += 1
-        # Perhaps in place of that of a log which was deleted or set aside: it says nothing of the one that came after.
+        # It replaces the commit of an earlier log of this partition, whose end says nothing about this log.
         self._under_way[tp] = token, self._clock()
         self._threads.run(token.sync, partial(self._finished, tp, token, perf_counter()))
         return None

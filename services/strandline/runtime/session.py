@@ -223,7 +223,7 @@ class Session:
     def _check(self, refusal: Refusal) -> None:
         """End the process if another one is registered, or if the controller belongs to another cluster."""
         if refusal.code is ErrorCode.STALE_BROKER_EPOCH:
-            self._stop(ExitCode.FENCED, f"node {self._host.node_id} is not the process that is registered: {refusal}")
+            self._stop(ExitCode.FENCED, f"the controller no longer accepts this process: {refusal}")
         if refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
             self._stop(ExitCode.REFUSED, f"the controller is another cluster's: {refusal}")
 

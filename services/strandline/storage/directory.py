@@ -135,7 +135,7 @@ class DataDirectory:
             raise
         # Their deletion was durable when they were renamed; only the files were left.
         for leftover in path.glob(f"*{storage_layout.DELETED_SUFFIX}"):
-            storage_layout.remove_tree(leftover)
+            storage_layout.remove_in_thread(leftover)
         _maybe_mark_lost_logs(path, checkpoints)
         # An election ranks forked logs by it, and would take another log for the more complete one (M65, M66).
         if checkpoints.reconciled_epochs.damaged:

@@ -98,7 +98,7 @@ def dump_segment(path: Path) -> Iterator[DumpedBatch]:
     file = _open(path)
     scan = _headers(file, segment_base(path))
     for batch in scan:
-        crc_ok = _crc_ok(file, batch)
+        crc_ok = crc_matches(memoryview(os.pread(file.fd, batch.header.size_bytes, batch.position)), batch.header.crc)
         header, fault = batch.header, None if crc_ok else "the CRC does not match"
         if crc_ok and header.attributes & CONTROL_BIT:
             header, fault = _with_marker(file, batch)
@@ -275,10 +275,6 @@ def _open(path: Path) -> OpenFile:
 
 def _headers(file: OpenFile, base_offset: Offset) -> BatchScan:
     return BatchScan(file, 0, base_offset, end=os.fstat(file.fd).st_size, crc_from=ALL_OFFSETS)
-
-
-def _crc_ok(file: OpenFile, batch: StoredBatch) -> bool:
-    return crc_matches(memoryview(os.pread(file.fd, batch.header.size_bytes, batch.position)), batch.header.crc)
 
 
 # ---- stable_end

@@ -95,7 +95,7 @@ def rename_directory(directory: Path, target: Path) -> None:
 def retire_directories(directories: Sequence[Path]) -> list[Path]:
     """Rename logs so that they are no longer recognized as logs, durably and with one sync.
 
-    The returned directories are for `remove_tree`. Raises `StorageFailed`.
+    The returned directories are for `remove_in_thread`. Raises `StorageFailed`.
     """
     retired: list[Path] = []
     for directory in directories:

@@ -155,9 +155,7 @@ class FileOf:
         file = OpenFile(fd, self.path)
         sync_data(file.fd, self.path)
 
-    def close(self) -> OpenFile | None:
-        """Give the file up; return it if it is still open: it is closed when the caller drops it."""
-        file = self._now()
-        if file is not None:
+    def close(self) -> None:
+        """Give the file up; it is closed when its last user drops it."""
+        if (file := self._now()) is not None:
             self._files.forget(file)
-        return file

@@ -115,7 +115,7 @@ class Segment:
         self._times.save(self.path.with_suffix(".timeindex"))
 
     def remove(self) -> None:
-        """Take the segment and its indexes away; who reads the file goes on. Raises `StorageFailed`."""
+        """Remove the segment and its indexes; a reader that has it open is not disturbed. Raises `StorageFailed`."""
         self.remove_indexes()
         self.file.close()
         gone = self.path.with_name(self.path.name + DELETED_SUFFIX)

@@ -36,7 +36,11 @@ class Strays:
         """
         oldest_s = time.time() - keep_ms / 1_000
         for path in list(self._waiting):
-            # An operator who needs the space may have removed it already.
-            if is_space_low or not path.exists() or os.path.getmtime(path) <= oldest_s:
+            try:
+                is_due = is_space_low or os.path.getmtime(path) <= oldest_s
+            except FileNotFoundError:
+                # An operator who needs the space has removed it.
+                is_due = True
+            if is_due:
                 remove_tree(path)
                 self._waiting.remove(path)

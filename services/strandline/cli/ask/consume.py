@@ -92,7 +92,7 @@ def consume(
         typer.Option(metavar="PLACE", help=f"End before {UNTIL_FORMS}; end is the log end when reading began."),
     ] = None,
     stop_at_end: Annotated[bool, typer.Option("--stop-at-end", help="The same as --until end.")] = False,
-    max_records: Annotated[int | None, typer.Option("--max-records", "-n", min=1, help="Number of records.")] = None,
+    max_records: Annotated[int | None, typer.Option("--max-records", "-n", min=1, help="How many records.")] = None,
     from_follower: FromFollower = False,
     isolation: IsolationLevel = Isolation.READ_COMMITTED,
     key: Annotated[str | None, typer.Option("--key", "-k", metavar="TEXT", help="Only records with this key.")] = None,

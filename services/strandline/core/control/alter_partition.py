@@ -124,8 +124,8 @@ def check_node_epoch(draft: Draft, node_id: NodeId, node_epoch: NodeEpoch, *, by
     if by_itself and record.incarnation_id and record.feature_max < draft.header.feature_level:
         return Refusal(
             ErrorCode.STALE_BROKER_EPOCH,
-            f"node {node_id} speaks no feature level above {record.feature_max}, and the cluster works at "
-            f"{draft.header.feature_level} since its session ended; start this process again, so that it registers",
+            f"node {node_id} speaks feature levels up to {record.feature_max}, and the cluster went on to "
+            f"{draft.header.feature_level} after its session ended; start this process again, so that it registers",
         )
     return None
 

@@ -177,7 +177,7 @@ class Draft:
 
     @cached_property
     def named(self) -> dict[str, TopicImage]:
-        """The topics by name, as they were before this step, whoever asks; one request may name them all."""
+        """The topics by name, as they were before this step, whatever the caller may see; one request may name all."""
         return {topic.name: topic for topic in self.base.topics.values()}
 
     def configs(self, topic_id: str) -> tuple[tuple[str, str], ...]:

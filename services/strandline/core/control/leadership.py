@@ -369,7 +369,7 @@ def elect_leaders(draft: Draft, request: ElectLeaders) -> LeadersElected:
 
 
 def _named(draft: Draft, request: ElectLeaders) -> Iterator[ElectionResult]:
-    for ref, indexes in request.partitions:
+    for ref, indexes in dict.fromkeys(request.partitions):
         topic = draft.topic(ref)
         if isinstance(topic, Refusal):
             for index in indexes or (0,):

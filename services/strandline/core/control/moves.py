@@ -223,7 +223,7 @@ def list_reassignments(
 
 
 def _wanted(draft: Draft, asked: Sequence[messages.PartitionsRef]) -> Iterator[TopicPartition | Refusal]:
-    for ref, indexes in asked:
+    for ref, indexes in dict.fromkeys(asked):
         topic = draft.topic(ref)
         if isinstance(topic, Refusal):
             yield topic

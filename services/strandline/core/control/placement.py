@@ -45,11 +45,15 @@ class Placement:
         """How many of them can lead now."""
         return sum(not self._is_away(node_id) for node_id in self._nodes)
 
-    def check(self, partitions: int, replication_factor: int) -> Refusal | None:
-        """Refuse a number of replicas that cannot be placed, or more partitions than one request may add."""
-        if self._preferred.total() - self._before + partitions > MOST_AT_ONCE:
-            why = f"this request would add more than {MOST_AT_ONCE} partitions; send some of its topics in another"
-            return Refusal(ErrorCode.POLICY_VIOLATION, why)
+    def check_number(self, partitions: int) -> Refusal | None:
+        """Refuse more partitions than one request may add."""
+        if self._preferred.total() - self._before + partitions <= MOST_AT_ONCE:
+            return None
+        why = f"this request would add more than {MOST_AT_ONCE} partitions; send some of its topics in another"
+        return Refusal(ErrorCode.POLICY_VIOLATION, why)
+
+    def check_factor(self, replication_factor: int) -> Refusal | None:
+        """Refuse a number of replicas that cannot be placed."""
         if 1 <= replication_factor <= self.usable:
             return None
         return Refusal(

@@ -7,6 +7,7 @@ change of min ISR changes every partition that it affects, in the same transacti
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -138,7 +139,8 @@ def _replicas_of_new(
     factor = new.replication_factor
     if factor is None:
         factor = max(1, min(timings.default_replication_factor, placement.usable))
-    return placement.check(total, factor) or [placement.place(factor) for _ in range(total)]
+    refusal = placement.check_number(total) or placement.check_factor(factor)
+    return refusal or [placement.place(factor) for _ in range(total)]
 
 
 def _explicit_of_new(placement: Placement, new: messages.NewTopic) -> list[tuple[NodeId, ...]] | Refusal:
@@ -153,6 +155,8 @@ def _explicit_of_new(placement: Placement, new: messages.NewTopic) -> list[tuple
 
 
 def _explicit(placement: Placement, given: Assignments, first_index: int) -> list[tuple[NodeId, ...]] | Refusal:
+    if (refusal := placement.check_number(len(given))) is not None:
+        return refusal
     by_index = dict(given)
     expected = list(range(first_index, first_index + len(given)))
     if sorted(by_index) != expected:
@@ -231,10 +235,10 @@ def create_partitions(
 ) -> messages.TopicsChanged:
     """Add partitions to each topic, with the topic's own number of replicas."""
     placement = Placement(draft.nodes(), draft.partitions())
-    names = [growing.topic for growing in request.topics]
+    times = Counter(growing.topic for growing in request.topics)
     results = []
     for growing in request.topics:
-        if names.count(growing.topic) > 1:
+        if times[growing.topic] > 1:
             twice = Refusal(ErrorCode.INVALID_REQUEST, f"topic '{growing.topic.name}' is named twice; name it once")
             results.append(messages.TopicResult(growing.topic, twice))
         else:
@@ -282,7 +286,7 @@ def _replicas_of_growth(
             f"ask for more, up to {timings.max_partitions_per_topic}"
         )
     if not growing.assignments:
-        refusal = placement.check(growing.total - now, factor)
+        refusal = placement.check_number(growing.total - now) or placement.check_factor(factor)
         return refusal or [placement.place(factor) for _ in range(growing.total - now)]
     if len(growing.assignments) != growing.total - now:
         return _bad_assignment(f"{len(growing.assignments)} assignments for {growing.total - now} new partitions")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol
 
-from strandline.core.coordinator.machine import TopicDirectory, TopicEntry
+from strandline.core.coordinator.machine import TopicDirectory
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.groups.assignors import AssignmentInput, ComputedTarget, Subscriber, chosen_assignor
 from strandline.core.groups.group import Changes, Group
@@ -177,11 +177,6 @@ class Subscriptions:
         return self._matched[pattern]
 
 
-def entries_of(topic_ids: Iterable[str], topics: TopicDirectory) -> Mapping[str, TopicEntry]:
-    """Topic id to what is known of the topic, for those that exist."""
-    return {topic_id: entry for topic_id in topic_ids if (entry := topics.by_id(topic_id)) is not None}
-
-
 @dataclass(frozen=True, slots=True)
 class TargetTaken:
     """Note of a decision that computes a target, or has a worker compute it: when the next may begin."""
@@ -216,7 +211,7 @@ def input_for(
         assignor=chosen_assignor(said.assignor for said in members.values()),
         # By instance id where there is one, so that a static member keeps its place in the order over a restart.
         subscribers=tuple(sorted(subscribers)),
-        topics=entries_of(topic_ids, topics),
+        topics={topic_id: entry for topic_id in topic_ids if (entry := topics.by_id(topic_id)) is not None},
         previous={member_id: group.target_of(member_id) for member_id in members},
         topics_digest=subscriptions.digest(members.values(), topics),
     )

@@ -136,7 +136,7 @@ class Timers:
                 found[member] = None
             if ends:
                 again[member] = max(now_ms + 1, min(ends))
-        # Each once: every revocation adds an entry, which would otherwise stay as long as the member does.
+        # Each once, so that entries that are due together become one: every revocation adds one.
         for member, at_ms in again.items():
             heappush(self._heap, (at_ms, member))
         self._forget(now_ms)

@@ -82,7 +82,7 @@ class LeaderReplica:
         self._take_followers(image, now_ms)
 
     def _take_followers(self, image: messages.PartitionImage, now_ms: int) -> None:
-        wanted = self._followers_of(image)
+        wanted = [n for n in (*image.replicas, *image.observers) if n != self.node_id]
         for gone in self.progress.keys() - set(wanted):
             self._claim_limits[gone] = self.progress.pop(gone).claim_limit
         for node_id in wanted:
@@ -90,9 +90,6 @@ class LeaderReplica:
                 caught_up_ms = now_ms if node_id in image.isr else None
                 limit = self._claim_limits.pop(node_id, self.epoch_start_offset)
                 self.progress[node_id] = FollowerProgress(node_id, caught_up_ms, limit)
-
-    def _followers_of(self, image: messages.PartitionImage) -> list[NodeId]:
-        return [n for n in (*image.replicas, *image.observers) if n != self.node_id]
 
     def update(self, image: messages.PartitionImage, now_ms: int) -> bool:
         """Take over a newer partition epoch; follower state stays (T26). Returns whether anything ended."""

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, KeysView
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.types import (
@@ -98,10 +99,6 @@ def as_producers_hear(refusal: Refusal) -> Refusal:
     return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, refusal.message, refusal.outcome)
 
 
-def _marker_offset(transaction: AbortedTransaction) -> Offset:
-    return transaction.marker_offset
-
-
 class TransactionLedger:
     """The transactions of one log, up to the offset up to which it was folded."""
 
@@ -177,7 +174,7 @@ class TransactionLedger:
         if not self._aborted:
             return ()
         found: list[AbortedTransaction] = []
-        for index in range(bisect_left(self._aborted, start, key=_marker_offset), len(self._aborted)):
+        for index in range(bisect_left(self._aborted, start, key=attrgetter("marker_offset")), len(self._aborted)):
             transaction = self._aborted[index]
             if transaction.first_offset < end:
                 found.append(transaction)

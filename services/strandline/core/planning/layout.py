@@ -40,7 +40,7 @@ class Layout:
         self.members = [node_id for node_id, node in self.nodes.items() if not (node.draining or node.away)]
         self.takers = [node_id for node_id in self.members if not self.nodes[node_id].full]
         self.are_sizes_known = all(each.size_bytes is not None for each in self.partitions)
-        # If some were known and others counted as 0, the known ones would be moved for no imbalance.
+        # If some were known and others counted as 0, the known ones would move to mend no real imbalance.
         self.sizes = [(each.size_bytes or 0) if self.are_sizes_known else 0 for each in self.partitions]
         self.replicas: list[list[int]] = [[] for _ in self.partitions]
         self.held: dict[int, list[Held]] = {node_id: [] for node_id in self.nodes}

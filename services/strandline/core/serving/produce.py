@@ -310,7 +310,7 @@ class ProduceServing:
         limit = self._state.batch_limits.get(part.tp.topic_id)
         if limit is None or part.header.size_bytes <= limit:
             return None
-        if limit == NOTHING and not (part.header.marker is not None and self._is_coordinated(part.tp)):
+        if limit == NOTHING and not (part.header.marker is not None and self._state.leaders[part.tp].is_coordinator):
             return not_for_clients(self._state.topic_names[part.tp.topic_id], _NOT_APPENDED)
         if part.header.marker is not None:
             # No setting may keep a transaction open indefinitely.
@@ -318,9 +318,6 @@ class ProduceServing:
         size = part.header.size_bytes
         message = f"batch size {size} is above the topic's max.message.bytes={limit}; send smaller batches"
         return Refusal(ErrorCode.MESSAGE_TOO_LARGE, message, _NOT_APPENDED)
-
-    def _is_coordinated(self, tp: TopicPartition) -> bool:
-        return self._state.leaders[tp].is_coordinator
 
     def _too_few(self, leader: LeaderReplica) -> Refusal:
         return Refusal(
