@@ -77,7 +77,7 @@ def shown_serial(endpoint: tuple[str, int], files: TlsFiles) -> str:
         socket.create_connection(endpoint, timeout=30) as raw,
         context.wrap_socket(raw, server_hostname=endpoint[0]) as secured,
     ):
-        return secured.getpeercert()["serialNumber"]
+        return secured.getpeercert()["serialNumber"].lstrip("0")
 
 
 def serial_in(files: TlsFiles) -> str:
